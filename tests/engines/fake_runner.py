@@ -57,7 +57,8 @@ from vllm.v1.core.kv_cache_utils import (generate_scheduler_kv_cache_config,
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import (FullAttentionSpec, KVCacheGroupSpec,
-                                        MLAAttentionSpec, SlidingWindowSpec,
+                                        MambaSpec, MLAAttentionSpec,
+                                        SlidingWindowSpec,
                                         UniformTypeKVCacheSpecs)
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
@@ -94,6 +95,12 @@ class Config:
     # 0: K and V. Otherwise each layer has a latent in their place, and beside
     # it a cache of so many elements, as DeepSeek V3.2's indexer.
     indexer: int = 0
+    # The second half of the layers keeps a state of so many elements instead,
+    # as vLLM's "align" mode has it; 0: none.
+    state: int = 0
+    # Tokens between those that are kept; 0: where the prompt may be gone on
+    # from.
+    retention: int = 0
     layout: str = "LBNHC"
     dtype: torch.dtype = torch.float32
     v2_runner: bool = False
@@ -168,7 +175,7 @@ class Content:
         self.view = {2: torch.int16, 4: torch.int32}[config.dtype.itemsize]
         rank = 0 if config.replicated else rank
         shape = (len(shapes), config.ranks * config.heads,
-                 2 * config.head_size)
+                 max(cell for _, cell in shapes))
         odd = [mix(n + 77) | 1 for n in range(int(np.prod(shape)))]
         odd = np.array(odd, np.uint64).reshape(shape)
         self.odd = odd[:, rank * config.heads:(rank + 1) * config.heads]
@@ -207,6 +214,7 @@ class Rank:
                 kv_cache_config=runner.kv_cache_config)
         self.connector.register_kv_caches(self.caches)
         self.tables: dict = {}
+        self.states: dict = {}  # of requests: the place that has it
         self.loads: Counter = Counter()
 
     def begin(self, output) -> None:
@@ -221,6 +229,7 @@ class Rank:
         self.connector.bind_connector_metadata(meta)
         if output.has_sync_kv_loads:
             self.start_load()
+        self.move_states(output)
 
     def start_load(self) -> None:
         with set_forward_context(None, self.vllm_config):
@@ -277,6 +286,53 @@ class Rank:
                 for table, new in zip(self.tables[req_id], ids):
                     table.extend(new)
 
+    def move_states(self, output) -> None:
+        """As vLLM's preprocess_mamba(): a state goes on in the block of the
+        step's last token; the one before stays what it is."""
+        for req_id in [*output.finished_req_ids,
+                       *(output.preempted_req_ids or ()),
+                       *output.scheduled_cached_reqs.resumed_req_ids]:
+            self.states.pop(req_id, None)
+        size = self.runner.config.block_size
+        for req_id, first, count, _ in self.runner.work(output):
+            before = self.states.get(req_id, (first - 1) // size)
+            now = self.states[req_id] = (first + count - 1) // size
+            for name, group in self.runner.layers:
+                if before in (-1, now) or not self.runner.is_state[group]:
+                    continue
+                table = self.tables[req_id][group]
+                if not table[before] or not table[now]:
+                    raise self.runner.violation(
+                        f"{req_id} has no block for a state: {table}, "
+                        f"{before} to {now}")
+                array = self.arrays[name]
+                array[table[now]] = array[table[before]]
+
+    def state_of(self, req_id: str, group: int) -> int:
+        """The block with a request's state, and a state's one slot."""
+        return self.tables[req_id][group][self.states[req_id]]
+
+    def write_state(self, req_id, group, layer, tokens) -> None:
+        hashes = self.runner.sequences[req_id].hashes[tokens - 1:tokens]
+        array = self.arrays[self.runner.layers[layer][0]]
+        array[self.state_of(req_id, group), :, 0] = \
+            self.content.cells(hashes, layer)[0]
+
+    def compare_state(self, req_id, group, layer, tokens) -> Optional[int]:
+        """As compare(): does the block hold the state after so many?"""
+        if not tokens:
+            return None
+        hashes = self.runner.sequences[req_id].hashes[tokens - 1:tokens]
+        array = self.arrays[self.runner.layers[layer][0]]
+        self.runner.stats["cells checked"] += 1
+        same = array[self.state_of(req_id, group), :, 0] == \
+            self.content.cells(hashes, layer)[0]
+        return None if same.all() else tokens - 1
+
+    def poison_state(self, req_id, group, layer) -> None:
+        array = self.arrays[self.runner.layers[layer][0]]
+        array[self.state_of(req_id, group), :, 0] = 0xDEAD
+
     def places(self, req_id: str, group: int, first: int, end: int):
         """Blocks and slots of positions first to end of a request."""
         positions = np.arange(first, end)
@@ -316,10 +372,13 @@ class Rank:
         size = self.runner.config.block_size
         name, group = self.runner.layers[layer]
         block = self.tables[req_id][group][position // size]
-        cells = self.arrays[name][block, :, position % size]
+        slot = position % size
+        if self.runner.is_state[group]:
+            block, slot = self.state_of(req_id, group), 0
+        cells = self.arrays[name][block, :, slot]
         what = self.runner.whose(self, cells, layer)
         return (f"rank {self.rank}: {req_id} position {position} "
-                f"(block {block}, slot {position % size}) of {name} is wrong: "
+                f"(block {block}, slot {slot}) of {name} is wrong: "
                 f"it holds {what}", block)
 
 
@@ -391,6 +450,11 @@ class FakeRunner:
         vllm_config.cache_config.num_gpu_blocks = config.num_blocks
         vllm_config.cache_config.num_gpu_blocks_override = config.num_blocks
         vllm_config.cache_config.kv_cache_layout = config.layout
+        if config.state:
+            vllm_config.cache_config.mamba_cache_mode = "align"
+            vllm_config.cache_config.mamba_block_size = config.block_size
+        vllm_config.cache_config.prefix_cache_retention_interval = \
+            config.retention
         return vllm_config
 
     def make_groups(self, vllm_config: VllmConfig) -> None:
@@ -402,6 +466,8 @@ class FakeRunner:
         self.shapes = [(config.heads, 2 * config.head_size)] * config.layers
         if config.indexer:
             self.make_indexers(same)
+        elif config.state:
+            self.make_states(names, same)
         elif config.window:
             half = config.layers // 2
             sliding = SlidingWindowSpec(sliding_window=config.window, **same)
@@ -426,10 +492,28 @@ class FakeRunner:
         self.groups = [KVCacheGroupSpec(
             list(specs), UniformTypeKVCacheSpecs.from_specs(specs))]
 
+    def make_states(self, names: list, same: dict) -> None:
+        """Two tensors a state. Pages are of one size, by padding, but where
+        blocks are outermost."""
+        config = self.config
+        half = config.layers // 2
+        full = FullAttentionSpec(**same)
+        padded = None if config.layout.startswith("B") \
+            else full.page_size_bytes
+        state = MambaSpec(
+            block_size=config.block_size, mamba_cache_mode="align",
+            shapes=((3,), (config.state - 3,)), dtypes=(config.dtype,) * 2,
+            page_size_padded=padded)
+        self.groups = [KVCacheGroupSpec(names[:half], full),
+                       KVCacheGroupSpec(names[half:], state)]
+        self.shapes[half:] = [(1, config.state)] * (config.layers - half)
+
     def finish_groups(self, vllm_config: VllmConfig) -> None:
         config = self.config
         self.windows = [getattr(group.kv_cache_spec, "sliding_window", None)
                         for group in self.groups]
+        self.is_state = [isinstance(group.kv_cache_spec, MambaSpec)
+                         for group in self.groups]
         self.layers = [(name, number)
                        for number, group in enumerate(self.groups)
                        for name in group.layer_names]
@@ -601,9 +685,14 @@ class FakeRunner:
         for layer, (name, group) in enumerate(self.layers):
             for rank in self.ranks:
                 rank.connector.wait_for_layer_load(name)
+                if self.is_state[group]:
+                    continue
                 for req_id, first, count, _ in work:
                     rank.write(req_id, group, layer, first, count)
-            self.compare(work, tainted, layer)
+            if self.is_state[group]:
+                self.advance(work, tainted, layer)
+            else:
+                self.compare(work, tainted, layer)
             for rank in self.ranks:
                 rank.connector.save_kv_layer(
                     name, rank.caches[name],
@@ -612,11 +701,32 @@ class FakeRunner:
         while tainted:
             # What the other layers wrote for these is garbage as well.
             before = len(tainted)
-            for layer in range(len(self.layers)):
-                self.compare(work, tainted, layer)
+            for layer, (_, group) in enumerate(self.layers):
+                if self.is_state[group]:
+                    self.spoil(work, tainted, layer)
+                else:
+                    self.compare(work, tainted, layer)
             if len(tainted) == before:
                 break
         return tainted
+
+    def advance(self, work: list, tainted: dict, layer: int) -> None:
+        """States: who goes on from garbage leaves some."""
+        group = self.layers[layer][1]
+        for req_id, first, count, _ in work:
+            for rank in self.ranks:
+                off = rank.compare_state(req_id, group, layer, first)
+                if off is not None:
+                    tainted.setdefault(req_id, (rank, layer, off))
+            for rank in self.ranks:
+                rank.write_state(req_id, group, layer, first + count)
+        self.spoil(work, tainted, layer)
+
+    def spoil(self, work: list, tainted: dict, layer: int) -> None:
+        group = self.layers[layer][1]
+        for req_id, _, _, _ in work:
+            for rank in self.ranks if req_id in tainted else ():
+                rank.poison_state(req_id, group, layer)
 
     def compare(self, work: list, tainted: dict, layer: int) -> None:
         """Find who reads garbage, make garbage of what they write, repeat."""

@@ -6,6 +6,7 @@ test by itself where a slot holds what it should not."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import faulthandler
 import functools
@@ -33,6 +34,7 @@ from mount import Mount
 import fake_runner
 from fake_runner import Config
 from ucmfs.blocks import Blocks
+from ucmfs.vllm.groups import plan_of
 
 BLOCK = 16
 faulthandler.enable()
@@ -627,6 +629,81 @@ class Indexer(Case):
         second = self.runner(indexer=6)
         self.one(second, self.prompt(100))
         self.assertEqual(second.stats["tokens loaded"], 0)
+
+
+class States(Case):
+    """Attention beside states (Mamba, GDN), of which vLLM keeps some."""
+
+    def test_second_engine_hits(self) -> None:
+        for layout in ("LBNHC", "BLNHC"):
+            with self.subTest(layout):
+                more = {"state": 60, "layout": layout}
+                extra = {"tenant": f"{self.id()} {layout}"}
+                first = self.runner(extra, **more)
+                counted = Counted(first)
+                self.one(first, self.prompt(200))
+                # The one that the prompt may be gone on from.
+                self.assertEqual(counted["saved_blocks"], 12 + 1)
+                second = self.runner(extra, **more)
+                counted = Counted(second)
+                self.one(second, self.prompt(200))
+                self.assertEqual(second.stats["tokens loaded"], 192)
+                self.assertEqual(counted["loads"], 1)
+
+    def test_a_state_that_is_there(self) -> None:
+        """A hit ends where the engine has kept a state: at 96 tokens a step,
+        after 96 and 192."""
+        more = {"state": 60, "retention": BLOCK}
+        first = self.runner(**more)
+        counted = Counted(first)
+        self.one(first, self.prompt(200))
+        self.assertEqual(counted["saved_blocks"], 12 + 2)
+        second = self.runner(**more)
+        self.one(second, self.prompt(180) + [7] * 20)
+        self.assertEqual(second.stats["tokens loaded"], 96)
+
+    def test_decode(self) -> None:
+        more = {"extra": {"save_decode": True}, "state": 60,
+                "retention": BLOCK}
+        first = self.runner(**more)
+        name = self.one(first, self.prompt(40), 60)
+        tokens = list(first.sequences[name].tokens)
+        second = self.runner(**more)
+        self.one(second, tokens + [1, 2])
+        self.assertEqual(second.stats["tokens loaded"], 96)
+
+    def test_whole_prompt(self) -> None:
+        """The last token is computed in any case: from the state before its
+        block."""
+        self.one(self.runner(state=60), self.prompt(96) + [5])
+        second = self.runner(state=60)
+        self.one(second, self.prompt(96))
+        self.assertEqual(second.stats["tokens loaded"], 0)
+        self.one(second, self.prompt(96) + [9])
+
+    def test_failure_recomputes(self) -> None:
+        self.one(self.runner(state=60), self.prompt(200))
+        for path in self.paths():
+            os.truncate(path, 100)
+        second = self.runner(state=60)
+        name = self.one(second, self.prompt(200))
+        self.assertGreater(second.stats["requests failed"], 0)
+        self.assertEqual(second.delivered[name], 3)
+
+    def test_modes_without_states_are_refused(self) -> None:
+        from ucmfs.errors import ConfigError
+
+        runner = self.runner(state=60)
+        group = runner.kv_cache_config.kv_cache_groups[1]
+        for change, text in ((dict(mamba_cache_mode="all"), "mode 'all'"),
+                             (dict(num_speculative_blocks=2),
+                              "speculative decoding")):
+            spec = dataclasses.replace(group.kv_cache_spec, **change)
+            config = dataclasses.replace(
+                runner.kv_cache_config, kv_cache_groups=[
+                    dataclasses.replace(group, kv_cache_spec=spec)])
+            with self.assertRaisesRegex(ConfigError, text):
+                plan_of(runner.ranks[0].vllm_config, config, BLOCK, BLOCK)
 
 
 # ---- layouts ----

@@ -70,13 +70,17 @@ ENGINES = {
     "heads_outermost": {"layout": "LHBNC", "window": 40},
     "indexer": {"indexer": 5},
     "indexer_blocks_outermost": {"indexer": 5, "layout": "BLNHC"},
+    "states": {"state": 60},
+    "states_kept": {"state": 60, "retention": 16, "ranks": 2},
+    "states_blocks_outermost": {"state": 40, "layout": "BLNHC",
+                                "v2_runner": True, "async_scheduling": True},
     "few_blocks": {"num_blocks": 34},
 }
 
 # One of each kind, where not all are asked for.
 CHOSEN = {
     "async": ("plain", "async_scheduling", "two_ranks", "window_two_ranks",
-              "indexer", "policy_fail", "few_blocks"),
+              "indexer", "states_kept", "policy_fail", "few_blocks"),
     "sync": ("plain", "two_ranks"),
     "layerwise": ("plain", "replicated_ranks"),
 }

@@ -48,6 +48,10 @@ class MambaSpec(SimpleNamespace):
     pass
 
 
+class CrossAttentionSpec(SimpleNamespace):
+    pass
+
+
 class MLAAttentionSpec(SimpleNamespace):
     pass
 
@@ -94,6 +98,18 @@ class Plans(unittest.TestCase):
         self.assertEqual([chunk.first_needed(t) for t in (0, 63, 64, 130)],
                          [0, 0, 4, 8])
 
+    def test_states(self) -> None:
+        """The one that a hit ends with, and no other."""
+        plan = plan_of(vllm_of(), config_of(
+            FullAttentionSpec(block_size=16, page_size_bytes=64),
+            MambaSpec(block_size=32, page_size_bytes=64,
+                      real_page_size_bytes=60, mamba_cache_mode="align")),
+            16, 32)
+        self.assertEqual(plan.groups[1].geometry.payload_bytes, 2 * 60)
+        self.assertFalse(plan.groups[1].whole)
+        self.assertEqual([plan.groups[1].first_needed(t)
+                          for t in (0, 32, 64, 96)], [0, 0, 1, 2])
+
     def test_replicas(self) -> None:
         mla = MLAAttentionSpec(block_size=16, page_size_bytes=64)
         plan = plan_of(vllm_of(tensor_parallel_size=4), config_of(mla), 16,
@@ -123,8 +139,14 @@ class Plans(unittest.TestCase):
 
     def test_refused(self) -> None:
         full = FullAttentionSpec(block_size=16, page_size_bytes=64)
-        self.refused("MambaSpec", vllm_of(), config_of(
-            full, MambaSpec(block_size=16, page_size_bytes=64)))
+        self.refused("CrossAttentionSpec", vllm_of(), config_of(
+            full, CrossAttentionSpec(block_size=16, page_size_bytes=64)))
+        for mode, blocks in (("none", 0), ("all", 0), ("align", 2)):
+            self.refused(
+                "'align' is needed" if mode != "align" else "speculative",
+                vllm_of(), config_of(full, MambaSpec(
+                    block_size=16, page_size_bytes=64, mamba_cache_mode=mode,
+                    num_speculative_blocks=blocks)))
         self.refused("pipeline_parallel_size",
                      vllm_of(pipeline_parallel_size=2), config_of(full))
         self.refused("decode_context", vllm_of(

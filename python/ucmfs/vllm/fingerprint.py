@@ -373,7 +373,7 @@ def _attention(config: Any, groups: Iterable[Any]) -> Dict[str, Any]:
         "runner": 2 if _get(config, "use_v2_model_runner") is True else 1,
     }
     for name in ("VLLM_KV_CACHE_LAYOUT", "VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT",
-                 "VLLM_ATTENTION_BACKEND"):
+                 "VLLM_ATTENTION_BACKEND", "VLLM_SSM_CONV_STATE_LAYOUT"):
         if os.environ.get(name):
             out[name] = os.environ[name]
     if out["platform"] == "cpu":

@@ -20,6 +20,7 @@ from ..layout import Geometry
 _WHOLE = ("FullAttentionSpec", "MLAAttentionSpec")
 _WINDOW = ("SlidingWindowSpec", "SlidingWindowMLASpec")
 _CHUNKED = ("ChunkedLocalAttentionSpec",)
+_STATE = ("MambaSpec",)  # also of GDN, KDA, short convolutions
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,9 @@ class Group:
 
     index: in KVCacheConfig.kv_cache_groups. block_tokens: of a block.
     window, chunk (0: none): a token attends to no more than the last window
-    tokens, or to its chunk; retained: tokens kept below the window.
+    tokens, or to its chunk; retained: tokens kept below the window. state: a
+    block is the state after its last token, and needs none before it; the
+    engine keeps some of them, and says which.
     geometry: of its blocks in the store, one rank's part. places: of each of
     the group's layers, the layer and the plane of a block that holds it.
     """
@@ -41,17 +44,20 @@ class Group:
     window: int = 0
     chunk: int = 0
     retained: int = 0
+    state: bool = False
     places: Tuple[Tuple[int, str], ...] = ()
 
     @property
     def whole(self) -> bool:
         """All tokens before it are needed to go on from a hit."""
-        return not (self.window or self.chunk)
+        return not (self.window or self.chunk or self.state)
 
     def first_needed(self, tokens: int) -> int:
         """The first block that the token behind a hit of so many attends
         to; those before it may be absent."""
         skipped = 0
+        if self.state:
+            return max(0, tokens // self.block_tokens - 1)
         if self.window:
             skipped = tokens - self.window + 1 - self.retained
         elif self.chunk:
@@ -163,10 +169,12 @@ def _group_of(kv_cache_config: Any, index: int) -> Group:
     specs = [parts[name] for name in layers] if parts else [spec]
     kinds = {type(s).__name__ for s in specs}
     kind = type(specs[0]).__name__
-    if len(kinds) > 1 or kind not in _WHOLE + _WINDOW + _CHUNKED:
+    if len(kinds) > 1 or kind not in _WHOLE + _WINDOW + _CHUNKED + _STATE:
         raise ConfigError("kv_cache_groups", f"{where} has a cache of "
                           f"{' and '.join(sorted(kinds))}, which cannot be "
                           "stored")
+    if kind in _STATE:
+        _check_states(specs, where)
     tokens = spec.block_size
     geometry, places = _geometry_of(
         _sizes_of(kv_cache_config, layers, specs, where), tokens)
@@ -174,7 +182,24 @@ def _group_of(kv_cache_config: Any, index: int) -> Group:
         index, layers, tokens, geometry, kind,
         getattr(specs[0], "sliding_window") if kind in _WINDOW else 0,
         specs[0].attention_chunk_size if kind in _CHUNKED else 0,
-        getattr(specs[0], "extra_retained_tokens", 0), places)
+        getattr(specs[0], "extra_retained_tokens", 0), kind in _STATE,
+        places)
+
+
+def _check_states(specs: Sequence[Any], where: str) -> None:
+    """vLLM says which states it keeps in one of its modes. Drafted tokens
+    that are rejected leave others behind."""
+    for spec in specs:
+        mode = getattr(spec, "mamba_cache_mode", "none")
+        if mode != "align":
+            raise ConfigError(
+                "mamba_cache_mode", f"{where} has states in mode {mode!r}: "
+                "'align' is needed (--enable-prefix-caching "
+                "--mamba-cache-mode align)")
+        if getattr(spec, "num_speculative_blocks", 0):
+            raise ConfigError(
+                "speculative_config", f"{where} has states, which are not "
+                "kept with speculative decoding")
 
 
 def _page_bytes(spec: Any) -> int:

@@ -22,8 +22,8 @@ import time
 import uuid
 from array import array
 from dataclasses import dataclass, field
-from typing import (Any, Callable, Dict, Iterable, List, Optional, Sequence,
-                    Set, Tuple)
+from typing import (Any, Callable, Dict, Iterable, List, Mapping, Optional,
+                    Sequence, Set, Tuple, Union)
 
 from ..errors import UcmfsError
 from .benefit import Benefit
@@ -53,6 +53,9 @@ LOOK_MOST = 1024
 # What is not saved by then may hang.
 SOON_SECONDS = 1.0
 ANNOUNCED_MOST = 1_000_000  # blocks that events have told of
+
+# Of a request: from the place of a block in it to the engine's block.
+Table = Union[Sequence[int], Mapping[int, int]]
 
 NONE = (0, False)
 
@@ -145,6 +148,11 @@ class UcmfsScheduler:
         self._to_pin: Dict[str, List[Tuple[str, List[bytes]]]] = {}
         self._chores = Chores("ucmfs-pin")
         self._teller = Teller(options.mount)
+        # States first, which cannot wait for room.
+        self._order = sorted(range(len(self.plan.groups)),
+                             key=lambda g: not self.plan.groups[g].state)
+        # Of this step, by request: (group, block, tokens) of states.
+        self._states: Mapping[str, Sequence[Tuple[int, int, int]]] = {}
         self._saving: List[Set[bytes]] = [set() for _ in self.plan.groups]
         self._step_reports: Dict[int, int] = {}
         self._pause = Pause(options.mount, clock)
@@ -395,6 +403,7 @@ class UcmfsScheduler:
         table_of = self.block_ids if tables is None else tables.get_block_ids
         if table_of is None:
             return
+        self._states = getattr(tables, "boundary_state_offloads", None) or {}
         now = self._clock()
         scheduled = output.num_scheduled_tokens
         for request_id in list(min(scheduled, self._undecided, key=len)):
@@ -453,20 +462,29 @@ class UcmfsScheduler:
         no room for is of no use without it, and waits with it."""
         ids = self._ids(known, here)
         parts: List[Part] = []
-        decided = []
+        decided = list(known.decided)
         room = self.pins.room
-        for g, group in enumerate(self.plan.groups):
-            table, have = tables[group.index], known.decided[g]
-            if room <= 0:
-                decided.append(have)
-                continue
-            end = min(ends[g], len(table), ids.blocks(g),
-                      have + room + LOOK_MOST)
-            places = self._absent(here, known, g, table, end)
-            if len(places) > room:
-                end = places[room]
-                places = places[:room]
-            decided.append(max(end, have))
+        for g in self._order:
+            group = self.plan.groups[g]
+            table: Table = tables[group.index]
+            have = known.decided[g]
+            if group.state:
+                # Now or never: the engine goes on, and does not ask again.
+                table = self._states_of(known, g, ends[g])
+                places = self._absent(here, known, g, table,
+                                      sorted(table))[:max(0, room)]
+                end = max(ends[g], have)
+            elif room <= 0:
+                places, end = [], have
+            else:
+                end = max(have, min(ends[g], len(table), ids.blocks(g),
+                                    have + room + LOOK_MOST))
+                places = self._absent(here, known, g, table,
+                                      range(have, end))
+                if len(places) > room:
+                    end = places[room]
+                    places = places[:room]
+            decided[g] = end
             room -= len(places)
             if places:
                 part = _part(g, ids.base[g], table, places)
@@ -476,28 +494,39 @@ class UcmfsScheduler:
             self._start_save(known, parts)
         return decided
 
-    def _absent(self, here: Open, known: Known, g: int, table: Sequence[int],
-                end: int) -> List[int]:
-        """Of the blocks up to end that nothing was decided about, those that
-        are to be saved."""
-        ids, first = self._ids(known, here), known.decided[g]
-        if end <= first:
+    def _states_of(self, known: Known, g: int, end: int) -> Dict[int, int]:
+        """By their places, the blocks that will hold states when the step is
+        done: the engine's table does not say, as it moves them."""
+        assert known.ids is not None
+        group = self.plan.groups[g]
+        return {tokens // group.block_tokens - 1: block
+                for index, block, tokens
+                in self._states.get(known.request.request_id, ())
+                if index == group.index and block
+                and tokens % group.block_tokens == 0
+                and 0 < tokens // group.block_tokens <= min(
+                    end, known.ids.blocks(g))}
+
+    def _absent(self, here: Open, known: Known, g: int, table: Table,
+                places: Sequence[int]) -> List[int]:
+        """Of places of blocks, ascending, those that are to be saved."""
+        if not places:
             return []
-        there = bytes(end - first)
+        ids, num = self._ids(known, here), len(places)
+        there = bytes(num)
         if here.asker is None:
-            step = ID * self.plan.shards
             present, _ = here.indexes[g].lookup(
-                ids.all[g][first * step:end * step])
+                _ids_at(ids.all[g], places, ID * self.plan.shards))
             there = all_shards(present, self.plan.shards)
             if self._want_events and 1 in there:
-                self._announce(known, g, [first + i for i, is_there
-                                          in enumerate(there) if is_there])
+                self._announce(known, g, [place for place, is_there
+                                          in zip(places, there) if is_there])
         # else: the daemon is asked when they are saved.
         saving = self._saving[g]
         if not saving and self.plan.groups[g].whole and 1 not in there:
-            return list(range(first, end))
-        return [i for i in range(first, end)
-                if not there[i - first] and table[i]
+            return list(places)
+        return [i for i, is_there in zip(places, there)
+                if not is_there and table[i]
                 and _id(ids.base[g], i) not in saving]
 
     def _announce(self, known: Known, g: int, places: Sequence[int]) -> None:
@@ -838,25 +867,23 @@ def _split(ids: bytes) -> List[bytes]:
     return [ids[at:at + ID] for at in range(0, len(ids), ID)]
 
 
-def _part(g: int, base: bytes, table: Sequence[int],
-          places: Sequence[int]) -> Part:
+def _ids_at(ids: bytes, places: Sequence[int], step: int = ID) -> bytes:
     """places: indexes of blocks, ascending."""
     first, end = places[0], places[-1] + 1
     if end - first == len(places):
-        ids = base[first * ID:end * ID]
-    else:
-        ids = b"".join(_id(base, i) for i in places)
-    return Part(g, ids, array("I", (table[i] for i in places)).tobytes(),
+        return ids[first * step:end * step]
+    return b"".join(ids[i * step:i * step + step] for i in places)
+
+
+def _part(g: int, base: bytes, table: Table, places: Sequence[int]) -> Part:
+    return Part(g, _ids_at(base, places),
+                array("I", (table[i] for i in places)).tobytes(),
                 array("I", places).tobytes())
 
 
 def _parents(base: bytes, places: Sequence[int]) -> bytes:
     """The ids of the blocks before those."""
-    first, end = places[0], places[-1] + 1
-    before = NO_ID + base
-    if end - first == len(places):
-        return before[first * ID:end * ID]
-    return b"".join(_id(before, i) for i in places)
+    return _ids_at(NO_ID + base, places)
 
 
 def _stored_events(plan: Plan, request: Any, parts: Sequence[Part],

@@ -31,6 +31,8 @@ def load_mode(vllm_config: Any, plan: Plan, options: ConnectorOptions,
     if len(plan.groups) > 1:
         return "async", (f"{len(plan.groups)} KV cache groups: vLLM cannot "
                          "recover from a load that fails within a step")
+    if any(group.state for group in plan.groups):
+        return "async", "a state is of no use in the step that loads it"
     if getattr(vllm_config, "speculative_config", None) is not None:
         return "async", ("speculative decoding: vLLM asks what has become of "
                          "loads before it lets the step end")

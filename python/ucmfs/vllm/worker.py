@@ -16,12 +16,12 @@ import math
 import os
 import time
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import (Any, Dict, List, NamedTuple, Optional, Sequence, Set,
                     Tuple)
 
 from ..errors import ConfigError, UcmfsError
-from ..layout import Layout
+from ..layout import Layout, Raw, raw_of
 from .groups import Group, Plan
 from .metadata import (NO_ID, Job, Loaded, Part, UcmfsMetadata,
                        UcmfsWorkerMetadata)
@@ -50,6 +50,19 @@ class _Tensor(NamedTuple):
     dims: str
     kernel_blocks: int  # to a block of vLLM's
     page_bytes: int
+
+
+def _without_tokens(raw: Raw, name: str) -> Tuple[Raw, str]:
+    """A page that is not so many tokens, but a state, or several tokens in
+    one: whatever its dimensions mean."""
+    inner = [i for i, size in enumerate(raw.shape) if i and size > 1]
+    if not 1 <= len(inner) <= 2:
+        raise ConfigError("kv_caches", f"layer {name}: shape {raw.shape} has "
+                          "no dimension of the group's tokens")
+    return replace(
+        raw, shape=(raw.shape[0], *(raw.shape[i] for i in inner)),
+        strides=(raw.strides[0], *(raw.strides[i] for i in inner)),
+    ), {1: "BD", 2: "BHD"}[len(inner)]
 
 
 @dataclass
@@ -151,7 +164,8 @@ class UcmfsWorker:
                  " or ".join(str(x.runs) for x in self._layouts))
 
     def _layout_of(self, group: Group, kv_caches: Dict[str, Any]) -> Layout:
-        tensors = [self._tensor_of(name, kv_caches) for name in group.layers]
+        tensors = [self._tensor_of(name, group, kv_caches)
+                   for name in group.layers]
         sizes: Dict[Tuple[int, str], int] = {
             place: tensor.page_bytes
             for place, tensor in zip(group.places, tensors)}
@@ -168,7 +182,8 @@ class UcmfsWorker:
                 kernel_blocks_per_page=tensor.kernel_blocks)
         return layout.seal()
 
-    def _tensor_of(self, name: str, kv_caches: Dict[str, Any]) -> "_Tensor":
+    def _tensor_of(self, name: str, group: Group,
+                   kv_caches: Dict[str, Any]) -> "_Tensor":
         tensor = kv_caches.get(name)
         if tensor is None:
             raise ConfigError("kv_caches", f"layer {name} is not there")
@@ -180,8 +195,13 @@ class UcmfsWorker:
             raise ConfigError(
                 "kv_caches", f"layer {name}: shape {shape}, strides "
                 f"{tuple(strides)} are no pages of {blocks} blocks")
-        return _Tensor(tensor, dims, shape[0] // blocks,
-                       math.prod(shape) // blocks * tensor.element_size())
+        raw = raw_of(tensor, name)
+        each = shape[0] // blocks
+        at = dims.find("N")
+        if at > 0 and shape[at] * each != group.block_tokens:
+            raw, dims = _without_tokens(raw, name)
+        return _Tensor(raw, dims, each, math.prod(shape) // blocks
+                       * raw.item_bytes)
 
     def _ready(self, meta: UcmfsMetadata, wait: bool) -> bool:
         """Whether the spaces of a step's jobs are known. A thread asks the
