@@ -64,6 +64,8 @@ struct ucm_shared {
 	unsigned open_files; /* of each engine */
 	int64_t idle_ns;     /* so long files stay open that nobody uses */
 	unsigned most_files; /* likewise, when a request wants more */
+	unsigned most_saves; /* files of each engine that are written at a time;
+			      * and of blocks that wait for layers, open */
 	uint64_t save_budget;
 	_Atomic uint64_t save_waiting; /* bytes of saves that are not done */
 	_Atomic bool told_unpinned;    /* that pages could not be pinned, */
@@ -281,6 +283,7 @@ struct ucm_savings {
 	struct ucm_saving *first; /* of all */
 	struct ucm_saving *hungry, **hungry_end; /* want staging memory */
 	struct ucm_turn *queued, **queued_end;   /* see save_turns.c */
+	unsigned open; /* files that stay open between parts */
 	uint64_t copied; /* into the write buffer, in this round */
 	bool copying;    /* more will be in the next one */
 };

@@ -80,6 +80,15 @@ static unsigned half_of_descriptors(void)
 	return (unsigned)limit.rlim_cur / 2;
 }
 
+/* No more than can be had. */
+static unsigned load_files(const struct ucm_loader_options *options)
+{
+	uint64_t files = or_default(options->open_files, DEFAULT_FILES);
+	unsigned most = half_of_descriptors();
+
+	return files < most ? (unsigned)files : most;
+}
+
 /* Blocks are not shared out evenly to the last one (least_of()). */
 static unsigned files_of_each(unsigned files, unsigned threads)
 {
@@ -169,12 +178,11 @@ static int set_up(struct ucm_loader *loader,
 		(uint32_t)or_default(options->read_bytes, DEFAULT_READ);
 	if (shared->read_bytes > shared->staging_bytes / 4)
 		shared->read_bytes = (uint32_t)(shared->staging_bytes / 4);
-	shared->open_files = files_of_each(
-		(unsigned)or_default(options->open_files, DEFAULT_FILES),
-		threads);
+	shared->open_files = files_of_each(load_files(options), threads);
 	shared->idle_ns = IDLE_NS;
 	shared->staging_idle_ns = STAGING_IDLE_NS;
 	shared->most_files = half_of_descriptors() / threads;
+	shared->most_saves = half_of_descriptors() / 4 / threads + 1;
 	shared->save_budget =
 		or_default(options->save_budget_bytes, DEFAULT_SAVES);
 	loader->engines = calloc(threads, sizeof(*loader->engines));

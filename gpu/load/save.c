@@ -8,9 +8,10 @@
  * A block that fits one read is gathered after its header and written at once.
  * Of others the header is written last, so that the file is no block before it
  * is whole: whatever fails or dies on the way leaves nothing that could be
- * taken for one. A range of layers may be saved by itself; then the file stays
- * open and waits for the others. A block that is held waits likewise, without
- * its header, for the turn that commits it.
+ * taken for one. A range of layers may be saved by itself; then the file waits
+ * for the others: open, unless there are too many of them; those beyond are
+ * closed after each part and opened again for the next one. A block that is held
+ * waits likewise, without its header, for the turn that commits it.
  *
  * There are three ways from a page to its file: gathered into staging memory;
  * copied into the write buffer before (save_turns.c), and written from there;
@@ -143,6 +144,8 @@ static void give_slot(struct ucm_saving *saving)
 
 static void free_saving(struct ucm_saving *saving)
 {
+	if (saving->stays_open)
+		saving->engine->savings.open--;
 	ucm_group_put(saving->group);
 	free(saving->crcs);
 	free(saving->have);
@@ -318,13 +321,32 @@ static void next_turns(struct ucm_saving *saving)
 }
 
 /* Some layers are there; whoever waits with others is next. */
-static void end_part(struct ucm_saving *saving)
+static void leave_part(struct ucm_saving *saving)
 {
 	end_well(saving, false);
 	if (saving->abandoned)
 		drop(saving);
 	else
 		next_turns(saving);
+}
+
+static void on_rested(struct ucm_saving *saving)
+{
+	if (is_given_up(saving))
+		return;
+	if (saving->result)
+		fail(saving, saving->result, "close");
+	else
+		leave_part(saving);
+}
+
+static void end_part(struct ucm_saving *saving)
+{
+	if (saving->rests && !saving->abandoned && !saving->turns &&
+	    ucm_save_file_may_rest(saving))
+		ucm_save_file_rest(saving, on_rested);
+	else
+		leave_part(saving);
 }
 
 /* It has been read, to the last time. */
@@ -549,8 +571,6 @@ static void next_chunk(struct ucm_saving *saving)
 	}
 }
 
-/* ---- create ---- */
-
 /* ---- from the page ---- */
 
 /*
@@ -636,10 +656,23 @@ static void on_created(struct ucm_saving *saving)
 	}
 }
 
+/* Layers come around again and again: the first files stay open, and all others
+ * are opened once in each round. */
+static void plan_between_turns(struct ucm_saving *saving)
+{
+	struct ucm_engine *engine = saving->engine;
+
+	saving->stays_open =
+		engine->savings.open < engine->shared->most_saves;
+	saving->rests = !saving->stays_open;
+	engine->savings.open += saving->stays_open;
+}
+
 static struct ucm_saving *new_saving(struct ucm_engine *engine,
-				     struct ucm_group *group,
+				     const struct ucm_task *task,
 				     const struct ucm_id *id)
 {
+	struct ucm_group *group = task->group;
 	uint32_t layers = group->layout->geometry.num_layers;
 	struct ucm_saving *saving = calloc(1, sizeof(*saving));
 
@@ -656,6 +689,8 @@ static struct ucm_saving *new_saving(struct ucm_engine *engine,
 	saving->engine = engine;
 	saving->id = *id;
 	saving->fd = -1;
+	if (!ucm_task_is_whole(task))
+		plan_between_turns(saving);
 	saving->missing = layers;
 	ucm_savings_add(&engine->savings, saving);
 	return saving;
@@ -678,12 +713,31 @@ static void wait_for_turn(struct ucm_saving *saving,
 	*at = own;
 }
 
-static void commit_held(struct ucm_saving *saving)
+static void on_reopened(struct ucm_saving *saving)
 {
-	if (saving->missing)
-		end_turn(saving, &(struct ucm_outcome){ .err = -EAGAIN });
-	else
+	if (is_given_up(saving))
+		return;
+	if (saving->result)
+		fail(saving, saving->result, "open");
+	else if (saving->task->is_commit)
 		write_head(saving);
+	else
+		go_on(saving);
+}
+
+/* The file is there. */
+static void resume(struct ucm_saving *saving)
+{
+	bool is_commit = saving->task->is_commit;
+
+	if (is_commit && saving->missing)
+		end_turn(saving, &(struct ucm_outcome){ .err = -EAGAIN });
+	else if (saving->fd < 0)
+		ucm_save_file_reopen(saving, on_reopened);
+	else if (is_commit)
+		write_head(saving);
+	else
+		go_on(saving);
 }
 
 static void take_turn(struct ucm_saving *saving, const struct ucm_turn *turn)
@@ -724,20 +778,17 @@ static void begin(struct ucm_engine *engine, struct ucm_saving *saving,
 		return;
 	}
 	if (!saving)
-		saving = new_saving(engine, task->group,
-				    &task->blocks[turn->block].id);
+		saving = new_saving(engine, task, &task->blocks[turn->block].id);
 	if (!saving) {
 		ucm_turn_settle(engine, turn,
 				&(struct ucm_outcome){ .err = -ENOMEM });
 		return;
 	}
 	take_turn(saving, turn);
-	if (task->is_commit)
-		commit_held(saving);
-	else if (saving->fd < 0)
+	if (saving->fd < 0 && !saving->draft)
 		ucm_save_file_create(saving, on_created);
 	else
-		go_on(saving);
+		resume(saving);
 }
 
 void ucm_saving_begin(struct ucm_engine *engine, const struct ucm_turn *turn)

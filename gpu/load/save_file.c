@@ -4,8 +4,9 @@
  * committed or dropped.
  *
  * There are two kinds. In a mount it has the block's name from the start, and
- * closing it commits it; the ring makes these calls. Elsewhere it is a draft of
- * the source's (source.h), and every call on that is made by a thread for
+ * closing it commits it; the ring makes these calls. Elsewhere, and where it has to
+ * be closed before it is whole, it is a draft of the source's (source.h), and every
+ * call on that is made by a thread for
  * calls (UCM_IO_CALL), never by the engine's: a store has to be opened for the
  * first one, looks for the block in directories that it has not read yet, and
  * waits for the disk when it commits. A network tier that hangs so keeps
@@ -71,6 +72,16 @@ static struct ucm_saving *called(const void *of)
 	return (struct ucm_saving *)(uintptr_t)of;
 }
 
+static int (*creator_of(const struct ucm_saving *saving))(
+	struct ucm_source *, const char *, const struct ucm_id *, uint64_t,
+	struct ucm_draft **)
+{
+	const struct ucm_source_ops *ops = ops_of(saving);
+
+	return saving->rests && ops->create_parts ? ops->create_parts
+						  : ops->create;
+}
+
 /* ---- create ---- */
 
 static void finish_create(struct ucm_saving *saving, int fd,
@@ -86,9 +97,9 @@ static ssize_t create_draft(const void *of, void *buffer, size_t len,
 			    off_t offset)
 {
 	struct ucm_saving *saving = called(of);
-	int fd = ops_of(saving)->create(source_of(saving), saving->group->space,
-					&saving->id, saving->group->file_size,
-					&saving->draft);
+	int fd = creator_of(saving)(source_of(saving), saving->group->space,
+				    &saving->id, saving->group->file_size,
+				    &saving->draft);
 
 	(void)buffer, (void)len, (void)offset;
 	saving->result = fd < 0 ? fd : 0;
@@ -148,7 +159,7 @@ void ucm_save_file_create(struct ucm_saving *saving,
 	int err;
 
 	saving->then = then;
-	if (ops->create) {
+	if (creator_of(saving)) {
 		queue_call(saving, create_draft);
 		return;
 	}
@@ -159,6 +170,54 @@ void ucm_save_file_create(struct ucm_saving *saving,
 		finish_create(saving, err, then);
 	else
 		create_place(saving);
+}
+
+/* ---- between two parts ---- */
+
+bool ucm_save_file_may_rest(const struct ucm_saving *saving)
+{
+	return saving->draft && ops_of(saving)->reopen;
+}
+
+static ssize_t rest_draft(const void *of, void *buffer, size_t len,
+			  off_t offset)
+{
+	struct ucm_saving *saving = called(of);
+
+	(void)buffer, (void)len, (void)offset;
+	saving->result = ucm_os_flush(saving->fd);
+	ucm_os_close(saving->fd);
+	saving->fd = -1;
+	return 0;
+}
+
+void ucm_save_file_rest(struct ucm_saving *saving,
+			void (*then)(struct ucm_saving *saving))
+{
+	saving->then = then;
+	queue_call(saving, rest_draft);
+}
+
+static ssize_t reopen_draft(const void *of, void *buffer, size_t len,
+			    off_t offset)
+{
+	struct ucm_saving *saving = called(of);
+	int fd = ops_of(saving)->reopen(source_of(saving), saving->draft);
+
+	(void)buffer, (void)len, (void)offset;
+	saving->result = fd < 0 ? fd : 0;
+	if (fd < 0)
+		return 0;
+	saving->fd = fd;
+	saving->direct = saving->direct && !fcntl(fd, F_SETFL, O_DIRECT);
+	return 0;
+}
+
+void ucm_save_file_reopen(struct ucm_saving *saving,
+			  void (*then)(struct ucm_saving *saving))
+{
+	saving->then = then;
+	queue_call(saving, reopen_draft);
 }
 
 /* ---- write ---- */
@@ -265,7 +324,7 @@ void ucm_save_file_commit(struct ucm_saving *saving,
 			  void (*then)(struct ucm_saving *saving))
 {
 	saving->then = then;
-	if (ops_of(saving)->create)
+	if (saving->draft)
 		queue_call(saving, commit_draft);
 	else
 		queue_close(saving);
@@ -325,9 +384,9 @@ void ucm_save_file_drop(struct ucm_saving *saving,
 	static uint8_t nothing[PAGE] __attribute__((aligned(PAGE)));
 
 	saving->then = then;
-	if (saving->fd < 0) {
+	if (saving->fd < 0 && !saving->draft) {
 		then(saving);
-	} else if (ops_of(saving)->create) {
+	} else if (creator_of(saving)) {
 		queue_call(saving, drop_draft);
 		saving->op.done = on_draft_dropped;
 	} else if (may_be_whole(saving)) {

@@ -44,12 +44,6 @@ struct queued {
 	bool gathering;
 };
 
-static bool is_whole(const struct ucm_task *task)
-{
-	return !task->hold && !task->first_layer &&
-	       task->end_layer == task->group->layout->geometry.num_layers;
-}
-
 /* As file_end() less file_offset() of save.c. */
 static uint64_t kept_len(const struct ucm_task *task)
 {
@@ -59,8 +53,9 @@ static uint64_t kept_len(const struct ucm_task *task)
 
 	if (task->end_layer == group->layout->geometry.num_layers)
 		end = group->file_size;
-	return is_whole(task) ? end
-			      : end - group->data_offset -
+	return ucm_task_is_whole(task)
+		       ? end
+		       : end - group->data_offset -
 					task->first_layer * group->layer_bytes;
 }
 
@@ -96,8 +91,9 @@ static struct queued *pop(struct ucm_savings *savings)
 static bool is_room_for(const struct ucm_engine *engine, uint64_t len)
 {
 	return !engine->savings_busy ||
-	       (engine->savings_busy + 1) * len <=
-		       ucm_staging_len(engine->staging) / 2;
+	       (engine->savings_busy < engine->shared->most_saves &&
+		(engine->savings_busy + 1) * len <=
+			ucm_staging_len(engine->staging) / 2);
 }
 
 static bool may_begin(const struct ucm_engine *engine,
@@ -161,7 +157,7 @@ static void on_kept(struct queued *queued)
 
 	atomic_fetch_sub(&shared->save_waiting, ucm_turn_bytes(task));
 	ucm_add(&shared->stats.save_buffered_bytes, ucm_turn_bytes(task));
-	if (is_whole(task))
+	if (ucm_task_is_whole(task))
 		ucm_kept_show(queued->turn.kept, shared->buffer_home,
 			      task->group,
 			      &task->blocks[queued->turn.block].id);
@@ -283,7 +279,7 @@ static bool make_room(struct queued *queued)
 		return false;
 	}
 	kept->payload = kept->slot.memory +
-			(is_whole(task) ? task->group->data_offset : 0);
+			(ucm_task_is_whole(task) ? task->group->data_offset : 0);
 	queued->turn.kept = kept;
 	return true;
 }

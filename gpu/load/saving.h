@@ -39,6 +39,8 @@ struct ucm_saving {
 	int fd;                  /* -1: none */
 	bool direct;             /* O_DIRECT */
 	bool revived;            /* made once more: the mount had come back */
+	bool stays_open;         /* between turns; counted in savings.open */
+	bool rests;              /* no: too many do, it is closed meanwhile */
 	uint32_t align;          /* of it */
 	int result;              /* of the last step */
 	void (*then)(struct ucm_saving *saving);
@@ -96,6 +98,13 @@ void ucm_saving_abandon(struct ucm_engine *engine,
 void ucm_saving_give_up(struct ucm_saving *saving, struct ucm_part *part,
 			const struct ucm_outcome *outcome);
 
+/* Does a task save all of a block by itself? */
+static inline bool ucm_task_is_whole(const struct ucm_task *task)
+{
+	return !task->hold && !task->first_layer &&
+	       task->end_layer == task->group->layout->geometry.num_layers;
+}
+
 /* ---- its file (save_file.c) ---- */
 
 /* Each makes one step, which may take its time, and calls then(saving): at once
@@ -103,6 +112,13 @@ void ucm_saving_give_up(struct ucm_saving *saving, struct ucm_part *part,
 
 /* 0: it has a descriptor. -EEXIST: the block is there. */
 void ucm_save_file_create(struct ucm_saving *saving,
+			  void (*then)(struct ucm_saving *saving));
+/* Between two parts it need not be open: can it be opened again? If it can, it
+ * is closed (what close(2) reports is the result), and opened again later. */
+bool ucm_save_file_may_rest(const struct ucm_saving *saving);
+void ucm_save_file_rest(struct ucm_saving *saving,
+			void (*then)(struct ucm_saving *saving));
+void ucm_save_file_reopen(struct ucm_saving *saving,
 			  void (*then)(struct ucm_saving *saving));
 /* All of it is written. It has no descriptor any more if that went well; else
  * it is still to be dropped. */

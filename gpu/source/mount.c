@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
@@ -405,6 +406,107 @@ static bool mount_lost(struct ucm_source *source)
 	return back;
 }
 
+/* ---- new blocks that are closed before they are whole ---- */
+
+/*
+ * Under its own name the last close of a block decides what it is. So it has a
+ * staging name (ucmfs(8)) until it is renamed; if we die before, the mount removes
+ * it after a while.
+ */
+struct ucm_draft {
+	char name[UCM_TREE_PATH_MAX]; /* below the mount */
+	char block[UCM_TREE_PATH_MAX];
+};
+
+static int draft_name(struct ucm_draft *draft, const char *space,
+		      const struct ucm_id *id)
+{
+	char folder[UCM_TREE_FOLDER_MAX], bucket[UCM_TREE_PATH_MAX];
+	char hex[UCM_ID_HEX + 1];
+	uint64_t number;
+
+	if (getrandom(&number, sizeof(number), 0) != sizeof(number))
+		return -EIO;
+	ucm_tree_folder(space, folder);
+	ucm_tree_block_path(folder, id, draft->block);
+	ucm_tree_bucket_path(folder, ucm_tree_bucket(id), bucket);
+	ucm_id_format(id, hex);
+	return snprintf(draft->name, sizeof(draft->name),
+			"%s/.%s.%016" PRIx64, bucket, hex,
+			number) < (int)sizeof(draft->name)
+		       ? 0
+		       : -ENAMETOOLONG;
+}
+
+static int draft_open(struct ucm_source *source, const struct ucm_draft *draft,
+		      int flags)
+{
+	int fd = openat(source->dir.fd, draft->name,
+			O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags, 0644);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* The mount is asked whether the block is there: a new name does not show it. */
+static int draft_create(struct ucm_source *source,
+			const struct ucm_draft *draft)
+{
+	struct stat st;
+
+	if (!fstatat(source->dir.fd, draft->block, &st, AT_SYMLINK_NOFOLLOW))
+		return -EEXIST;
+	return errno == ENOENT ? draft_open(source, draft, O_CREAT | O_EXCL)
+			       : -errno;
+}
+
+static int mount_create_parts(struct ucm_source *source, const char *space,
+			      const struct ucm_id *id, uint64_t bytes,
+			      struct ucm_draft **out)
+{
+	struct ucm_draft *draft = calloc(1, sizeof(*draft));
+	int fd = draft ? draft_name(draft, space, id) : -ENOMEM;
+
+	(void)bytes; /* it has been announced */
+	if (!fd)
+		fd = draft_create(source, draft);
+	if (ucm_is_lost(fd) && mount_lost(source))
+		fd = draft_create(source, draft);
+	if (fd < 0)
+		free(draft);
+	else
+		*out = draft;
+	return fd;
+}
+
+static int mount_reopen(struct ucm_source *source,
+			const struct ucm_draft *draft)
+{
+	return draft_open(source, draft, 0);
+}
+
+static void mount_drop(struct ucm_source *source, struct ucm_draft *draft)
+{
+	unlinkat(source->dir.fd, draft->name, 0);
+	free(draft);
+}
+
+/* The rename says that it is whole, and tells what is wrong with it. */
+static int mount_commit(struct ucm_source *source, struct ucm_draft *draft,
+			int fd, const struct ucm_block *written)
+{
+	int err = renameat(source->dir.fd, draft->name, source->dir.fd,
+			   draft->block)
+			  ? -errno
+			  : 0;
+
+	(void)fd, (void)written;
+	if (err)
+		mount_drop(source, draft);
+	else
+		free(draft);
+	return err;
+}
+
 const struct ucm_source_ops ucm_source_mount = {
 	.name = "mount",
 	.open = mount_open,
@@ -421,4 +523,8 @@ const struct ucm_source_ops ucm_source_mount = {
 	.lookup = mount_lookup,
 	.prefix = mount_prefix,
 	.lost = mount_lost,
+	.create_parts = mount_create_parts,
+	.reopen = mount_reopen,
+	.commit = mount_commit,
+	.drop = mount_drop,
 };

@@ -137,6 +137,15 @@ struct ucm_source_ops {
 	int (*create)(struct ucm_source *source, const char *space,
 		      const struct ucm_id *id, uint64_t bytes,
 		      struct ucm_draft **out);
+	/* The same for one that is written in parts and closed between them.
+	 * NULL: create, if there is that. */
+	int (*create_parts)(struct ucm_source *source, const char *space,
+			    const struct ucm_id *id, uint64_t bytes,
+			    struct ucm_draft **out);
+	/* A draft's file was closed between two parts: open it again for
+	 * writing. NULL: it has to stay open. */
+	int (*reopen)(struct ucm_source *source,
+		      const struct ucm_draft *draft);
 	int (*commit)(struct ucm_source *source, struct ucm_draft *draft,
 		      int fd, const struct ucm_block *written);
 	void (*drop)(struct ucm_source *source, struct ucm_draft *draft);

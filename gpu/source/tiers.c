@@ -332,6 +332,15 @@ static void tiers_drop(struct ucm_source *source, struct ucm_draft *draft)
 	free(draft);
 }
 
+static int tiers_reopen(struct ucm_source *source,
+			const struct ucm_draft *draft)
+{
+	struct ucm_file file;
+	int err = ucm_store_reopen(source->store, &draft->temp, &file);
+
+	return err ? err : ucm_file_descriptor(&file);
+}
+
 static int tiers_commit(struct ucm_source *source, struct ucm_draft *draft,
 			int fd, const struct ucm_block *written)
 {
@@ -356,6 +365,7 @@ const struct ucm_source_ops ucm_source_tiers = {
 	.place = tiers_place,
 	.lost = tiers_lost,
 	.create = tiers_create,
+	.reopen = tiers_reopen,
 	.commit = tiers_commit,
 	.drop = tiers_drop,
 };

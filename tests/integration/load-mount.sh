@@ -51,6 +51,29 @@ ask load 0 30
 answers 'which is loaded' 30 0 0 0 0
 end_client
 
+# more of them than the process may have files open
+limit=$(ulimit -S -n)
+ulimit -S -n 160
+start_client mount "$mnt"
+ulimit -S -n "$limit"
+ask layers 100 200 1 1
+answers 'a layer of many blocks' 200 0 0 0 0
+few_open() {
+	[ "$(find "/proc/$client/fd" -lname "$mnt/*/??/*" | wc -l)" -le 40 ]
+}
+check 'few of their files are open' few_open
+ask layers 100 200 0 1
+answers 'the last layer of many blocks' 200 0 0 0 0
+ask layers 100 200 1 1
+answers 'they are there' 0 200 0 0 0
+ask load 100 200
+answers 'and are loaded' 200 0 0 0 0
+# some that stay half: they go with the loader
+ask layers 300 200 1 1
+answers 'a layer of some more' 200 0 0 0 0
+end_client
+no_debris "$work/fast" "$work/slow"
+
 # and of uses: the daemon hears of those that it has not served
 uses() {
 	"$top_builddir/ucm" ls --json -m "$mnt" |

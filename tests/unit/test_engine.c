@@ -222,6 +222,7 @@ static void start(uint32_t read_bytes)
 		.read_bytes = read_bytes,
 		.window_bytes = window_bytes,
 		.open_files = 64,
+		.most_saves = 64,
 		.idle_ns = idle_ns,
 		.save_budget = UINT64_MAX,
 	};

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -334,6 +335,12 @@ static void check_present(unsigned from, unsigned end)
 		ck_assert(fx_exists(lf_path("$/tier", i)));
 }
 
+static bool has_no_temps(void *arg)
+{
+	(void)arg;
+	return !fx_count(fx_path("$/tier/.ucmfs/tmp"));
+}
+
 /* ---- layers ---- */
 
 static struct ucm_task *save_layers(struct ucm_loader *loader, uint32_t first,
@@ -368,6 +375,121 @@ UNIT_TEST(layers_come_in_any_order, .rows = NUM_ROWS(orders))
 			unlink(lf_path("$/tier", j));
 	}
 }
+
+/* ---- more blocks than files may be open ---- */
+
+#define MANY 240
+#define HALF (MANY / 2)
+#define FILES 96 /* of which 14 at most for blocks that wait for layers, */
+#define MOST 15  /* and one is the directory */
+
+static struct rlimit files_before;
+
+static void setup_many(void)
+{
+	struct rlimit few;
+
+	fx_setup();
+	lf_faults();
+	lf_tier("$/tier");
+	lf_cache_open(&cache, &lf_geometry, MANY);
+	for (unsigned i = 0; i < MANY; i++)
+		lf_fill_page(&cache, i, i);
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &files_before), 0);
+	few = files_before;
+	few.rlim_cur = FILES;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+}
+
+static void teardown_many(void)
+{
+	setrlimit(RLIMIT_NOFILE, &files_before);
+	teardown();
+}
+
+static void save_part(struct ucm_loader *loader, unsigned first, uint32_t layer,
+		      bool hold, unsigned num_wrong)
+{
+	struct ucm_request request = { .first_layer = layer,
+				       .num_layers = 1,
+				       .hold = hold };
+	struct ucm_task *task =
+		lf_submit(loader, true, first, HALF, &request);
+
+	ucm_task_wait(task, 20000);
+	ck_assert_uint_eq(ucm_task_num_failed(task), num_wrong);
+	ucm_task_free(task);
+}
+
+UNIT_FIXTURE(.setup = setup_many, .teardown = teardown_many);
+
+UNIT_TEST(blocks_that_wait_for_layers_take_few_files, .rows = NUM_ROWS(ways))
+{
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+
+	for (uint32_t layer = 0; layer < 4; layer++) {
+		save_part(loader, 0, layer, false, 0);
+		if (layer < 3) {
+			ck_assert_uint_le(lf_open_files(".ucmfs/tmp"), MOST);
+			ck_assert_uint_eq(
+				fx_count(fx_path("$/tier/.ucmfs/tmp")), HALF);
+		}
+	}
+	check_saved(0, HALF);
+	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), 0);
+	ck_assert_uint_eq(lf_open_files(".ucmfs/tmp"), 1);
+	/* of the next blocks some stay open, too */
+	for (unsigned i = 0; i < HALF; i++)
+		lf_fill_page(&cache, i, HALF + i);
+	save_part(loader, HALF, 0, false, 0);
+	ck_assert_uint_ge(lf_open_files(".ucmfs/tmp"), MOST / 2);
+	ucm_loader_close(loader);
+	check_nothing(HALF, MANY);
+}
+
+UNIT_TEST(blocks_that_are_held_take_few_files, .rows = NUM_ROWS(ways))
+{
+	struct ucm_move moves[HALF] = { 0 };
+	struct ucm_request commit = { .size = sizeof(commit),
+				      .blocks = moves, .num_blocks = HALF };
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_task *task;
+
+	for (unsigned i = 0; i < HALF; i++)
+		moves[i].id = lf_id(i);
+	for (uint32_t layer = 0; layer < 4; layer++)
+		save_part(loader, 0, layer, true, 0);
+	ck_assert_uint_le(lf_open_files(".ucmfs/tmp"), MOST);
+	ck_assert_int_eq(ucm_save_commit(loader, &commit, &task, NULL), 0);
+	ck_assert_int_eq(ucm_task_wait(task, 20000), 0);
+	ucm_task_free(task);
+	check_saved(0, HALF);
+	ucm_loader_close(loader);
+}
+
+UNIT_TEST(a_file_that_cannot_be_opened_again_fails_its_block_alone)
+{
+	struct ucm_loader_options options = { .threads = 1 };
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, &options);
+	unsigned whole = 0;
+
+	save_part(loader, 0, 0, false, 0);
+	fx_fail_on("open", "-", 2, -EIO, true);
+	save_part(loader, 0, 1, false, 1);
+	fx_fail(NULL, 0, 0, false);
+	save_part(loader, 0, 2, false, 0);
+	save_part(loader, 0, 3, false, 0);
+	for (unsigned i = 0; i < HALF; i++)
+		whole += fx_exists(lf_path("$/tier", i));
+	ck_assert_uint_eq(whole, HALF - 1);
+	/* it lacks two layers, and goes */
+	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), 1);
+	ucm_save_abandon(loader, 0, NULL, 0);
+	fx_wait(has_no_temps, NULL);
+	ucm_loader_close(loader);
+}
+
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
 
 /* What is saved once more is written once more; 3 + 2 layers make 4. */
 UNIT_TEST(layers_may_overlap, .rows = NUM_ROWS(ways))
@@ -551,12 +673,6 @@ UNIT_TEST(a_layer_that_fails_takes_the_block_along, .rows = NUM_ROWS(ways))
 	check_saved(0, NUM);
 	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), 0);
 	ucm_loader_close(loader);
-}
-
-static bool has_no_temps(void *arg)
-{
-	(void)arg;
-	return !fx_count(fx_path("$/tier/.ucmfs/tmp"));
 }
 
 UNIT_TEST(what_is_abandoned_goes, .rows = NUM_ROWS(ways))
