@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * completions.c - tasks that are done and have not been taken, in that order.
+ * completions.c - tasks that something has become of and that have not been
+ * taken since, in that order. They are done; or, if so asked, copied.
  *
  * A list that is linked through the tasks, so that adding one needs no memory.
  * Its descriptor is readable exactly while the list is not empty: both change

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * completions.h - tasks that are done and have not been taken, in that order.
+ * completions.h - tasks that something has become of and that have not been
+ * taken since, in that order.
  */
 #ifndef UCM_COMPLETIONS_H
 #define UCM_COMPLETIONS_H
@@ -9,8 +10,8 @@
 
 #include "gpu/load/task.h"
 
-/* A task that names the queue is done, or what it had lent has come back. Its
- * lock is held. One that is in there is not put there twice. */
+/* A task that names the queue is done, or its pages are free, or what it had lent has
+ * come back: it is put there, unless it is there still. Its lock is held. */
 void ucm_completions_add(struct ucm_task *task);
 
 /* It is going to be freed: nobody takes it any more. */

@@ -168,6 +168,7 @@ int ucm_task_new(const struct ucm_request *request,
 	task->lend = request->lend;
 	task->hold = request->hold;
 	task->may_refuse = request->may_refuse;
+	task->tell_copied = request->completions && request->tell_copied;
 	if (request->deadline_ms)
 		task->deadline_ns = ucm_monotonic_ns() +
 				    (int64_t)request->deadline_ms * 1000000;
@@ -311,8 +312,15 @@ void ucm_task_return(struct ucm_task *task, uint32_t block)
 
 void ucm_task_copied(struct ucm_task *task)
 {
-	if (atomic_fetch_sub(&task->uncopied, 1) == 1)
-		tell_waiters(task);
+	if (atomic_fetch_sub(&task->uncopied, 1) != 1)
+		return;
+	tell_waiters(task);
+	if (!task->tell_copied)
+		return;
+	pthread_mutex_lock(&task->lock);
+	if (!atomic_load(&task->done)) /* else it may be leaving the queue */
+		ucm_completions_add(task);
+	pthread_mutex_unlock(&task->lock);
 }
 
 /* ---- the caller's side ---- */

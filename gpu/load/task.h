@@ -59,6 +59,7 @@ struct ucm_task {
 	bool is_commit; /* a save without pages, see ucm_save_commit() */
 	bool hold;
 	bool may_refuse;
+	bool tell_copied;
 	struct ucm_group *group;
 	uint32_t first_layer, end_layer;
 	enum ucm_verify verify;

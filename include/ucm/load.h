@@ -374,6 +374,9 @@ struct ucm_request {
 	/* Loads: other than 0: a page is the caller's again when the task is
 	 * done and the page is not lent, which is told apart. */
 	enum ucm_load_lend lend;
+	/* Saves with completions: the task is put there when its pages are free,
+	 * too; it may not be done then. */
+	uint8_t tell_copied;
 };
 
 /*

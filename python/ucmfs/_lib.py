@@ -90,7 +90,8 @@ class Request(Structure):
                 ("deadline_ms", c_uint32), ("eventfd", c_int),
                 ("on_done", c_void_p), ("arg", c_void_p), ("hold", c_uint8),
                 ("may_refuse", c_uint8), ("completions", c_void_p),
-                ("priority", c_int), ("unused", c_uint32), ("lend", c_int)]
+                ("priority", c_int), ("unused", c_uint32), ("lend", c_int),
+                ("tell_copied", c_uint8)]
 
 
 class Outcome(Structure):

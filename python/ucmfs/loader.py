@@ -310,19 +310,21 @@ class Group:
              parents: Optional[_pack.Ids] = None, hold: bool = False,
              may_refuse: bool = False, deadline_ms: int = 0,
              eventfd: int = 0,
-             completions: Optional[Completions] = None) -> Task:
+             completions: Optional[Completions] = None,
+             tell_copied: bool = False) -> Task:
         """Save page pages[i] as block ids[i].
 
         A block that exists is skipped. parents: an id for each block. hold:
         keep whole blocks for commit(). may_refuse: the mount may refuse what
         is not worth its writing, which the outcome says; blocks of a chain in
-        their order. Else as load().
+        their order. tell_copied: completions are told when its pages may
+        change again, too. Else as load().
         """
         return self._submit(
             "ucm_save_submit", "save", ids, pages, addresses, eventfd,
             completions, parents=parents, first_layer=first_layer,
             num_layers=num_layers, hold=hold, may_refuse=may_refuse,
-            deadline_ms=deadline_ms)
+            deadline_ms=deadline_ms, tell_copied=tell_copied)
 
     def commit(self, ids: _pack.Ids, *,
                parents: Optional[_pack.Ids] = None,

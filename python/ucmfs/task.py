@@ -121,11 +121,15 @@ class Completions:
 
     def take(self, timeout: float = 0.0, most: int = 256) -> List[Task]:
         """Tasks that have ended and were not seen to, in that order; those
-        that had pages lent once more, when they are back. Where there is none
-        it waits for one so many seconds."""
-        found = (ctypes.c_void_p * most)()
+        that had pages lent once more, when they are back; and saves with
+        tell_copied whose pages are free. Where there is none it waits for one
+        so many seconds."""
         if timeout > 0:  # without the lock, which submits need
             select.select([self], [], [], timeout)
+        elif not self._tasks:
+            self._open()
+            return []
+        found = (ctypes.c_void_p * most)()
         with self._lock:
             num = _lib.lib().ucm_completions_take(self._open(), found, most,
                                                   0)
@@ -314,9 +318,18 @@ class Task:
         return self._byte_of_each(7)
 
     def _byte_of_each(self, offset: int) -> List[bool]:
-        raw = self._final().tobytes()
-        return [bool(raw[at + offset])
-                for at in range(0, len(raw), _OUTCOME.size)]
+        return list(map(bool, self._final().tobytes()[offset::_OUTCOME.size]))
+
+    @property
+    def num_skipped(self) -> int:
+        """Blocks of a save that were there. RuntimeError: not done."""
+        return self.num - self._final().tobytes()[6::_OUTCOME.size].count(0)
+
+    @property
+    def num_refused(self) -> int:
+        """Blocks of a save that the mount did not want. RuntimeError: not
+        done."""
+        return self.num - self._final().tobytes()[7::_OUTCOME.size].count(0)
 
     @property
     def num_failed(self) -> int:

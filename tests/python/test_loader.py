@@ -371,6 +371,18 @@ class Completions(Case):
             task.wait(LIMIT)
             self.assertEqual(queue.take(), [])
 
+    def test_tell_of_free_pages(self):
+        with ucmfs.Completions() as queue:
+            save = self.group.save(self.ids, range(NUM), completions=queue,
+                                   tell_copied=True)
+            taken = self.take(queue, 1)
+            self.assertTrue(save.copied())
+            if not save.done():
+                taken += self.take(queue, 1)
+            self.assertTrue(save.done())
+            self.assertEqual(set(taken), {save})
+            self.assertEqual(queue.take(), [])
+
     def test_are_known_by_a_descriptor(self):
         with ucmfs.Completions() as queue:
             self.assertEqual(select.select([queue], [], [], 0)[0], [])

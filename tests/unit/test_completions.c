@@ -35,6 +35,21 @@ static void teardown(void)
 	lf_cache_close(&cache);
 }
 
+static struct ucm_task *make_save(unsigned number, bool tell_copied)
+{
+	struct ucm_move move = { .id = lf_id(number) };
+	struct ucm_request request = { .blocks = &move,
+				       .num_blocks = 1,
+				       .completions = queue,
+				       .tell_copied = tell_copied };
+	struct ucm_task *task;
+
+	ck_assert_int_eq(ucm_task_new(&request, &group, true, 0, 4096, 1,
+				      &task), 0);
+	ucm_task_ready(task);
+	return task;
+}
+
 static struct ucm_task *make(unsigned number)
 {
 	struct ucm_move move = { .id = lf_id(number) };
@@ -167,4 +182,47 @@ UNIT_TEST(threads_finish_while_another_takes)
 		pthread_join(threads[i], NULL);
 	for (unsigned i = 0; i < NUM; i++)
 		ck_assert_uint_eq(seen[i], 1);
+}
+
+UNIT_TEST(free_pages_are_told_before_the_end)
+{
+	struct ucm_task *task = make_save(0, true), *got[2];
+
+	ucm_task_copied(task);
+	ck_assert(is_readable());
+	ck_assert_uint_eq(ucm_completions_take(queue, got, 2, 0), 1);
+	ck_assert(got[0] == task && !ucm_task_done(task));
+	ck_assert(!is_readable());
+	finish(task);
+	ck_assert_uint_eq(ucm_completions_take(queue, got, 2, 0), 1);
+	ck_assert(got[0] == task && ucm_task_done(task));
+	ucm_task_free(task);
+}
+
+UNIT_TEST(free_pages_and_the_end_are_told_as_one_where_nobody_took_the_first)
+{
+	struct ucm_task *a = make_save(0, true), *b = make_save(1, true);
+	struct ucm_task *got[4];
+
+	ucm_task_copied(a);
+	ucm_task_copied(b);
+	finish(a);
+	ck_assert_uint_eq(ucm_completions_take(queue, got, 4, 0), 2);
+	ck_assert(got[0] == a && got[1] == b);
+	ck_assert_uint_eq(ucm_completions_take(queue, got, 4, 0), 0);
+	finish(b);
+	ucm_task_free(a);
+	ucm_task_free(b);
+	ck_assert(!is_readable());
+}
+
+UNIT_TEST(who_does_not_ask_is_told_the_end_alone)
+{
+	struct ucm_task *task = make_save(0, false), *got[1];
+
+	ucm_task_copied(task);
+	ck_assert(!is_readable());
+	finish(task);
+	ck_assert_uint_eq(ucm_completions_take(queue, got, 1, 0), 1);
+	ucm_task_free(task);
 }
