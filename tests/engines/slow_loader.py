@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """ucmfs.loader with transfers that are late, in any order, and may fail.
 
-A task of SlowLoader is handed to libucm only when it has been asked for its
-state some number of times, drawn at random: until then nothing has been read
-from or written to the engine's pages. A connector that takes a load for done,
+A task of SlowLoader is handed to libucm only when it has been looked at some
+number of times, drawn at random, by itself or when its queue is asked for what
+has ended: until then nothing has been read from or written to the engine's
+pages. A connector that takes a load for done,
 or lets a page go, before its task says so is found out by what then happens
 to the page. With a share of errors some blocks are never handed over, and
 their outcome is one that libucm might have had.
@@ -14,12 +15,14 @@ from __future__ import annotations
 import errno
 import random
 from array import array
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Callable, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 from unittest import mock
 
 import ucmfs.loader
+import ucmfs.task
+from ucmfs.errors import UcmfsError
 from ucmfs.loader import Group, Loader
 from ucmfs.task import Outcome
 
@@ -86,10 +89,6 @@ class SlowTask:
         self._begin().result(timeout)
         return self.outcomes()
 
-    def refused(self) -> List[bool]:
-        real = iter(self._begin().refused())
-        return [i not in self.bad and next(real) for i in range(self.num)]
-
     def wait_layer(self, layer: int, timeout: Optional[float] = None) -> bool:
         return self._begin().wait_layer(layer, timeout) and not self.bad
 
@@ -110,26 +109,74 @@ class SlowTask:
     def errors(self) -> List[int]:
         return [outcome.err for outcome in self.outcomes()]
 
-    def skipped(self) -> List[bool]:
-        return [outcome.skipped for outcome in self.outcomes()]
+    @property
+    def num_skipped(self) -> int:
+        return self._begin().num_skipped
+
+    @property
+    def num_refused(self) -> int:
+        return self._begin().num_refused
 
     @property
     def num_failed(self) -> int:
         return self.num - self.errors().count(0)
 
+    def wait_begun(self, timeout: float) -> bool:
+        """Wait for it if it is under way in libucm."""
+        if self._real is None:
+            return False
+        with suppress(UcmfsError):
+            self._real.wait(timeout)
+        return True
+
+
+class SlowCompletions:
+    """Completions of such tasks: to ask is to look at each."""
+
+    def __init__(self) -> None:
+        self._tasks: Dict[SlowTask, bool] = {}  # its pages are to be told of
+
+    def add(self, task: SlowTask, tell_copied: bool) -> None:
+        self._tasks[task] = tell_copied
+
+    def take(self, timeout: float = 0.0, most: int = 256) -> List[SlowTask]:
+        news = self._look()
+        if not news and timeout:
+            any(task.wait_begun(timeout) for task in self._tasks)
+            news = self._look()
+        return news
+
+    def _look(self) -> List[SlowTask]:
+        news = []
+        for task, tell_copied in list(self._tasks.items()):
+            if task.done():
+                del self._tasks[task]
+                news.append(task)
+            elif tell_copied and task.copied():
+                self._tasks[task] = False
+                news.append(task)
+        return news
+
+    def close(self) -> None:
+        pass
+
 
 class SlowGroup(Group):
     """slow is the loader's."""
 
-    def load(self, ids, pages=None, **options) -> SlowTask:
+    def load(self, ids, pages=None, *, completions=None,
+             **options) -> SlowTask:
         slow = self.loader.slow
         slow.loads += 1
-        return SlowTask(
+        task = SlowTask(
             slow, bytes(ids), array("I", pages), slow.load_errors,
             LOAD_ERRORS, lambda some, places: Group.load(
                 self, some, places, **options))
+        completions.add(task, False)
+        return task
 
-    def save(self, ids, pages=None, *, parents=None, **options) -> SlowTask:
+    def save(self, ids, pages=None, *, parents=None, completions=None,
+             tell_copied=False, **options) -> SlowTask:
         slow = self.loader.slow
         slow.saves += 1
         ids = bytes(ids)
@@ -141,8 +188,10 @@ class SlowGroup(Group):
                 parents=b"".join(above[one] for one in _each(some))
                 if parents else None, **options)
 
-        return SlowTask(slow, ids, array("I", pages), slow.save_errors,
+        task = SlowTask(slow, ids, array("I", pages), slow.save_errors,
                         SAVE_ERRORS, submit)
+        completions.add(task, tell_copied)
+        return task
 
 
 def _each(ids: bytes) -> List[bytes]:
@@ -159,5 +208,6 @@ def slow_loaders(slow: Slowness) -> Iterator[None]:
             return SlowGroup(self, group.number, layout, space)
 
     SlowLoader.slow = slow
-    with mock.patch.object(ucmfs.loader, "Loader", SlowLoader):
+    with mock.patch.object(ucmfs.loader, "Loader", SlowLoader), \
+            mock.patch.object(ucmfs.task, "Completions", SlowCompletions):
         yield

@@ -1091,6 +1091,51 @@ class Failures(Case):
         self.one(runner, self.prompt(90))
         self.assertEqual(counted["saved_blocks"], 5)
 
+    def test_a_step_looks_at_whose_blocks_are_complete(self) -> None:
+        runner = self.warm(self.runner({"save_decode": True,
+                                        "pinned_share": 0.9}))
+        counted, half = Counted(runner), self.half(runner)
+        looks, steps, due = [], [], half._undecided.due
+
+        def watched(step, scheduled, total):
+            found = due(step, scheduled, total)
+            looks.extend(found)
+            steps.extend(scheduled)
+            return found
+
+        with mock.patch.object(half._undecided, "due", watched):
+            for of in range(4):
+                runner.add(self.prompt(20 + 3 * of, of), 100)
+            runner.settle()
+        blocks = sum((20 + 3 * of + 99) // 16 for of in range(4))
+        self.assertEqual(counted["saved_blocks"], blocks)
+        self.assertGreaterEqual(len(looks), blocks - 4)
+        self.assertLess(len(looks), blocks + 4 + 4)
+        self.assertGreater(len(steps), 4 * 99)
+
+    def test_a_step_asks_nothing_of_what_goes_on(self) -> None:
+        """Saves that hang cost a step one call, not one each."""
+        from ucmfs.loader import LoaderTask
+
+        runner = self.warm(self.runner({"deadline_ms": 0}))
+        self.mount.freeze()
+        try:
+            for of in range(3):
+                runner.add(self.prompt(20, of), 60)
+            self.until(runner, lambda: len(self.worker(runner)._saves) == 3)
+            with mock.patch.object(LoaderTask, "_c_poll") as poll, \
+                    mock.patch.object(LoaderTask, "_c_wait_copied") as copied:
+                for _ in range(20):
+                    runner.step()
+            poll.assert_not_called()
+            copied.assert_not_called()
+            self.assertEqual(len(self.worker(runner)._saves), 3)
+            self.assertEqual(self.half(runner).pins.blocks, 3)
+        finally:
+            self.mount.thaw()
+        runner.settle()
+        self.assertFalse(self.worker(runner)._transfers)
+
     def test_pins_outlive_requests(self) -> None:
         """A request ends; its blocks are not given away before they are
         saved, and the engine goes on stepping until then."""

@@ -19,6 +19,7 @@ from ucmfs.vllm.groups import Group, Plan, pack, plan_of, space_names
 from ucmfs.vllm.options import ConnectorOptions
 from ucmfs.vllm.pins import Pins
 from ucmfs.vllm.spaces import load_mode
+from ucmfs.vllm.undecided import Undecided
 
 
 class Imports(unittest.TestCase):
@@ -34,6 +35,98 @@ class Imports(unittest.TestCase):
         out = subprocess.run([sys.executable, "-c", code], check=True,
                              capture_output=True, text=True).stdout
         self.assertEqual(out.split("\n")[:2], ["[] 1", "True"])
+
+
+class WhoIsLookedAt(unittest.TestCase):
+
+    def setUp(self) -> None:
+        self.some = Undecided()
+        self.step = 0
+
+    def due(self, **scheduled: int) -> list:
+        self.step += 1
+        return self.some.due(self.step, scheduled, sum(scheduled.values()))
+
+    def test_only_the_scheduled(self) -> None:
+        self.some.wake("a")
+        self.some.wake("b")
+        self.assertEqual(self.due(), [])
+        self.assertEqual(self.due(b=1, c=5), ["b"])
+        self.assertEqual(self.due(a=1, b=1), ["a", "b"])
+
+    def test_after_as_many_steps_as_tokens(self) -> None:
+        self.some.wake("a")
+        self.due(a=1)
+        self.some.sleep("a", 3, 1)
+        self.assertIn("a", self.some)
+        self.assertEqual([self.due(a=1) for _ in range(4)],
+                         [[], [], ["a"], ["a"]])
+
+    def test_at_their_pace(self) -> None:
+        self.some.wake("a")
+        self.due(a=4)
+        self.some.sleep("a", 9, 4)
+        self.assertEqual([self.due(a=4, b=4) for _ in range(3)],
+                         [[], [], ["a"]])
+
+    def test_at_once_where_they_get_more(self) -> None:
+        for name in "abc":
+            self.some.wake(name)
+        self.due(a=1, b=1, c=1)
+        for name in "abc":
+            self.some.sleep(name, 16, 1)
+        self.assertEqual(self.due(a=1, b=1, c=1, d=300), [])
+        self.assertEqual(self.due(a=1, b=3, c=1, d=300), ["b"])
+        self.assertEqual(self.due(a=2, c=2), ["a", "c"])
+
+    def test_steps_that_nobody_asked_about(self) -> None:
+        self.some.wake("a")
+        self.due(a=1)
+        self.some.sleep("a", 2, 1)
+        self.step = 90
+        self.assertEqual(self.due(a=1), ["a"])
+
+    def test_who_was_woken_and_sleeps_again(self) -> None:
+        self.some.wake("a")
+        self.due(a=1)
+        self.some.sleep("a", 3, 1)
+        self.some.wake("a")
+        self.some.sleep("a", 6, 1)
+        self.assertEqual([self.due(a=1) for _ in range(6)],
+                         5 * [[]] + [["a"]])
+
+    def test_what_has_ended(self) -> None:
+        self.some.wake("a")
+        self.due(a=1)
+        self.some.sleep("a", 2, 1)
+        self.some.drop("a")
+        self.assertEqual(len(self.some), 0)
+        self.assertEqual([self.due(a=2) for _ in range(3)], [[]] * 3)
+
+    def test_against_all_looked_at(self) -> None:
+        """Whatever is scheduled, nobody sleeps over a block."""
+        rng = random.Random(SEED)
+        computed = dict.fromkeys("abcde", 0)
+        wanted = dict.fromkeys("abcde", 16)
+        for name in computed:
+            self.some.wake(name)
+        looks = 0
+        for _ in range(3000):
+            scheduled = {
+                name: rng.choice((1, 1, 1, 1, 2, 5, 40))
+                for name in computed if rng.random() < 0.8}
+            due = self.due(**scheduled)
+            looks += len(due)
+            for name, tokens in scheduled.items():
+                computed[name] += tokens
+                if computed[name] >= wanted[name]:
+                    self.assertIn(name, due)
+            for name in due:
+                if computed[name] >= wanted[name]:
+                    wanted[name] = computed[name] // 16 * 16 + 16
+                self.some.sleep(name, wanted[name] - computed[name],
+                                scheduled[name])
+        self.assertLess(looks, sum(computed.values()) // 2)
 
 
 class FullAttentionSpec(SimpleNamespace):

@@ -38,6 +38,7 @@ from .mount import (Chores, Link, Open, Pause, Question, Teller, close_all,
 from .options import ConnectorOptions
 from .pins import Pins
 from .spaces import load_mode, plan_for, spaces_for
+from .undecided import Undecided
 from .wishes import USUAL, Wishes, wishes_of
 
 RESET_SECONDS = 2.0
@@ -136,8 +137,7 @@ class UcmfsScheduler:
         self.stats = UcmfsStats()
         self.benefit = Benefit(**options.min_benefit)
         self._requests: Dict[str, Known] = {}
-        # Those that have blocks to decide about, now or later, in order.
-        self._undecided: Dict[str, Known] = {}
+        self._undecided = Undecided()
         self._step = 0
         self._jobs = 0
         self._loads: List[Job] = []
@@ -199,9 +199,9 @@ class UcmfsScheduler:
                                            None), self._teller),
                 decided=[0] * len(self.plan.groups), began=self._clock())
             self._requests[request.request_id] = known
-            self._undecided.pop(request.request_id, None)
+            self._undecided.drop(request.request_id)
             if self._saves_of(known):
-                self._undecided[request.request_id] = known
+                self._undecided.wake(request.request_id)
         return known
 
     def _ids(self, known: Known, here: Open) -> Ids:
@@ -331,6 +331,8 @@ class UcmfsScheduler:
     def update_state_after_alloc(self, request: Any, blocks: Any,
                                  num_external: int) -> None:
         known = self._known(request)
+        # It begins, perhaps anew, with any number of tokens.
+        self._undecided.rouse(request.request_id)
         if known.asked is None:
             return
         (local, promised), known.asked = known.asked, None
@@ -382,11 +384,14 @@ class UcmfsScheduler:
     def build_connector_meta(self, output: Any) -> UcmfsMetadata:
         self._step += 1
         self.benefit.begin_step(self._step, output.total_num_scheduled_tokens)
+        due = self._undecided.due(self._step, output.num_scheduled_tokens,
+                                  output.total_num_scheduled_tokens)
         here = self._link.now
         if here is not None:
             self._told = self._space, here.told
             try:
-                self._find_saves(output, here)
+                if due:
+                    self._find_saves(output, here, due)
             except UcmfsError as error:
                 self._link.lost(error)
         # After a reset whose spaces are not open yet: still the old ones.
@@ -398,24 +403,30 @@ class UcmfsScheduler:
         self._loads, self._ready = [], []
         return meta
 
-    def _find_saves(self, output: Any, here: Open) -> None:
+    def _find_saves(self, output: Any, here: Open,
+                    due: Sequence[str]) -> None:
         tables = getattr(output, "kv_connector_block_state", None)
         table_of = self.block_ids if tables is None else tables.get_block_ids
-        if table_of is None:
+        if table_of is None or self.pins.room <= 0:
             return
         self._states = getattr(tables, "boundary_state_offloads", None) or {}
         now = self._clock()
-        scheduled = output.num_scheduled_tokens
-        for request_id in list(min(scheduled, self._undecided, key=len)):
-            known = self._undecided.get(request_id)
-            if known is None or request_id not in scheduled \
-                    or now < known.not_before:
+        for request_id in due:
+            known = self._requests[request_id]
+            if now < known.not_before:
                 continue
             self._renew(known)
-            computed = (known.request.num_computed_tokens
-                        + scheduled[request_id])
-            if not known.stale and computed >= known.undecided_from:
+            tokens = output.num_scheduled_tokens[request_id]
+            computed = known.request.num_computed_tokens + tokens
+            if known.stale:
+                continue
+            if computed >= known.undecided_from:
                 self._decide(known, here, table_of(request_id), computed)
+            if known.undecided_from == NEVER:
+                self._undecided.drop(request_id)
+            else:
+                self._undecided.sleep(
+                    request_id, int(known.undecided_from) - computed, tokens)
 
     def _decide(self, known: Known, here: Open,
                 tables: Optional[Sequence[Sequence[int]]],
@@ -432,8 +443,6 @@ class UcmfsScheduler:
             known.undecided_from = 0  # as soon as there is room
         else:
             known.undecided_from = self._next_decision(known)
-        if known.undecided_from == NEVER:
-            del self._undecided[known.request.request_id]
 
     def _next_decision(self, known: Known) -> float:
         """The tokens at which the next block is complete."""
@@ -558,7 +567,7 @@ class UcmfsScheduler:
         known.not_before = max(known.not_before,
                                self._clock() + RETRY_SECONDS)
         if self._saves_of(known):
-            self._undecided[known.request.request_id] = known
+            self._undecided.wake(known.request.request_id)
         if self._want_events:
             self._events += _removed_events(self.plan, known.request, places)
 
@@ -582,7 +591,7 @@ class UcmfsScheduler:
                 known.not_before = self._clock() + (
                     RETRY_SECONDS * 4 ** (known.failures - 1)
                     if known.failures < TRIES else NEVER)
-            self._undecided[known.request.request_id] = known
+            self._undecided.wake(known.request.request_id)
 
     def _count_unsaved(self, known: Known) -> None:
         """A request ends before there was room for all of its blocks."""
@@ -760,7 +769,7 @@ class UcmfsScheduler:
         if known is not None:
             self._release(known)
             self._count_unsaved(known)
-            self._undecided.pop(request.request_id, None)
+            self._undecided.drop(request.request_id)
             if known.wishes.pin and known.ids is not None:
                 self._to_pin[request.request_id] = self._pins_of(known)
                 self._pin(request.request_id)
@@ -815,7 +824,7 @@ class UcmfsScheduler:
             known.failures, known.not_before = 0, 0.0
             known.undecided_from = 0
             if self._saves_of(known):
-                self._undecided[known.request.request_id] = known
+                self._undecided.wake(known.request.request_id)
         for pending in list(self._held):
             self._drop_held(pending)
         for job in self._ready:  # named after the space that is left

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The connector's half in a worker's process: moves blocks by a loader.
 
-All transfers are tasks of libucm, whose threads do the work; a step polls
-them. A load's blocks are reported as failed unless each of them was proven to
-be loaded, and its request is reported exactly once, whatever has happened. A
-save's pages are read when the step that computed them is done: on a CPU that
-is so when wait_for_save() is called, on CUDA an event tells.
+All transfers are tasks of libucm, whose threads do the work; a step takes
+those of which something has become out of one queue, so that it costs what has
+ended and not what goes on. A load's blocks are reported as failed unless each
+of them was proven to be loaded, and its request is reported exactly once,
+whatever has happened. A save's pages are read when the step that computed them
+is done: on a CPU that is so when wait_for_save() is called, on CUDA an event
+tells.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ import os
 import time
 from array import array
 from dataclasses import dataclass, field, replace
-from typing import (Any, Dict, List, NamedTuple, Optional, Sequence, Set,
-                    Tuple)
+from typing import (Any, Dict, Iterator, List, NamedTuple, Optional, Sequence,
+                    Set, Tuple)
 
 from ..errors import ConfigError, UcmfsError
 from ..layout import Layout, Raw, raw_of
@@ -68,27 +70,26 @@ def _without_tokens(raw: Raw, name: str) -> Tuple[Raw, str]:
 @dataclass
 class Transfer:
     """A job under way: its parts, and the task of each (None: it could not
-    be started)."""
+    be started). open: tasks whose end has not been seen; lent: of a save,
+    those that need its pages."""
 
     job: Job
+    is_load: bool
     parts: List[Part]
     tasks: List[Any]
     began: float
     errno: int = 0
     layers: Set[str] = field(default_factory=set)
-    pages_told: bool = False
+    open: int = 0
+    lent: Set[Any] = field(default_factory=set)
 
-    def copied(self) -> bool:
-        """Of a save: are its pages not needed any more?"""
-        return all(task is None or task.copied() for task in self.tasks)
-
-    def done(self) -> bool:
-        return all(task is None or task.done() for task in self.tasks)
+    def begun(self) -> Iterator[Any]:
+        """The tasks that there are."""
+        return (task for task in self.tasks if task is not None)
 
     def cancel(self) -> None:
-        for task in self.tasks:
-            if task is not None:
-                task.cancel()
+        for task in self.begun():
+            task.cancel()
 
 
 class UcmfsWorker:
@@ -117,12 +118,15 @@ class UcmfsWorker:
         self._entering = -1
         self._groups: List[Any] = []
         self._hashers: List[Any] = []
+        self._ends: Any = None  # the queue of what has become of tasks
+        self._transfers: Dict[Any, Transfer] = {}  # by their open tasks
+        self._over: List[Transfer] = []  # ended, and not accounted for
         self._loads: Dict[str, Transfer] = {}
         self._sync: List[Transfer] = []
         self._layer_of: Dict[str, int] = {}
         self._queued: List[Job] = []
         self._behind: List[Tuple[Any, List[Job]]] = []
-        self._saves: List[Transfer] = []
+        self._saves: Dict[int, Transfer] = {}  # by job
         self._bad_pages: Set[int] = set()
         self._failed: Set[str] = set()
         self._step: Optional[UcmfsMetadata] = None
@@ -134,7 +138,9 @@ class UcmfsWorker:
     def register_kv_caches(self, kv_caches: Dict[str, Any]) -> None:
         """Refuses what the table of strides cannot express."""
         from ..loader import Loader
+        from ..task import Completions
 
+        self._ends = Completions()
         self._layouts = [self._layout_of(group, kv_caches)
                          for group in self.plan.groups]
         tensor = kv_caches[self.plan.groups[0].layers[0]]
@@ -303,11 +309,12 @@ class UcmfsWorker:
                 self._sync.append(transfer)
             else:
                 self._loads[job.request] = transfer
+                self._follow(transfer)
         if self._mode == "sync":
             self._wait_sync()
 
     def _start_load(self, job: Job, ready: bool) -> Transfer:
-        transfer = Transfer(job, job.parts, [], time.monotonic(),
+        transfer = Transfer(job, True, job.parts, [], time.monotonic(),
                             0 if ready else errno.ENOTCONN)
         for part in job.parts:
             task = None
@@ -316,7 +323,7 @@ class UcmfsWorker:
                     task = self._groups[part.group].load(
                         self._ids(part), array("I", part.pages),
                         verify=self._options.verify,
-                        order=self._order,
+                        order=self._order, completions=self._ends,
                         deadline_ms=self._deadline(part))
             except (UcmfsError, OSError) as error:
                 self._teller.warn("load", "%s", error)
@@ -326,17 +333,15 @@ class UcmfsWorker:
 
     def _wait_sync(self) -> None:
         for transfer in self._sync:
-            for task in transfer.tasks:
-                if task is not None:
-                    task.result()
+            for task in transfer.begun():
+                task.result()
 
     def wait_for_layer_load(self, name: str) -> None:
         if not self._sync or name not in self._layer_of:
             return
         for transfer in self._sync:
-            for task in transfer.tasks:
-                if task is not None:
-                    task.wait_layer(self._layer_of[name])
+            for task in transfer.begun():
+                task.wait_layer(self._layer_of[name])
             transfer.layers.add(name)
 
     # ---- a step ends ----
@@ -379,18 +384,20 @@ class UcmfsWorker:
         for job in jobs:
             parts = [self._own(part) for part in job.parts]
             parts = [part for part in parts if part.num]
-            transfer = Transfer(job, parts, [], time.monotonic())
+            transfer = Transfer(job, False, parts, [], time.monotonic())
             for part in parts:
                 task = None
                 try:
                     task = self._groups[part.group].save(
                         self._ids(part), array("I", part.pages),
                         parents=self._parents(part), may_refuse=True,
+                        completions=self._ends, tell_copied=True,
                         deadline_ms=self._deadline(part))
                 except (UcmfsError, OSError) as error:
                     self._teller.warn("save", "%s", error)
                 transfer.tasks.append(task)
-            self._saves.append(transfer)
+            self._saves[job.job] = transfer
+            self._follow(transfer)
 
     def _own(self, part: Part) -> Part:
         """The blocks of a part that this rank writes."""
@@ -422,11 +429,8 @@ class UcmfsWorker:
         self._poll_events()
         if self._step is not None and self._step.idle:
             self._wait_a_little()
-        self._saves = [t for t in self._saves if not self._end_save(t)]
-        ended = [r for r, t in self._loads.items() if t.done()]
-        for request in ended:
-            if self._end_load(self._loads.pop(request)):
-                self._failed.add(request)
+        self._take_news()
+        ended = self._settle()
         if self._left and not (self._loads or self._saves or self._behind):
             self._close_left()
         # vLLM leaves out what idle steps report, if it is nothing, so which
@@ -436,7 +440,56 @@ class UcmfsWorker:
             self.meta.steps[self._step.step] = 1
             self._step = None
         self._polled = time.monotonic()
-        return set(ended)
+        return ended
+
+    # ---- what has become of tasks ----
+
+    def _follow(self, transfer: Transfer) -> None:
+        """It has begun, and its news come by the queue. In front of them
+        where none will come: no task of it could be started."""
+        for task in transfer.begun():
+            self._transfers[task] = transfer
+            transfer.open += 1
+            if not transfer.is_load:
+                transfer.lent.add(task)
+        if not transfer.open:
+            self._over.append(transfer)
+
+    def _take_news(self, timeout: float = 0.0) -> None:
+        news = self._ends.take(timeout) if self._ends is not None else []
+        while news:
+            for task in news:
+                self._note(task)
+            news = self._ends.take()
+
+    def _note(self, task: Any) -> None:
+        transfer = self._transfers.get(task)
+        if transfer is None:  # of a step that waits for it itself
+            return
+        if task in transfer.lent:
+            transfer.lent.discard(task)
+            if not transfer.lent:
+                self.meta.copied[transfer.job.job] = 1
+        if task.done():
+            del self._transfers[task]
+            transfer.open -= 1
+            if not transfer.open:
+                self._over.append(transfer)
+
+    def _settle(self) -> Set[str]:
+        """Account for what has ended: the requests whose loads have."""
+        over, self._over = self._over, []
+        ended = set()
+        for transfer in over:
+            request = transfer.job.request
+            if not transfer.is_load:
+                self._end_save(transfer)
+            elif self._loads.get(request) is transfer:
+                del self._loads[request]
+                ended.add(request)
+                if self._end_load(transfer):
+                    self._failed.add(request)
+        return ended
 
     def _close_left(self) -> None:
         for loader in self._left:
@@ -449,14 +502,8 @@ class UcmfsWorker:
             self._start_saves(self._behind.pop(0)[1])
 
     def _wait_a_little(self) -> None:
-        for transfer in [*self._loads.values(), *self._saves]:
-            for task in transfer.tasks:
-                if task is not None and not task.done():
-                    try:
-                        task.wait(IDLE_SECONDS)
-                    except (UcmfsError, OSError):
-                        pass
-                    return
+        if self._transfers and not self._over:
+            self._take_news(IDLE_SECONDS)
 
     # ---- outcomes ----
 
@@ -523,22 +570,17 @@ class UcmfsWorker:
         self.stats.add("loaded_bytes", told.num_bytes)
         self.stats.observe_load(told.seconds)
 
-    def _end_save(self, transfer: Transfer) -> bool:
-        """Account for a save if it is done, for its pages before."""
-        if not transfer.pages_told and transfer.copied():
-            transfer.pages_told = True
-            self.meta.copied[transfer.job.job] = 1
-        if not transfer.done():
-            return False
-        if not transfer.pages_told:  # both at once
-            transfer.pages_told = True
+    def _end_save(self, transfer: Transfer) -> None:
+        """Account for a save that is done; its pages were before."""
+        del self._saves[transfer.job.job]
+        if not any(transfer.begun()):
             self.meta.copied[transfer.job.job] = 1
         bad = unwanted = 0
         for part, task in zip(transfer.parts, transfer.tasks):
             errors = [errno.EIO] * part.num if task is None \
                 else task.errors()
-            there = task.skipped().count(True) if task is not None else 0
-            refused = task.refused().count(True) if task is not None else 0
+            there = task.num_skipped if task is not None else 0
+            refused = task.num_refused if task is not None else 0
             good = errors.count(0) - there - refused
             bad += part.num - errors.count(0) + refused
             unwanted += refused
@@ -553,7 +595,6 @@ class UcmfsWorker:
             self.meta.bad_saves[transfer.job.job] = bad
         if unwanted:
             self.meta.refused[transfer.job.job] = unwanted
-        return True
 
     def take_bad_pages(self) -> Set[int]:
         """Pages of loads that failed; with several groups their numbers say
@@ -582,12 +623,15 @@ class UcmfsWorker:
             event.synchronize()
             self._start_saves(jobs)
         self._behind = []
-        end_tasks(task for transfer in [*self._saves, *self._loads.values(),
-                                        *self._sync]
-                  for task in transfer.tasks if task is not None)
+        end_tasks(task for transfer in [*self._saves.values(),
+                                        *self._loads.values(), *self._sync]
+                  for task in transfer.begun())
         idle = self._chores.end()
         loaders = [] if self._loader is None else [*self._left, self._loader]
         if self._entry is not None and not self._entry.end():
             idle, loaders = False, []  # its thread is using them
-        close_all(self._options.mount, [x.close for x in loaders], idle)
+        closers = [x.close for x in loaders]
+        if idle and self._ends is not None:  # after those that it serves
+            closers.append(self._ends.close)
+        close_all(self._options.mount, closers, idle)
         self._loader = None
