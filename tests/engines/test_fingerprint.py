@@ -42,8 +42,8 @@ from ucmfs.errors import ConfigError
 from ucmfs.namespace import space_id
 from ucmfs.vllm import fingerprint, settings
 from ucmfs.vllm.fingerprint import (EngineConfigs, Overrides, engine_configs,
-                                    engine_manifest, hash_seed, plain,
-                                    weights)
+                                    engine_manifest, handed_down, hash_seed,
+                                    plain, weights)
 
 GEOMETRY = {"num_layers": 1, "block_size": 16, "dtype": "opaque",
             "k_bytes": 4096, "order": "opaque"}
@@ -515,16 +515,15 @@ class Values(unittest.TestCase):
                 (object(), "object"), (lambda: 0, "function")):
             self.assertEqual(plain(value), want)
 
-    def test_the_configuration_is_found_among_the_callers(self) -> None:
-        def tier() -> Any:
-            return engine_configs()
-
-        def scheduler(vllm_config: Any, kv_cache_config: Any) -> Any:
-            return tier()
-
-        one = engine()
-        self.assertEqual(scheduler(one.vllm, one.kv_cache), one)
-        self.assertIsNone(tier())
+    def test_the_configuration_is_handed_down(self) -> None:
+        one, other = engine(), engine()
+        with handed_down(one):
+            self.assertIs(engine_configs(), one)
+            with handed_down(other):
+                self.assertIs(engine_configs(), other)
+            self.assertIs(engine_configs(), one)
+        with self.assertRaisesRegex(ConfigError, "UcmfsOffloadingConnector"):
+            engine_configs()
 
 
 class Processes(unittest.TestCase):

@@ -7,6 +7,7 @@ back, or are told to have failed; never a wrong byte, never a wait.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import mmap
 import os
@@ -27,6 +28,7 @@ os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
 
 try:
     import numpy as np
+    import vllm
     from vllm.v1.kv_offload.base import (LookupResult, Medium, ReqContext,
                                          ScheduleEndContext, make_offload_key)
     from vllm.v1.kv_offload.config import (
@@ -42,7 +44,8 @@ from ucmfs.blocks import Blocks
 from ucmfs.errors import ConfigError, NamespaceMismatch, UcmfsError
 from ucmfs.namespace import space_id
 from ucmfs.vllm import UcmfsTier
-from ucmfs.vllm.fingerprint import EngineConfigs
+from ucmfs.vllm.fingerprint import (EngineConfigs, engine_configs,
+                                    handed_down)
 from ucmfs.vllm.options import TierOptions, parse
 from ucmfs.vllm.slots import PAGE, geometry_of, pieces_of
 from ucmfs.vllm import tier
@@ -86,6 +89,12 @@ def spec_stub(**changes: Any) -> Any:
         kv_events_config=SimpleNamespace(enable_kv_cache_events=events))
 
 
+def engine_stub(algorithm: str = "sha256") -> EngineConfigs:
+    """As far as a tier asks that is told its namespace."""
+    return EngineConfigs(SimpleNamespace(cache_config=SimpleNamespace(
+        prefix_caching_hash_algo=algorithm)), None)
+
+
 class Slots:
     """A memory of slots, and a tier on it, played by hand as the manager
     plays it."""
@@ -98,10 +107,11 @@ class Slots:
         self.bytes = np.frombuffer(mmap.mmap(-1, num * slot),
                                    dtype=np.int8).reshape(num, slot)
         config.setdefault("namespace", "test")
-        self.tier = UcmfsTier(
-            spec_stub(slot=slot, events=events), memoryview(self.bytes),
-            "UcmfsTier", backpressure_detector=detector, mount=mount.path,
-            **config)
+        with handed_down(engine_stub()):
+            self.tier = UcmfsTier(
+                spec_stub(slot=slot, events=events), memoryview(self.bytes),
+                "UcmfsTier", backpressure_detector=detector,
+                mount=mount.path, **config)
         self.random = np.random.default_rng(SEED)
         self.jobs = 0
         self.results: Dict[int, Any] = {}
@@ -937,8 +947,9 @@ class Manners(MountCase):
             region = np.zeros((8, SLOT), dtype=np.int8)
             view = memoryview(bytearray(region.nbytes)).cast(
                 "B", (8, SLOT))
-            tier = UcmfsTier(spec_stub(), view, "UcmfsTier",
-                             mount=self.mount.path, namespace="view")
+            with handed_down(engine_stub()):
+                tier = UcmfsTier(spec_stub(), view, "UcmfsTier",
+                                 mount=self.mount.path, namespace="view")
             if used:
                 tier.submit_store(TransferJob(
                     1, keys_of(1), np.array([0], dtype=np.int32), False,
@@ -1013,6 +1024,73 @@ class Versions(unittest.TestCase):
                                  out.stderr)
 
 
+def method_of(tree: str, path: str, name: str) -> ast.FunctionDef:
+    """A method of the class "NAME.METHOD" in vLLM's sources, unread by
+    Python: other versions need other packages."""
+    with open(os.path.join(tree, "vllm", path), encoding="utf-8") as file:
+        module = ast.parse(file.read())
+    for part in name.split("."):
+        module = next(each for each in module.body
+                      if getattr(each, "name", None) == part)
+    return module
+
+
+def calls_of(method: ast.FunctionDef) -> List[str]:
+    return [getattr(each.func, "attr", getattr(each.func, "id", ""))
+            for each in ast.walk(method) if isinstance(each, ast.Call)]
+
+
+class Connector(unittest.TestCase):
+    """What UcmfsOffloadingConnector takes for granted of vLLM's."""
+
+    V1 = "distributed/kv_transfer/kv_connector/v1/offloading"
+
+    def check(self, tree: str) -> None:
+        built = method_of(tree, f"{self.V1}_connector.py",
+                          "OffloadingConnector.__init__")
+        self.assertEqual([arg.arg for arg in built.args.args],
+                         ["self", "vllm_config", "role", "kv_cache_config"])
+        self.assertIn("create_spec", calls_of(built))
+        self.assertIn("OffloadingConnectorScheduler", calls_of(built))
+        # so tiers are made while the connector is, in the same thread
+        self.assertIn("get_manager", calls_of(method_of(
+            tree, f"{self.V1}/scheduler.py",
+            "OffloadingConnectorScheduler.__init__")))
+
+    def test_of_the_vllm_that_is_installed(self) -> None:
+        self.check(os.path.dirname(os.path.dirname(vllm.__file__)))
+
+    def test_of_other_versions(self) -> None:
+        """UCMFS_VLLM_SOURCES: directories of unpacked sources, by colons."""
+        trees = os.environ.get("UCMFS_VLLM_SOURCES", "")
+        if not trees:
+            self.skipTest("UCMFS_VLLM_SOURCES names no sources of vLLM")
+        for tree in trees.split(":"):
+            with self.subTest(tree=tree):
+                self.check(tree)
+
+    def test_tells_the_tiers_which_engine_is_built(self) -> None:
+        from vllm.distributed.kv_transfer.kv_connector.factory import (
+            KVConnectorFactory)
+
+        cls = KVConnectorFactory.get_connector_class(SimpleNamespace(
+            kv_connector="UcmfsOffloadingConnector",
+            kv_connector_module_path="ucmfs.vllm"))
+        self.assertTrue(KVConnectorFactory.supports_hma_config(
+            SimpleNamespace(kv_connector="UcmfsOffloadingConnector",
+                            kv_connector_module_path="ucmfs.vllm")))
+        seen = []
+
+        def built(connector, *args: Any) -> None:
+            seen.append((args, engine_configs()))
+
+        with mock.patch.object(cls.__mro__[1], "__init__", built):
+            cls("vllm", "role", "cache")
+        self.assertEqual(cls.__mro__[1].__name__, "OffloadingConnector")
+        self.assertEqual(seen, [(("vllm", "role", "cache"),
+                                 EngineConfigs("vllm", "cache"))])
+
+
 class Configurations(unittest.TestCase):
     def refused(self, key: str, what: str, **config: Any) -> None:
         with self.assertRaises(ConfigError) as caught:
@@ -1026,23 +1104,25 @@ class Configurations(unittest.TestCase):
         self.refused("locality", "REMOTE", mount="/x", locality="near")
         self.refused("staging_byte", "staging_bytes?", mount="/x",
                      staging_byte=1)
-        self.refused("namespace", "in sight", mount="/x")
+
+    def test_without_the_connector_that_tells_the_engine(self) -> None:
+        for config in ({}, {"namespace": "x"}):
+            self.refused("kv_connector", '"UcmfsOffloadingConnector"',
+                         mount="/x", **config)
 
     def test_random_hashes_are_refused_with_advice(self) -> None:
-        vllm_config = SimpleNamespace(  # noqa: F841 (found by the tier)
-            model_config=object(),
-            cache_config=SimpleNamespace(prefix_caching_hash_algo="xxhash"))
         seed = os.environ.pop("PYTHONHASHSEED", None)
         try:
-            self.refused("PYTHONHASHSEED", "PYTHONHASHSEED=0", mount="/x",
-                         namespace="x")
+            with handed_down(engine_stub("xxhash")):
+                self.refused("PYTHONHASHSEED", "PYTHONHASHSEED=0", mount="/x",
+                             namespace="x")
         finally:
             if seed is not None:
                 os.environ["PYTHONHASHSEED"] = seed
 
     def test_no_mount(self) -> None:
         for path in ("/nowhere/at/all", "/tmp"):
-            with self.assertRaises(UcmfsError):
+            with self.assertRaises(UcmfsError), handed_down(engine_stub()):
                 UcmfsTier(spec_stub(),
                           memoryview(np.zeros((2, SLOT), np.int8)),
                           "UcmfsTier", mount=path, namespace="x",
@@ -1072,7 +1152,7 @@ class Manifests(unittest.TestCase):
         data_parallel_index=0, data_parallel_size=1,
         data_parallel_rank_local=None, is_parallelism_agnostic=False)
 
-    def space(self, *, slot: int = SLOT, algorithm: str = "",
+    def space(self, *, slot: int = SLOT, algorithm: str = "sha256",
               replicated: bool = False, canonical: bool = False,
               layout: str = "", config: Dict[str, Any] = {},
               groups: int = 1, **changes: Any) -> bytes:
@@ -1091,11 +1171,10 @@ class Manifests(unittest.TestCase):
         spec.config = SimpleNamespace(**{
             **vars(spec.config), "canonical_layout": canonical,
             "kv_cache_layout": layout})
-        configs = EngineConfigs(SimpleNamespace(cache_config=SimpleNamespace(
-            prefix_caching_hash_algo=algorithm)), None) if algorithm else None
         return space_id(tier_manifest(
             spec, slot, parse(TierOptions, {
-                "mount": "/x", "namespace": "n", **config}), configs))
+                "mount": "/x", "namespace": "n", **config}),
+            engine_stub(algorithm)))
 
     def test_each_field_makes_another(self) -> None:
         seen = {self.space(): "unchanged"}
@@ -1107,7 +1186,7 @@ class Manifests(unittest.TestCase):
                 dict(world_size=2), dict(tp_size=2), dict(pp_size=2),
                 dict(dcp_size=2), dict(pcp_size=2), dict(replicated=True),
                 dict(canonical=True), dict(layout="BLNHC"),
-                dict(algorithm="sha256"), dict(algorithm="sha256_cbor"),
+                dict(algorithm="sha256_cbor"),
                 dict(config={"namespace": "m"}),
                 dict(config={"tenant": "t"}), dict(config={"epoch": "1"})):
             space = self.space(**change)
@@ -1174,7 +1253,8 @@ class WithTheManager(MountCase):
         extra = {"cpu_bytes_to_use": 16 * SLOT, "secondary_tiers": [tier]}
         TieringOffloadingSpec.build_metric_definitions(extra)
         spec = TieringOffloadingSpec(offloading_config(extra))
-        manager = spec.get_manager()
+        with handed_down(engine_stub()):
+            manager = spec.get_manager()
         self.addCleanup(self.end, manager)
         self.ended: List[Any] = []
         return manager

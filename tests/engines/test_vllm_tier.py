@@ -20,7 +20,8 @@ class Options:
         tier = {"type": "UcmfsTier", "module_path": "ucmfs.vllm",
                 "mount": mount.path}
         return {
-            "kv_connector": "OffloadingConnector",
+            "kv_connector": "UcmfsOffloadingConnector",
+            "kv_connector_module_path": "ucmfs.vllm",
             "kv_role": "kv_both",
             "kv_connector_extra_config": {
                 "spec_name": "CpuTieringSpec",

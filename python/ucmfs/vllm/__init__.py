@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM keeps its KV cache in ucmfs: UcmfsTier and UcmfsConnector.
+"""vLLM keeps its KV cache in ucmfs: UcmfsConnector; or UcmfsTier, below
+UcmfsOffloadingConnector.
 
 vLLM imports this package by the module path in its configuration, in processes
 that only want a name from it. So nothing is loaded before a class is asked
@@ -14,6 +15,7 @@ from typing import Any, List
 _CLASSES = {
     "UcmfsTier": "ucmfs.vllm.tier",
     "UcmfsConnector": "ucmfs.vllm.connector",
+    "UcmfsOffloadingConnector": "ucmfs.vllm.offloading",
 }
 
 __all__ = list(_CLASSES)

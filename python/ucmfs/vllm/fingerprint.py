@@ -20,9 +20,10 @@ import json
 import os
 import re
 import struct
-import sys
-from typing import (Any, Callable, Dict, Iterable, List, NamedTuple, Optional,
-                    Tuple)
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import (Any, Callable, Dict, Iterable, Iterator, List, NamedTuple,
+                    Optional, Tuple)
 
 from ucmfs.errors import ConfigError
 
@@ -94,22 +95,32 @@ def plain(value: Any) -> Any:
     return type(value).__name__ if " at 0x" in text else text
 
 
-# ---- finding the engine's configuration ----
+# ---- the configuration of the engine that is being built ----
 
-def engine_configs() -> Optional[EngineConfigs]:
-    """The engine that is being built by the caller's callers, or None.
+_built: ContextVar[Optional[EngineConfigs]] = ContextVar("ucmfs_engine",
+                                                         default=None)
 
-    vLLM hands a tier the few fields of an OffloadingConfig: no quantisation,
-    no revision, no hash algorithm. The whole configuration is an argument of
-    the functions that are under way, and is taken from there.
-    """
-    frame = sys._getframe(1)
-    while frame is not None:
-        vllm = frame.f_locals.get("vllm_config")
-        if getattr(vllm, "model_config", None) is not None:
-            return EngineConfigs(vllm, frame.f_locals.get("kv_cache_config"))
-        frame = frame.f_back
-    return None
+
+@contextmanager
+def handed_down(configs: EngineConfigs) -> Iterator[None]:
+    """What is built in here belongs to that engine."""
+    before = _built.set(configs)
+    try:
+        yield
+    finally:
+        _built.reset(before)
+
+
+def engine_configs() -> EngineConfigs:
+    """The engine that is being built; ConfigError where nobody says so."""
+    configs = _built.get()
+    if configs is None:
+        raise ConfigError(
+            "kv_connector", "vLLM's OffloadingConnector does not tell a tier "
+            "which engine it is for; UcmfsTier needs \"kv_connector\": "
+            "\"UcmfsOffloadingConnector\", \"kv_connector_module_path\": "
+            "\"ucmfs.vllm\", and all else as it is")
+    return configs
 
 
 # ---- hashes ----

@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """UcmfsTier: a secondary tier of vLLM's OffloadingConnector.
 
-    --kv-transfer-config '{"kv_connector": "OffloadingConnector",
-      "kv_role": "kv_both", "kv_connector_extra_config": {
-        "spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": 10737418240,
-        "secondary_tiers": [{"type": "UcmfsTier", "module_path": "ucmfs.vllm",
-                             "mount": "/mnt/kv"}]}}'
+offloading.py has the connector that it stands below, and a configuration.
 
 vLLM moves KV between the device and a shared memory of slots; a tier moves it
 between the slots and storage. All calls come from the scheduler and must not
@@ -56,27 +52,19 @@ HOLD_SECONDS = 60.0
 # ---- the namespace ----
 
 def tier_manifest(spec: Any, slot_bytes: int, config: TierOptions,
-                  configs: Optional[EngineConfigs]) -> Dict[str, Any]:
+                  configs: EngineConfigs) -> Dict[str, Any]:
     """The manifest of the space of a tier's blocks.
 
     A block is a slot: a chunk of tokens, all layers of a group, all ranks one
-    behind the other. configs None: the engine's configuration is not in sight,
-    and the configuration must say "namespace".
+    behind the other.
     """
     offload = spec.config
-    if configs is not None:
-        refuse_counted_media(configs.vllm)
+    refuse_counted_media(configs.vllm)
     if config.namespace:
         engine: Dict[str, Any] = {
             "engine": {"name": "vllm", "declared": config.namespace},
-            "hash": hashes(configs.vllm, offload.cache.tokens_per_hash)
-            if configs else {},
+            "hash": hashes(configs.vllm, offload.cache.tokens_per_hash),
             "tenant": config.tenant, "epoch": config.epoch}
-    elif configs is None or configs.kv_cache is None:
-        raise ConfigError(
-            "namespace", "vLLM's configuration is not in sight of the tier; "
-            "name here all that decides about the content of blocks: model, "
-            "weights, types, versions")
     else:
         engine = engine_manifest(
             configs, hash_block_size=offload.cache.tokens_per_hash,
