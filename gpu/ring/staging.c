@@ -6,8 +6,8 @@
  * Slots are few (what is in flight), and mostly of one size, so the search
  * starts where the last one ended and is short.
  *
- * A pool that grows begins with a small piece, and gets another one when a slot
- * fits none: a multiple of that slot's length, so that a row of them leaves
+ * A pool that grows begins with a small piece (one that is small is that piece),
+ * and gets another one when a slot fits none: a multiple of that slot's length, so that a row of them leaves
  * little over. A slot lies in one piece, as each is pinned by itself: the kernel
  * and a device's driver know pieces, not the pool. Where the limit is reached
  * and a longer slot than before is wanted, pieces that nobody uses are given up
@@ -170,7 +170,7 @@ int ucm_staging_open_pool(size_t len, int node,
 			  struct ucm_staging **out)
 {
 	len = ucm_round_up(len, UCM_ARENA_PAGE);
-	return staging_make(len, len < FIRST ? len : FIRST, node, ops, arg,
+	return staging_make(len, len <= STEP ? len : FIRST, node, ops, arg,
 			    out);
 }
 

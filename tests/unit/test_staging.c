@@ -364,7 +364,7 @@ UNIT_TEST(a_pool_that_may_not_grow_stays_as_it_is)
 
 UNIT_TEST(a_lost_slot_keeps_its_piece)
 {
-	struct ucm_staging *pool = open_pool(8 * MIB, SIZE_MAX);
+	struct ucm_staging *pool = open_pool(32 * MIB, SIZE_MAX);
 	struct ucm_slot slot;
 	uint8_t *memory;
 
@@ -375,8 +375,8 @@ UNIT_TEST(a_lost_slot_keeps_its_piece)
 	ucm_staging_put(pool, &slot);
 	ucm_staging_trim(pool);
 	memory[0] = 1; /* the device's */
-	ck_assert_int_eq(ucm_staging_get(pool, 8 * MIB, &slot), -EIO);
-	ck_assert_int_eq(ucm_staging_get(pool, 4 * MIB, &slot), 0);
+	ck_assert_int_eq(ucm_staging_get(pool, 32 * MIB, &slot), -EIO);
+	ck_assert_int_eq(ucm_staging_get(pool, 16 * MIB, &slot), 0);
 	ucm_staging_put(pool, &slot);
 	ucm_staging_close(pool);
 	memory[0] = 2;
@@ -386,13 +386,13 @@ UNIT_TEST(a_lost_slot_keeps_its_piece)
 /* At random: lengths, refusals and trims. */
 UNIT_TEST(no_two_slots_of_a_pool_share_a_byte)
 {
-	struct ucm_staging *pool = open_pool(16 * MIB, SIZE_MAX);
+	struct ucm_staging *pool = open_pool(40 * MIB, SIZE_MAX);
 	struct ucm_slot slots[MAX_SLOTS];
 	uint64_t state = random_case(1);
 	size_t num = 0;
 
 	for (unsigned round = 0; round < 4000; round++) {
-		size_t most = random_next(&state) % 8 ? MIB : 12 * MIB;
+		size_t most = random_next(&state) % 8 ? MIB : 30 * MIB;
 		size_t len = (size_t)random_between(&state, 1, most);
 
 		told.most = random_next(&state) % 4 ? SIZE_MAX : told.bytes;
@@ -414,13 +414,21 @@ UNIT_TEST(no_two_slots_of_a_pool_share_a_byte)
 			slots[i] = slots[--num];
 		}
 		must(ucm_staging_size(pool) == told.bytes);
-		must(told.bytes <= 16 * MIB);
+		must(told.bytes <= 40 * MIB);
 	}
 	while (num)
 		ucm_staging_put(pool, &slots[--num]);
 	told.most = SIZE_MAX;
-	ck_assert_int_eq(ucm_staging_get(pool, 16 * MIB, &slots[0]), 0);
+	ck_assert_int_eq(ucm_staging_get(pool, 40 * MIB, &slots[0]), 0);
 	ucm_staging_put(pool, &slots[0]);
+	ucm_staging_close(pool);
+}
+
+UNIT_TEST(a_small_pool_is_one_piece)
+{
+	struct ucm_staging *pool = open_pool(16 * MIB, SIZE_MAX);
+
+	ck_assert_uint_eq(ucm_staging_size(pool), 16 * MIB);
 	ucm_staging_close(pool);
 }
 
