@@ -36,6 +36,7 @@
 #define UCM_TREE_OWN ".ucmfs"
 
 /* What a mount has in .ucmfs for programs. */
+#define UCM_TREE_BUDGET UCM_TREE_OWN "/budget"
 #define UCM_TREE_CONTROL UCM_TREE_OWN "/control"
 #define UCM_TREE_DEBUG UCM_TREE_OWN "/debug"
 #define UCM_TREE_INDEX UCM_TREE_OWN "/index"

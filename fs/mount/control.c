@@ -3,8 +3,9 @@
  * control.c - .ucmfs/ and the files in it.
  *
  * Each is made anew when it is opened, so that a reader sees one moment. What
- * is written to one is taken by each write(2) for itself. The index is the
- * opposite: whoever maps it sees every change at once.
+ * is written to one is taken by each write(2) for itself. The index and the
+ * budget are the opposite: whoever maps them sees every change at once, and the
+ * budget's loaders make them.
  */
 #include <config.h>
 
@@ -23,7 +24,29 @@
 #include "fs/index/memory.h"
 #include "fs/tier/wait.h"
 
-static const struct ucm_handle_ops control_handle, index_handle;
+static const struct ucm_handle_ops control_handle, memory_handle;
+
+/* ---- memory that others map ---- */
+
+static int index_memory(struct ucm_daemon *daemon)
+{
+	return ucm_index_live(daemon->store->index)->fd;
+}
+
+static size_t index_size(struct ucm_daemon *daemon)
+{
+	return ucm_index_memory_size(ucm_index_live(daemon->store->index));
+}
+
+static int budget_memory(struct ucm_daemon *daemon)
+{
+	return daemon->budget_fd;
+}
+
+static size_t budget_size(struct ucm_daemon *daemon)
+{
+	return daemon->budget_fd < 0 ? 0 : UCM_CONTROL_BUDGET_BYTES;
+}
 
 /* ---- config.yaml ---- */
 
@@ -82,8 +105,11 @@ struct control {
 	const char *name;
 	mode_t mode;
 	bool daemons; /* its owner is the daemon's user, not that of blocks/ */
-	/* NULL: it is the index's memory. */
+	/* NULL: it is memory; others than its maker may write to it if its mode
+	 * says so. < 0: there is none. */
 	char *(*text)(struct ucm_daemon *daemon, size_t *len_out);
+	int (*memory)(struct ucm_daemon *daemon);
+	size_t (*size)(struct ucm_daemon *daemon);
 	/* One write(2) to it. NULL: it cannot be written to. */
 	int (*write)(struct ucm_daemon *daemon, const char *text);
 	/* NULL: -ENOTTY. */
@@ -103,7 +129,18 @@ static const struct control controls[] = {
 		.text = debug_text,
 		.write = debug_write,
 	},
-	{ .name = "index", .mode = 0444 },
+	{
+		.name = "index",
+		.mode = 0444,
+		.memory = index_memory,
+		.size = index_size,
+	},
+	{
+		.name = "budget",
+		.mode = 0666,
+		.memory = budget_memory,
+		.size = budget_size,
+	},
 	{
 		.name = "control",
 		.mode = 0444,
@@ -128,8 +165,7 @@ static int control_size(struct ucm_daemon *daemon,
 	int err;
 
 	if (!control->text) {
-		*out = ucm_index_memory_size(
-			ucm_index_live(daemon->store->index));
+		*out = control->size(daemon);
 		return 0;
 	}
 	err = ucm_wait_for_any(&daemon->store->dirs);
@@ -232,14 +268,14 @@ static ssize_t control_write(struct ucm_daemon *daemon,
 	return err ? err : len;
 }
 
-/* ---- the index: nothing but passthrough makes a shared mapping live ---- */
+/* ---- memory: nothing but passthrough makes a shared mapping live ---- */
 
 /* Under file->lock. */
-static int control_first_index(fuse_req_t req, struct ucm_handle *file)
+static int control_first_memory(fuse_req_t req, const struct control *control,
+				struct ucm_handle *file)
 {
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
-	int fd = fcntl(ucm_index_live(daemon->store->index)->fd,
-		       F_DUPFD_CLOEXEC, 0);
+	int fd = fcntl(control->memory(daemon), F_DUPFD_CLOEXEC, 0);
 	int id;
 
 	if (fd < 0)
@@ -250,8 +286,9 @@ static int control_first_index(fuse_req_t req, struct ucm_handle *file)
 		if (!ucm_passthrough_is_refusal(id))
 			return id;
 		if (!atomic_exchange(&daemon->index_refused, true))
-			ucm_warning("index: the kernel refused it as a "
-				    "backing file; clients ask for each block");
+			ucm_warning("%s: the kernel refused it as a backing "
+				    "file; clients ask for each block",
+				    control->name);
 		return -EOPNOTSUPP;
 	}
 	file->backing_id = id;
@@ -259,25 +296,25 @@ static int control_first_index(fuse_req_t req, struct ucm_handle *file)
 	return 0;
 }
 
-static int control_open_index(fuse_req_t req, fuse_ino_t ino,
-			      struct fuse_file_info *fi)
+static int control_open_memory(fuse_req_t req, fuse_ino_t ino,
+			       struct fuse_file_info *fi)
 {
+	const struct control *control = control_of(ino);
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
 	struct ucm_handle *file;
 	int err = 0;
 
-	if (ucm_open_changes(fi))
+	if (ucm_open_changes(fi) && !(control->mode & 0222))
 		return -EPERM;
 	if (!atomic_load(&daemon->passthrough) ||
-	    atomic_load(&daemon->index_refused) ||
-	    ucm_index_live(daemon->store->index)->fd < 0)
+	    atomic_load(&daemon->index_refused) || control->memory(daemon) < 0)
 		return -EOPNOTSUPP;
-	file = ucm_handle_open(daemon, &index_handle, ino);
+	file = ucm_handle_open(daemon, &memory_handle, ino);
 	if (!file)
 		return -ENOMEM;
 	pthread_mutex_lock(&file->lock);
 	if (!file->opens)
-		err = control_first_index(req, file);
+		err = control_first_memory(req, control, file);
 	if (!err)
 		ucm_handle_count_open(file, fi);
 	pthread_mutex_unlock(&file->lock);
@@ -294,7 +331,7 @@ static int control_open(struct ucm_account *account, fuse_ino_t ino,
 	if (!control)
 		return -ENOENT;
 	return control->text ? control_open_text(account->daemon, ino, fi)
-			     : control_open_index(account->req, ino, fi);
+			     : control_open_memory(account->req, ino, fi);
 }
 
 /* ---- .ucmfs itself ---- */
@@ -344,7 +381,7 @@ static const struct ucm_handle_ops control_handle = {
 	.write = control_write,
 };
 
-static const struct ucm_handle_ops index_handle = {
+static const struct ucm_handle_ops memory_handle = {
 	.in_memory = true,
 };
 

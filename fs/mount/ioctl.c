@@ -346,6 +346,18 @@ static int run_directory(const struct call *call, void *data)
 	return fill_directory(dirs->at[number], directory);
 }
 
+static int run_budget(const struct call *call, void *data)
+{
+	const struct ucm_options *options = call->daemon->options;
+	struct ucm_control_budget *budget = data;
+
+	if (budget->version != UCM_CONTROL_VERSION || budget->zero)
+		return -EINVAL;
+	budget->rate = options->budget;
+	budget->in_flight = options->inflight;
+	return 0;
+}
+
 static bool is_interrupted(void *arg)
 {
 	return fuse_req_interrupted(arg);
@@ -507,6 +519,7 @@ static const struct command commands[] = {
 	{ UCM_CONTROL_EVICT, WRITER, run_batch, UCM_BATCH_EVICT, true },
 	{ UCM_CONTROL_WARM, WRITER, run_batch, UCM_BATCH_WARM, false },
 	{ UCM_CONTROL_DIRECTORY, READERS, run_directory, 0, false },
+	{ UCM_CONTROL_BUDGET, READERS, run_budget, 0, false },
 	{ UCM_CONTROL_DRAIN, OWNER, run_drain, 0, false },
 	{ UCM_CONTROL_FLUSH, OWNER, run_flush, 0, true },
 	{ UCM_CONTROL_RESCAN, OWNER, run_rescan, 0, true },

@@ -245,6 +245,13 @@ extern const struct ucm_files_quota_ops ucm_files_quota_hooks;
 /* files/ itself, as it stands in the root. */
 int ucm_files_ops_root(struct ucm_daemon *daemon, struct fuse_entry_param *out);
 
+/* The memory of .ucmfs/budget (budget.c), and what its loaders say of
+ * themselves. */
+void ucm_iobudget_file_open(struct ucm_daemon *daemon);
+void ucm_iobudget_file_close(struct ucm_daemon *daemon);
+void ucm_iobudget_count(struct ucm_daemon *daemon, uint64_t *loaders,
+		      uint64_t *bytes);
+
 /* A call on .ucmfs/control (ioctl.c); as ioctl above. */
 int ucm_control_call(fuse_req_t req, unsigned number, const void *in,
 		     size_t in_size, size_t out_size, void **out);

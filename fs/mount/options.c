@@ -26,6 +26,7 @@ enum kind {
 	AREAS,  /* what is debugged */
 	TEXT,   /* a string of our own */
 	BYTES,
+	LIMIT,  /* of bytes; 0: none */
 	FLAG,   /* no value; also handed to libfuse */
 	FILE_,  /* the configuration file */
 	PASS,   /* for libfuse or the kernel */
@@ -72,6 +73,8 @@ static const struct option_row rows[] = {
 	{ "threads", "N", NUMBER, AT(threads), 1024, "threads that answer requests [10]" },
 	{ "entry_timeout", "SECONDS", NUMBER, AT(entry_timeout_s), 31536000, "how long the kernel may remember a committed block [3600]" },
 	{ "keep_open", "N", NUMBER, AT(keep_open), 1 << 20, "most blocks whose files stay open for some seconds after they are closed [4096]; 0: none" },
+	{ "budget", "SIZE", LIMIT, AT(budget), 0, "bytes a second that all loaders of the node together may read and write [0: any]" },
+	{ "inflight", "SIZE", LIMIT, AT(inflight), 0, "bytes that they may have under way [0: any]" },
 	{ "leases", "N", STORE, 0, 0, "most leases on blocks that one user may have at a time [65536]" },
 	{ "lease_age", "SECONDS", STORE, 0, 0, "how long a user may keep a block from eviction by renewing leases [600]" },
 	{ "reverify", "SECONDS", STORE, 0, 0, "how long a block that a loader has verified counts as verified, for loaders with verify=once [86400]; 0: they verify each load" },
@@ -265,6 +268,23 @@ static int set_bytes(const struct option_row *row, const char *value,
 	return 0;
 }
 
+#define LIMIT_MIN (UINT64_C(1) << 16)
+#define LIMIT_MAX (UINT64_C(1) << 44)
+
+static int set_limit(const struct option_row *row, const char *value,
+		     uint64_t *out, struct ucm_error *error)
+{
+	uint64_t bytes;
+
+	if (ucm_parse_bytes(value, &bytes) || bytes > LIMIT_MAX ||
+	    (bytes && bytes < LIMIT_MIN))
+		return ucm_error_set(error, -EINVAL,
+				     "%s '%s': 0, or from 64K to 16T",
+				     row->name, value);
+	*out = bytes;
+	return 0;
+}
+
 static int pass_on(struct ucm_options *options, const char *name)
 {
 	char *pass;
@@ -304,6 +324,8 @@ static int apply(struct ucm_options *options, const struct option_row *row,
 		return set_text(value, field);
 	case BYTES:
 		return set_bytes(row, value, field, error);
+	case LIMIT:
+		return set_limit(row, value, field, error);
 	case FLAG:
 		*(bool *)field = true;
 		return pass_on(options, row->name);
@@ -547,7 +569,7 @@ void ucm_options_print(const struct ucm_options *options, FILE *out)
 		else if (row->kind == NUMBER && row->offset != AT(ready_fd))
 			fprintf(out, "%s: %u\n", row->name,
 				*(const unsigned *)field);
-		else if (row->kind == BYTES)
+		else if (row->kind == BYTES || row->kind == LIMIT)
 			fprintf(out, "%s: %llu\n", row->name,
 				(unsigned long long)*(const uint64_t *)field);
 		else if (row->kind == TEXT && *(char *const *)field)

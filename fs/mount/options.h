@@ -48,6 +48,8 @@ struct ucm_options {
 	enum ucm_log_level log_level;
 	char *trace; /* file, NULL: none */
 	uint64_t trace_size;
+	uint64_t budget;   /* of the node's loaders, bytes a second; 0: any */
+	uint64_t inflight; /* bytes; 0: any */
 	bool allow_other;
 	char *pass; /* for libfuse and the kernel, ",a,b=c" */
 };

@@ -601,6 +601,7 @@ static void daemon_fini(struct ucm_daemon *daemon)
 	ucm_files_quotas_close(&daemon->file_tree);
 	ucm_files_nodes_fini(&daemon->nodes);
 	ucm_opstats_free(daemon->ops);
+	ucm_iobudget_file_close(daemon);
 	free(daemon);
 }
 
@@ -620,6 +621,7 @@ int ucm_daemon_run(struct ucm_options *options, struct ucm_store *store,
 		.trace = trace,
 		.ops = ucm_opstats_new(),
 	};
+	ucm_iobudget_file_open(daemon);
 	err = ucm_handles_init(&daemon->files);
 	ucm_files_tree_init(&daemon->file_tree, &store->dirs);
 	if (!err)

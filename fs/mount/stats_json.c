@@ -4,7 +4,7 @@
  */
 #include <config.h>
 
-#include "fs/mount/daemon.h"
+#include "fs/mount/kinds.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -313,6 +313,20 @@ static json_t *quotas_json(struct ucm_files_tree *tree)
 	return json;
 }
 
+/* What loaders say of themselves is in it as it is. */
+static json_t *budget_json(struct ucm_daemon *daemon)
+{
+	json_t *json = json_object();
+	uint64_t loaders, bytes;
+
+	ucm_iobudget_count(daemon, &loaders, &bytes);
+	put_number(json, "rate", daemon->options->budget);
+	put_number(json, "in_flight", daemon->options->inflight);
+	put_number(json, "loaders", loaders);
+	put_number(json, "bytes", bytes);
+	return json;
+}
+
 char *ucm_stats_text(struct ucm_daemon *daemon, size_t *len)
 {
 	json_t *json = json_object();
@@ -325,6 +339,8 @@ char *ucm_stats_text(struct ucm_daemon *daemon, size_t *len)
 		   (uint64_t)(now.tv_sec - daemon->started.tv_sec));
 	json_object_set_new(json, "transport", transport_json(daemon));
 	json_object_set_new(json, "index", index_json(daemon->store));
+	if (daemon->options->budget || daemon->options->inflight)
+		json_object_set_new(json, "budget", budget_json(daemon));
 	json_object_set_new(json, "counters", counters_json(daemon->store));
 	json_object_set_new(json, "commit_refused_for",
 			    causes_json(daemon->store->stats.refused_for));

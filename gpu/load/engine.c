@@ -18,6 +18,7 @@
 #include "gpu/load/buffer.h"
 #include "gpu/load/engine.h"
 #include "gpu/load/stage.h"
+#include "gpu/load/toll.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -408,6 +409,7 @@ static int64_t how_long(struct ucm_engine *engine)
 	if (engine->ready.first || engine->fed || engine->eager)
 		return 0;
 	wait = sooner(wait, ucm_stage_expire(engine, now));
+	wait = sooner(wait, ucm_toll_until(engine, now));
 	if (has_work(engine))
 		wait = sooner(wait, until_deadline(lists, now));
 	wait = sooner(wait, ucm_lanes_until_late(engine));
@@ -422,6 +424,7 @@ static void one_round(struct ucm_engine *engine)
 
 	sweep_all(engine);
 	ucm_lanes_look(engine);
+	ucm_toll_look(engine, ucm_monotonic_ns());
 	if (engine->fed) {
 		feed(engine);
 		ucm_lanes_look(engine); /* there may be room for opens now */

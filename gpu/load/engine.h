@@ -31,6 +31,7 @@
 
 struct ucm_abandon;
 struct ucm_engine;
+struct ucm_iobudget;
 struct ucm_buffer;
 struct ucm_lessee;
 
@@ -45,6 +46,7 @@ struct ucm_shared {
 	 * of a mount. */
 	const struct ucm_source_ops *save_ops;
 	struct ucm_source *save_source;
+	struct ucm_iobudget *budget;   /* NULL: nothing is limited */
 	struct ucm_buffer *buffer;   /* NULL: none */
 	const char *buffer_home;     /* see buffer.h */
 	struct ucm_hints *touches;   /* NULL: nobody to inform */
@@ -248,6 +250,7 @@ struct ucm_piece {
 	uint8_t *direct; /* in the page: it is read there, not into a slot */
 	struct ucm_plan plan;
 	uint64_t counted; /* in its lane's window */
+	uint64_t tolled;  /* under way, in the loader's budget */
 	struct ucm_kept *kept; /* its bytes are in the write buffer: the task's */
 	bool with_head;
 	bool arrived; /* its bytes were read, and are there */
@@ -337,6 +340,7 @@ struct ucm_engine {
 	bool fed;   /* there is room: staging memory, or in a window */
 	bool gave_up; /* pieces that wait may have been given up */
 	bool eager; /* there was more to start */
+	int64_t toll_ns; /* when to ask the budget again; 0: nothing waits */
 	struct ucm_io *backlog, **backlog_end; /* beyond the ring's depth */
 
 	pthread_mutex_t lock; /* guards the inbox */

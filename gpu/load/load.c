@@ -26,6 +26,7 @@
 
 #include "gpu/load/buffer.h"
 #include "gpu/load/engine.h"
+#include "gpu/load/toll.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -98,6 +99,8 @@ static void leave_window(struct ucm_piece *piece)
 {
 	struct ucm_engine *engine = piece->engine;
 
+	ucm_iobudget_leave(engine->shared->budget, piece->tolled);
+	piece->tolled = 0;
 	if (!piece->counted)
 		return;
 	ucm_window_give(&piece->file->lane->window, piece->counted,
@@ -528,18 +531,32 @@ static int get_slot(struct ucm_piece *piece)
 	return err;
 }
 
+/* Of the loader's budget: then it has to have a slot, or give it back. */
+static bool pay_toll(struct ucm_piece *piece)
+{
+	return ucm_toll_pay(piece->engine,
+			    rank_of(piece) ? UCM_IOBUDGET_LOW : UCM_IOBUDGET_DEMAND,
+			    piece_bytes(piece));
+}
+
 /* All that its read needs. -EAGAIN: it has to wait. */
 static int get_room(struct ucm_piece *piece)
 {
+	struct ucm_iobudget *budget = piece->engine->shared->budget;
 	int err;
 
 	if (!has_turn(piece) || !ucm_lane_may_call(piece->file->lane) ||
-	    !fits_window(piece))
+	    !fits_window(piece) || !pay_toll(piece))
 		return -EAGAIN;
 	err = get_slot(piece);
-	if (!err)
-		enter_window(piece);
-	return err;
+	if (err) {
+		ucm_iobudget_give_back(budget, piece_bytes(piece));
+		return err;
+	}
+	enter_window(piece);
+	piece->tolled = piece->counted;
+	ucm_iobudget_enter(budget, piece->tolled);
+	return 0;
 }
 
 /* ---- read ---- */

@@ -28,6 +28,7 @@
 #include "gpu/load/abandon.h"
 #include "gpu/load/buffer.h"
 #include "gpu/load/engine.h"
+#include "gpu/load/iobudget.h"
 #include "gpu/ring/arena.h"
 
 #define MAX_THREADS 64 /* a byte tells one */
@@ -283,6 +284,18 @@ static int open_buffer(struct ucm_shared *shared,
 	return err;
 }
 
+static int open_budget(struct ucm_shared *shared,
+		       const struct ucm_loader_options *options,
+		       struct ucm_error *error)
+{
+	const struct ucm_limits own = {
+		.rate = options->budget,
+		.in_flight = options->inflight,
+	};
+
+	return ucm_iobudget_open(&own, options->mount, &shared->budget, error);
+}
+
 int ucm_loader_open(const struct ucm_loader_options *options,
 		    struct ucm_loader **out, struct ucm_error *error)
 {
@@ -310,6 +323,8 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 		err = open_save_source(&loader->shared, &own, error);
 	if (!err && own.write_buffer_bytes)
 		err = open_buffer(&loader->shared, &own, error);
+	if (!err)
+		err = open_budget(&loader->shared, &own, error);
 	if (!err && own.mount && own.tiers)
 		err = ucm_hints_open(own.mount, UCM_HINT_TOUCHED,
 				     &loader->shared.touches, error);
@@ -342,6 +357,7 @@ void ucm_loader_close(struct ucm_loader *loader)
 		ucm_engine_stop(loader->engines[i]);
 		free(loader->engines[i]);
 	}
+	ucm_iobudget_close(loader->shared.budget);
 	ucm_hints_close(loader->shared.touches);
 	ucm_hints_close(loader->shared.opened);
 	ucm_hints_close(loader->shared.verified);

@@ -25,6 +25,7 @@
  */
 #include <config.h>
 
+#include "gpu/load/iobudget.h"
 #include "gpu/load/saving.h"
 
 #include <errno.h>
@@ -106,6 +107,7 @@ static void end_turn(struct ucm_saving *saving,
 	saving->task = NULL;
 	saving->busy = false;
 	saving->engine->savings_busy--;
+	ucm_iobudget_leave(saving->engine->shared->budget, ucm_turn_bytes(task));
 	/* whoever hears of the end finds the file, or nothing */
 	if (saving->kept)
 		ucm_kept_hide(saving->kept);
@@ -225,6 +227,9 @@ static void end_well(struct ucm_saving *saving, bool skipped)
 	if (!skipped)
 		ucm_add(&saving->engine->shared->stats.save_bytes,
 			ucm_turn_bytes(saving->task));
+	else /* nothing was written */
+		ucm_iobudget_give_back(saving->engine->shared->budget,
+				     ucm_turn_bytes(saving->task));
 	end_turn(saving, &outcome);
 }
 
@@ -747,6 +752,7 @@ static void take_turn(struct ucm_saving *saving, const struct ucm_turn *turn)
 	ucm_task_get(task);
 	saving->busy = true;
 	saving->engine->savings_busy++;
+	ucm_iobudget_enter(saving->engine->shared->budget, ucm_turn_bytes(task));
 	saving->copied = saving->unbilled = turn->kept;
 	saving->task = task;
 	saving->part = turn->part;

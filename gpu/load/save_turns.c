@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "gpu/load/saving.h"
+#include "gpu/load/toll.h"
 
 /* So much is copied before the loop of the engine looks after other things. */
 #define COPY_ROUND ((uint64_t)16 << 20)
@@ -88,16 +89,18 @@ static struct queued *pop(struct ucm_savings *savings)
 	return (struct queued *)turn;
 }
 
-static bool is_room_for(const struct ucm_engine *engine, uint64_t len)
+/* It is begun then: the loader's budget has been charged. */
+static bool is_room_for(struct ucm_engine *engine, uint64_t len)
 {
-	return !engine->savings_busy ||
-	       (engine->savings_busy < engine->shared->most_saves &&
-		(engine->savings_busy + 1) * len <=
-			ucm_staging_len(engine->staging) / 2);
+	if (engine->savings_busy &&
+	    (engine->savings_busy >= engine->shared->most_saves ||
+	     (engine->savings_busy + 1) * len >
+		     ucm_staging_len(engine->staging) / 2))
+		return false;
+	return ucm_toll_pay(engine, UCM_IOBUDGET_SAVE, len);
 }
 
-static bool may_begin(const struct ucm_engine *engine,
-		      const struct queued *queued)
+static bool may_begin(struct ucm_engine *engine, const struct queued *queued)
 {
 	if (!queued->turn.part || queued->task->is_commit)
 		return true;

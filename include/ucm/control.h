@@ -288,6 +288,21 @@ struct ucm_control_verified {
 };
 #define UCM_CONTROL_VERIFIED _IOWR('U', 25, struct ucm_control_verified)
 
+/*
+ * What all loaders of the node together may read and write, as the mount's
+ * options say; 0: any. They share it by the file .ucmfs/budget, of
+ * UCM_CONTROL_BUDGET_BYTES, which they map. For whoever may read the blocks.
+ */
+#define UCM_CONTROL_BUDGET_BYTES 16384u
+
+struct ucm_control_budget {
+	uint32_t version;   /* in: UCM_CONTROL_VERSION */
+	uint32_t zero;      /* in */
+	uint64_t rate;      /* out: bytes a second */
+	uint64_t in_flight; /* out: bytes */
+};
+#define UCM_CONTROL_BUDGET _IOWR('U', 26, struct ucm_control_budget)
+
 #ifdef __cplusplus
 }
 #endif

@@ -217,6 +217,11 @@ struct ucm_loader_options {
 	 * that asks for it says how large. 0: none. ucm_load(3), "The write
 	 * buffer". */
 	uint64_t write_buffer_bytes;
+	/* Of this loader: bytes that it begins to read and write in a second, and
+	 * that it has under way; each 0: any. A mount may have a budget for all
+	 * loaders of the node beside it. ucm_load(3), "The budget". */
+	uint64_t budget;
+	uint64_t inflight;
 };
 
 #define UCM_LOAD_NO_LEASES UINT32_MAX

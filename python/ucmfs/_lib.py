@@ -78,7 +78,8 @@ class LoaderOptions(Structure):
                 ("open_files", c_uint), ("device", c_int),
                 ("stream", c_void_p), ("ctas", c_uint),
                 ("lease_ms", c_uint32), ("numa", c_uint32),
-                ("in_mount", c_uint8), ("write_buffer_bytes", c_uint64)]
+                ("in_mount", c_uint8), ("write_buffer_bytes", c_uint64),
+                ("budget", c_uint64), ("inflight", c_uint64)]
 
 
 class Request(Structure):

@@ -95,8 +95,9 @@ class Loader(TaskOwner):
     is taken for staging; None: the device's. lease_ms: what a look-up finds is
     not evicted for so long; None: it may be. in_mount: open all blocks in the
     mount, also where its directories may be opened. write_buffer_bytes: saves
-    copy their pages there first, see ucm_load(3). Any thread; close() when no
-    other call is under way.
+    copy their pages there first, see ucm_load(3). budget, inflight: bytes that
+    it reads and writes in a second, and has under way. Any thread; close()
+    when no other call is under way.
 
     NotConnected: no mount of ucmfs there. NotFound: no such directory, or
     one that has not been a tier yet.
@@ -110,7 +111,8 @@ class Loader(TaskOwner):
                  stream: Optional[int] = None, ctas: int = 0,
                  lease_ms: Optional[int] = 0,
                  numa: Optional[int] = None, in_mount: bool = False,
-                 write_buffer_bytes: int = 0) -> None:
+                 write_buffer_bytes: int = 0, budget: int = 0,
+                 inflight: int = 0) -> None:
         super().__init__()
         self.copy = copy
         self.mount = mount
@@ -133,7 +135,8 @@ class Loader(TaskOwner):
             stream=_OWN_STREAM if stream is None else stream, ctas=ctas,
             lease_ms=_NO_LEASES if lease_ms is None else lease_ms,
             numa=_node(numa), in_mount=in_mount,
-            write_buffer_bytes=write_buffer_bytes),
+            write_buffer_bytes=write_buffer_bytes, budget=budget,
+            inflight=inflight),
             self._handle, error), what)
 
     def _open(self) -> ctypes.c_void_p:

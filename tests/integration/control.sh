@@ -14,7 +14,8 @@ need mk "$mnt/blocks"
 same 'the root lists three directories' 'blocks
 files
 spaces' "$(ls -A "$mnt")"
-same '.ucmfs lists its files' 'config.yaml
+same '.ucmfs lists its files' 'budget
+config.yaml
 control
 debug
 index

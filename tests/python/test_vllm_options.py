@@ -91,7 +91,7 @@ class Values(unittest.TestCase):
                     ("deadline", "deadline_ms"), ("timeout_ms", "deadline_ms"),
                     ("loader", "staging_bytes, window_bytes"),
                     ("save_budget", "pinned_share is a share"),
-                    ("xyzzy", "there are deadline_ms, ")):
+                    ("xyzzy", "there are budget, deadline_ms, ")):
                 self.assertIn(right, self.refused(kind, wrong,
                                                   **{wrong: "x"}))
         self.assertIn("tiers", self.refused(TierOptions, "tier", tier="/x"))

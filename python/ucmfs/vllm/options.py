@@ -25,7 +25,8 @@ SEEDS = ("UCM_CONFIG_FILE", "ucm_config_path", "ucm_connectors",
 _MEANT = {
     "loader": "its options stand beside the others: io, threads, "
               "staging_bytes, window_bytes, read_bytes, open_files, "
-              "save_budget_bytes, write_buffer_bytes, in_mount",
+              "save_budget_bytes, write_buffer_bytes, budget, inflight, "
+              "in_mount",
     "save_budget": "pinned_share is a share of the engine's blocks, "
                    "save_budget_bytes the bytes that wait to be saved",
     "timeout_ms": "deadline_ms is meant",
@@ -119,6 +120,8 @@ class Options:
     open_files: int = _option(0, check_count)
     save_budget_bytes: int = _option(0, check_count)
     write_buffer_bytes: int = _option(0, check_count)
+    budget: int = _option(0, check_count)
+    inflight: int = _option(0, check_count)
     in_mount: bool = _option(False, check_bool)
 
     @property
@@ -128,8 +131,8 @@ class Options:
 
 
 LOADER = ("io", "threads", "staging_bytes", "window_bytes", "read_bytes",
-          "open_files", "save_budget_bytes", "write_buffer_bytes",
-          "in_mount")
+          "open_files", "save_budget_bytes", "write_buffer_bytes", "budget",
+          "inflight", "in_mount")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * node.c - what a mount has of the node's budget.
+ *
+ * The limits are asked of the daemon, and not read from the memory, to which
+ * everybody may write. That the daemon has gone is seen in its index, which
+ * nobody else can write to; it costs no call.
+ */
+#include <config.h>
+
+#include "gpu/load/node.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <ucm/control.h>
+
+#include "common/cleanup.h"
+#include "common/lifeline.h"
+#include "fs/index/memory_layout.h"
+#include "hashing/tree.h"
+
+/* An old daemon has no limits, and says so by not knowing the call. */
+static int ask_limits(int root, struct ucm_limits *out)
+{
+	struct ucm_control_budget budget = { .version = UCM_CONTROL_VERSION };
+	_cleanup_fd_ int fd = openat(root, UCM_TREE_CONTROL,
+				     O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0)
+		return errno == ENOENT ? -ENOTCONN : -errno; /* no mount */
+	if (ioctl(fd, UCM_CONTROL_BUDGET, &budget))
+		return errno == ENOTTY ? 0 : -errno;
+	out->rate = budget.rate;
+	out->in_flight = budget.in_flight;
+	return 0;
+}
+
+/* len bytes of a file of the mount that is shared as it is. */
+static int map_file(int root, const char *name, int flags, size_t len,
+		    void **out)
+{
+	int prot = PROT_READ | (flags == O_RDWR ? PROT_WRITE : 0);
+	struct statfs fs;
+	void *memory;
+	char byte;
+	_cleanup_fd_ int fd = openat(root, name, flags | O_CLOEXEC |
+				     O_NOFOLLOW | O_NONBLOCK);
+
+	if (fd < 0 || fstatfs(fd, &fs))
+		return -errno;
+	/* elsewhere a mapping shows what the file once was, and one that ends
+	 * before is fatal */
+	if (fs.f_type != FUSE_SUPER_MAGIC ||
+	    pread(fd, &byte, 1, (off_t)len - 1) != 1)
+		return -EPROTO;
+	memory = mmap(NULL, len, prot, MAP_SHARED, fd, 0);
+	if (memory == MAP_FAILED)
+		return -errno;
+	*out = memory;
+	return 0;
+}
+
+static int map_index(int root, void **out)
+{
+	const struct ucm_index_memory_header *header;
+	int err = map_file(root, UCM_TREE_INDEX, O_RDONLY,
+			   UCM_INDEX_MEMORY_HEADER_BYTES, out);
+
+	if (err)
+		return err;
+	header = *out;
+	if (!memcmp(header->magic, UCM_INDEX_MEMORY_MAGIC,
+		    sizeof(header->magic)) &&
+	    header->version == UCM_INDEX_MEMORY_VERSION)
+		return 0;
+	munmap(*out, UCM_INDEX_MEMORY_HEADER_BYTES);
+	return -EPROTO;
+}
+
+static int map_both(int root, struct ucm_node_budget *region)
+{
+	void *memory, *index;
+	int err = map_index(root, &index);
+
+	if (err)
+		return err;
+	err = map_file(root, UCM_TREE_BUDGET, O_RDWR, UCM_CONTROL_BUDGET_BYTES,
+		       &memory);
+	if (err) {
+		munmap(index, UCM_INDEX_MEMORY_HEADER_BYTES);
+		return err;
+	}
+	region->index = index;
+	region->memory = memory;
+	return 0;
+}
+
+int ucm_node_budget_open(const char *mount, struct ucm_node_budget *out)
+{
+	_cleanup_fd_ int root = open(mount, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	struct ucm_node_budget region = { .memory = NULL };
+	int err;
+
+	if (root < 0)
+		return -errno;
+	err = ask_limits(root, &region.limits);
+	if (err)
+		return err;
+	if (region.limits.rate || region.limits.in_flight)
+		region.why = map_both(root, &region);
+	*out = region;
+	return 0;
+}
+
+void ucm_node_budget_close(struct ucm_node_budget *region)
+{
+	if (region->memory) {
+		munmap(region->memory, UCM_CONTROL_BUDGET_BYTES);
+		munmap((void *)(uintptr_t)region->index,
+		       UCM_INDEX_MEMORY_HEADER_BYTES);
+	}
+	*region = (struct ucm_node_budget){ .memory = NULL };
+}
+
+bool ucm_node_budget_lives(const struct ucm_node_budget *region)
+{
+	const struct ucm_index_memory_header *header = region->index;
+
+	return ucm_lifeline_lives(atomic_load(&header->alive)) &&
+	       !(atomic_load(&header->state) & UCM_INDEX_MEMORY_CLOSED);
+}

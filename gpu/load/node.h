@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * node.h - what a mount has of the node's budget: its size, and the memory in
+ * which the loaders share it. Asks the mount, and may wait for it; any thread, one
+ * at a time.
+ */
+#ifndef UCM_LOAD_NODE_H
+#define UCM_LOAD_NODE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ucm_sharers_memory;
+
+/* Each 0: no limit. */
+struct ucm_limits {
+	uint64_t rate; /* bytes a second */
+	uint64_t in_flight;
+};
+
+struct ucm_node_budget {
+	struct ucm_limits limits;
+	struct ucm_sharers_memory *memory; /* NULL: it cannot be shared */
+	int why;                           /* -errno: why not */
+	const void *index; /* a part of it, which says whether the daemon lives */
+};
+
+/* 0, also of a mount without limits, and where they cannot be shared. */
+int ucm_node_budget_open(const char *mount, struct ucm_node_budget *out);
+void ucm_node_budget_close(struct ucm_node_budget *region);
+
+/* Without a call. */
+bool ucm_node_budget_lives(const struct ucm_node_budget *region);
+
+#endif

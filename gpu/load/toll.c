@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* toll.c - what an engine asks of the loader's budget; see toll.h. */
+#include <config.h>
+
+#include "gpu/load/toll.h"
+
+#include "common/clock.h"
+
+bool ucm_toll_pay(struct ucm_engine *engine, enum ucm_iobudget_class class,
+		  uint64_t bytes)
+{
+	struct ucm_iobudget *budget = engine->shared->budget;
+	int64_t again_ns;
+
+	if (!budget || ucm_iobudget_take(budget, class, bytes, ucm_monotonic_ns(),
+				       &again_ns))
+		return true;
+	if (!engine->toll_ns || again_ns < engine->toll_ns)
+		engine->toll_ns = again_ns;
+	return false;
+}
+
+void ucm_toll_look(struct ucm_engine *engine, int64_t now_ns)
+{
+	if (!engine->toll_ns || now_ns < engine->toll_ns)
+		return;
+	engine->toll_ns = 0;
+	ucm_engine_feed(engine);
+}
+
+int64_t ucm_toll_until(const struct ucm_engine *engine, int64_t now_ns)
+{
+	int64_t left = engine->toll_ns - now_ns;
+
+	if (!engine->toll_ns)
+		return -1;
+	return left > 0 ? left : 0;
+}

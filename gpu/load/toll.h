@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * toll.h - what an engine asks of the loader's budget (iobudget.h), and when it
+ * asks again. Without a budget all is allowed.
+ */
+#ifndef UCM_TOLL_H
+#define UCM_TOLL_H
+
+#include "gpu/load/iobudget.h"
+#include "gpu/load/engine.h"
+
+/* May so many bytes be read or written now? They count as begun. Else whoever
+ * waits for room is fed when it is worth asking again. */
+bool ucm_toll_pay(struct ucm_engine *engine, enum ucm_iobudget_class class,
+		  uint64_t bytes);
+
+/* Each round: feed, if it is time. */
+void ucm_toll_look(struct ucm_engine *engine, int64_t now_ns);
+/* Until then in ns; -1: nothing waits. */
+int64_t ucm_toll_until(const struct ucm_engine *engine, int64_t now_ns);
+
+#endif
