@@ -353,6 +353,12 @@ class Bench:
             "mount": Store(slots, self.jobs, mount=mount),
             "mount, direct": Store(slots, self.jobs, mount=mount,
                                    direct=True),
+            "mount, once": Store(slots, self.jobs, mount=mount,
+                                 verify="once"),
+            "mount, direct, once": Store(slots, self.jobs, mount=mount,
+                                         direct=True, verify="once"),
+            "mount, direct, header only": Store(
+                slots, self.jobs, mount=mount, direct=True, verify="header"),
         }
         if self.in_memory:
             stores = {
@@ -362,6 +368,7 @@ class Bench:
                 "tiers, kept open": Store(slots, self.jobs, tiers=tier,
                                           open_files=many),
                 "mount": stores["mount"],
+                "mount, once": stores["mount, once"],
             }
         sides = [self.load_side("fs tier", fs)] + [
             self.load_side(name, store) for name, store in stores.items()]
