@@ -140,10 +140,13 @@ static void print_index(const json_t *stats)
 {
 	const json_t *index = json_object_get(stats, "index");
 	uint64_t in_doubt = number(index, "in_doubt");
+	uint64_t verified = number(index, "verified_blocks");
 
 	printf("%-12s %" PRIu64 " blocks", "index", number(index, "blocks"));
 	if (in_doubt)
 		printf(", %" PRIu64 " in doubt", in_doubt);
+	if (verified)
+		printf(", %" PRIu64 " marked as verified", verified);
 	puts(json_is_true(json_object_get(index, "complete"))
 		     ? ", complete"
 		     : ", being filled");

@@ -95,6 +95,8 @@ forget
 ask load 0 7
 answers 'what is marked is loaded' 7 0 0 0 0
 unsummed 'and not verified again' 7
+check 'ucm status counts them' sh -c \
+	'"$1" status -m "$2" | grep -q "32 blocks, 7 marked as verified"' sh "$ucm" "$mnt"
 end_client
 
 for io in auto threads; do
@@ -161,14 +163,13 @@ need do_mount -o allow_other,checkpoint=0,reverify=2 "$disk"
 check 'another daemon knows of none' verified_are 0
 ask_until '= ok 0 skipped 0 wrong 0 absent 0 failed 1' load 3 1
 answers 'and what was damaged is found' 0 0 0 0 1
-ask load 4 3
-answers 'the daemon looks at the others' 3 0 0 0 0
-end_client
+# what it has not looked at is opened in the mount
+cat "$mnt"/blocks/*/*.bin >"$work/all" || fail 'all can be read'
+marks 4 8 4 # by a loader that knew the daemon of before
 
 # ---- age ----
 
-start
-marks 3 4 3
+marks 7 4 3
 ask load 4 1
 forget
 rot 4
@@ -180,10 +181,7 @@ do_umount
 # ---- who may say so ----
 
 need do_mount -o allow_other,checkpoint=0 "$disk"
-start
-ask load 8 16
-answers 'the daemon looks at all' 16 0 0 0 0
-end_client
+cat "$mnt"/blocks/*/*.bin >"$work/all" || fail 'all can be read'
 cp "$load_client" "$work/client" 2>/dev/null
 [ ! -x "$top_builddir/tests/integration/.libs/load_client" ] || {
 	cp "$top_builddir/tests/integration/.libs/load_client" "$work/client"
