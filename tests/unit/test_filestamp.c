@@ -94,3 +94,18 @@ UNIT_TEST(one_that_was_just_changed_is_not_settled)
 	st.st_ctim.tv_sec -= 20;
 	ck_assert(ucm_file_is_settled(&st));
 }
+
+UNIT_TEST(where_times_are_whole_seconds_it_takes_longer)
+{
+	struct stat st = { .st_size = 1 };
+
+	clock_gettime(CLOCK_REALTIME, &st.st_ctim);
+	st.st_ctim.tv_sec -= 2;
+	st.st_ctim.tv_nsec = 1;
+	ck_assert(ucm_file_is_settled(&st));
+	st.st_ctim.tv_sec += 1;
+	st.st_ctim.tv_nsec = 0;
+	ck_assert(!ucm_file_is_settled(&st));
+	st.st_ctim.tv_sec -= 3;
+	ck_assert(ucm_file_is_settled(&st));
+}
