@@ -89,6 +89,12 @@ class SlowTask:
         self._begin().result(timeout)
         return self.outcomes()
 
+    def returned(self) -> bool:
+        return self.done() and self._begin().returned()
+
+    def wait_returned(self, timeout: Optional[float] = None) -> None:
+        self._begin().wait_returned(timeout)
+
     def wait_layer(self, layer: int, timeout: Optional[float] = None) -> bool:
         return self._begin().wait_layer(layer, timeout) and not self.bad
 

@@ -8,6 +8,7 @@ back, or are told to have failed; never a wrong byte, never a wait.
 from __future__ import annotations
 
 import ast
+import errno
 import hashlib
 import mmap
 import os
@@ -43,6 +44,7 @@ from seed import SEED
 from ucmfs.blocks import Blocks
 from ucmfs.errors import ConfigError, NamespaceMismatch, UcmfsError
 from ucmfs.namespace import space_id
+from ucmfs.task import Outcome
 from ucmfs.vllm import UcmfsTier
 from ucmfs.vllm.fingerprint import (EngineConfigs, engine_configs,
                                     handed_down)
@@ -438,6 +440,51 @@ class RoundTrips(MountCase):
             stats = slots.tier._store._movers.reads.loader.stats()
             self.assertEqual(stats["direct_bytes"],
                              12 * SLOT if self.has_o_direct() else 0)
+            slots.close()
+
+    def test_slots_that_are_lent_are_not_given_back(self) -> None:
+        slots = self.slots()
+        slots.fill(0)
+        keys = keys_of(0)
+        self.assertTrue(slots.store(keys, [0]).success)
+        lent = mock.Mock(num_failed=1)
+        lent.done.return_value = True
+        lent.returned.return_value = False
+        lent.outcomes.return_value = [Outcome(errno.ETIMEDOUT)]
+        store = slots.tier._store
+        with mock.patch.object(store._movers.reads, "load",
+                               return_value=lent) as load:
+            job = slots.submit(True, keys, [1])
+        self.assertEqual(load.call_args.kwargs["lend"], "local")
+        for _ in range(3):
+            self.assertEqual(list(slots.tier.get_finished_jobs()), [])
+        self.assertTrue(slots.tier.has_pending_work())
+        # what it has found out is known: nothing else goes there
+        self.assertTrue(store._pause)
+        self.assertEqual(slots.hits(keys), [False])
+        slots.tier.drain_jobs()
+        lent.wait_returned.assert_called_once_with()
+        store._pause.ended(0, 0.0)
+        store._pause._until = 0.0
+        lent.returned.return_value = True
+        self.assertFalse(slots.wait(job).success)
+        self.assertFalse(store._pause)  # it says nothing of the mount now
+        self.assertEqual(list(slots.tier.get_finished_jobs()), [])
+        self.assertEqual(slots.stats()["load_failed_blocks deadline"], 1)
+
+    def test_slots_in_huge_pages_are_read_into(self) -> None:
+        for why, direct in (("", True), ("it may not", False)):
+            with mock.patch("ucmfs.vllm.slots.use_huge_pages",
+                            return_value=why) as use:
+                slots = self.slots(8, namespace=f"why {why}")
+            use.assert_called_once_with(slots.bytes.ctypes.data, 8 * SLOT)
+            data = slots.fill(0)
+            self.assertTrue(slots.store(keys_of(0), [0]).success)
+            self.assertTrue(slots.load(keys_of(0), [3]).success)
+            self.assert_slots(slots, {3: data[0]})
+            stats = slots.tier._store._movers.reads.loader.stats()
+            self.assertEqual(
+                stats["direct_bytes"] > 0, direct and self.has_o_direct())
             slots.close()
 
     def has_o_direct(self) -> bool:

@@ -185,7 +185,7 @@ class Ends(Case):
     def task(self, slow: bool) -> mock.Mock:
         task = mock.Mock()
         if slow:
-            task.result.side_effect = Timeout(110, "late")
+            task.wait_returned.side_effect = Timeout(110, "late")
         return task
 
     def test_tasks_in_time_end_and_others_are_freed(self) -> None:
@@ -194,7 +194,7 @@ class Ends(Case):
         self.assertEqual([t.free.called for t in tasks],
                          [False, True, False])
         for task in tasks:
-            self.assertLessEqual(task.result.call_args.args[0],
+            self.assertLessEqual(task.wait_returned.call_args.args[0],
                                  module.CLOSE_SECONDS)
 
     def test_all_are_closed(self) -> None:

@@ -60,6 +60,7 @@ class Values(unittest.TestCase):
     def test_bad_values_of_one(self) -> None:
         for kind, key, value in (
                 (TierOptions, "direct", "yes"),
+                (TierOptions, "direct", 1),
                 (TierOptions, "enable_kv_events", 1),
                 (TierOptions, "locality", "near"),
                 (TierOptions, "tiers", [1]),

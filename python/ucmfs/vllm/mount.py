@@ -249,7 +249,7 @@ def end_tasks(tasks: Iterable[Any]) -> None:
     end = time.monotonic() + CLOSE_SECONDS
     for task in tasks:
         try:
-            task.result(max(0.0, end - time.monotonic()))
+            task.wait_returned(max(0.0, end - time.monotonic()))
         except UcmfsError:
             # It does not wait for I/O, unless that goes into that memory.
             task.free()

@@ -77,6 +77,12 @@ def _bool_or_path(value: Any) -> Union[bool, str]:
     return value
 
 
+def _bool_or_auto(value: Any) -> Union[bool, str]:
+    if not isinstance(value, bool) and value != "auto":
+        raise ValueError("true, false or \"auto\" is needed")
+    return value
+
+
 def _option(default: Any, check: Callable[[Any], Any], **more: Any) -> Any:
     return field(default=default, metadata={"check": check}, **more)
 
@@ -141,8 +147,9 @@ class TierOptions(Options):
 
     tiers: the directories of the mount, as in SOURCE of ucmfs(8), to read
     from these. direct: read into the slots themselves, which are pinned for
-    it: a third less of the processor's time, no deadline for loads (see
-    "Reading into pages" in ucm_load(3)). namespace: stands for all of the
+    it: less of the processor's time (see "Reading into pages" in
+    ucm_load(3)); "auto": if they lie in huge pages, or can be made to.
+    namespace: stands for all of the
     engine in the namespace. enable_kv_events: report blocks that are stored,
     if vLLM publishes events; locality: of these.
     """
@@ -150,7 +157,7 @@ class TierOptions(Options):
     FOREIGN = ("type", "module_path", "backpressure")
 
     tiers: Union[str, Tuple[str, ...]] = _option("", _paths)
-    direct: bool = _option(False, check_bool)
+    direct: Union[bool, str] = _option("auto", _bool_or_auto)
     namespace: str = _option("", _text)
     enable_kv_events: bool = _option(False, check_bool)
     locality: str = _option("", one_of("", "LOCAL", "REMOTE"))

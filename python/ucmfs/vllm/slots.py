@@ -18,7 +18,7 @@ import functools
 import itertools
 import time
 from typing import (Any, Callable, Dict, List, Mapping, NamedTuple, Optional,
-                    Sequence, Set)
+                    Sequence, Set, Union)
 
 from ucmfs.errors import InvalidArgument, UcmfsError, from_errno
 from ucmfs.hash import Hasher
@@ -27,6 +27,7 @@ from ucmfs.loader import Group, Loader
 from ucmfs.namespace import space_id
 from ucmfs.task import Outcome, Task
 
+from .hugepages import use_huge_pages
 from .leases import Leases
 from .mount import (Attempt, Chores, Link, Pause, Space, Teller, Touches,
                     close_all, deadline_of, end_tasks, log, pin_blocks,
@@ -146,6 +147,7 @@ class _Job:
         self.skipped = 0
         self.refused = 0
         self.task: Optional[Task] = None  # None: nothing to wait for
+        self.is_late = False  # it is done, and slots of it are lent
         self.start = time.monotonic()
 
 
@@ -154,16 +156,19 @@ class SlotStore:
 
     manifest: of the space, with the geometry of geometry_of(). tiers: the
     directories of the mount, to read from these. direct: read into the
-    slots themselves; loads then have no deadline, because a read that is under
-    way has to be waited for. may_miss: while the mount is missing there is
-    nothing in it, and nothing is saved. Other errors of the constructor are
-    UcmfsError; later ones become failed keys.
+    slots themselves; "auto": if they can be made to lie in huge pages, as else
+    a disk may be slower into them than into staging memory. What does not come
+    from a local file system goes through staging memory all the same: there a
+    server may stop, and a slot would be lent to a read until it goes on.
+    may_miss: while the mount is missing there is nothing in it, and nothing is
+    saved. Other errors of the constructor are UcmfsError; later ones become
+    failed keys.
     """
 
     def __init__(self, memory: Memory, *, mount: str, space: str,
                  manifest: Dict[str, Any], verify: str = "full",
                  deadline_ms: int = 0, lease_ms: int = 0,
-                 tiers: Any = None, direct: bool = False,
+                 tiers: Any = None, direct: Union[bool, str] = False,
                  may_miss: bool = False, **loader_options: Any) -> None:
         geometry = Geometry.from_json(manifest["geometry"])
         self.memory = memory
@@ -171,7 +176,7 @@ class SlotStore:
         self.space = space
         self._verify = verify
         self._deadline_ms = deadline_ms
-        self._load_deadline_ms = 0 if direct else deadline_ms
+        self._direct = direct and self._reads_into_slots(direct == "auto")
         self._jobs: Dict[int, _Job] = {}
         self._saving: Set[bytes] = set()
         self._avoid: Dict[bytes, float] = {}
@@ -195,7 +200,7 @@ class SlotStore:
             make = functools.partial(
                 Movers.open, mount, space, lambda direct: layout_of(
                     geometry, memory.address, memory.num_slots, direct),
-                direct, tiers, loader_options)
+                self._direct, tiers, loader_options)
             if here is not None:
                 self._open = make()
             else:
@@ -203,6 +208,14 @@ class SlotStore:
         except BaseException:
             self.close()
             raise
+
+    def _reads_into_slots(self, only_huge: bool) -> bool:
+        why = use_huge_pages(self.memory.address,
+                             self.memory.slot_bytes * self.memory.num_slots)
+        if why:
+            log.info("ucmfs: the slots are not in huge pages, which loads "
+                     "would be faster into: %s", why)
+        return not (why and only_huge)
 
     @property
     def _movers(self) -> Optional[Movers]:
@@ -227,8 +240,11 @@ class SlotStore:
 
     def describe(self) -> str:
         movers = self._movers
-        return "no mount yet" if movers is None else "; ".join(
-            loader.describe() for loader in movers.loaders)
+        if movers is None:
+            return "no mount yet"
+        into = ["reads go into the slots"] if self._direct else []
+        return "; ".join(
+            [loader.describe() for loader in movers.loaders] + into)
 
     # ---- look-ups ----
 
@@ -334,8 +350,9 @@ class SlotStore:
         """Start to fill slots[i] with the block of keys[i]."""
         one = _Job(job, True, list(keys))
         self._start(one, slots, lambda ids, pages: self._by_now().reads.load(
-            ids, pages, verify=self._verify, deadline_ms=deadline_of(
-                self._load_deadline_ms, len(pages) * self.memory.slot_bytes)))
+            ids, pages, verify=self._verify, lend="local",
+            deadline_ms=deadline_of(
+                self._deadline_ms, len(pages) * self.memory.slot_bytes)))
 
     def save(self, job: int, keys: Sequence[bytes], slots: Sequence[int],
              before: Optional[Mapping[bytes, bytes]] = None) -> None:
@@ -403,12 +420,23 @@ class SlotStore:
             self._saving.update(_split(one.ids))
 
     def finished(self) -> List[Finished]:
-        """The jobs that have ended since the last call."""
-        done = [one for one in self._jobs.values()
-                if one.task is None or one.task.done()]
+        """The jobs that have ended since the last call: with them their slots
+        are the engine's again, so one whose slots are lent has not."""
+        done = [one for one in self._jobs.values() if self._is_over(one)]
         for one in done:
             del self._jobs[one.job]
         return [self._finish(one) for one in done]
+
+    def _is_over(self, one: _Job) -> bool:
+        if one.task is None or one.task.returned():
+            return True
+        if not one.is_late and one.task.done():
+            # it may take its time, and what it has found out is needed now
+            one.is_late = True
+            self._teller.warn("lent", "job %d has failed; its slots wait for "
+                              "reads that hang", one.job)
+            self._pause.ended(errno.ETIMEDOUT, time.monotonic() - one.start)
+        return False
 
     def _finish(self, one: _Job) -> Finished:
         moved = 0
@@ -424,7 +452,8 @@ class SlotStore:
                 for key, id, outcome in zip(one.sent, ids,
                                             one.task.outcomes()):
                     moved += self._settle(one, key, id, outcome)
-            self._learn(one, seconds)
+            if not one.is_late:
+                self._learn(one, seconds)
         return Finished(
             one.job, one.is_load, one.present, one.failed,
             moved * self.memory.slot_bytes, one.skipped, one.refused, seconds)
@@ -470,7 +499,7 @@ class SlotStore:
         """Wait until no job touches a slot; finished() has them then."""
         for one in self._jobs.values():
             if one.task is not None:
-                one.task.result()
+                one.task.wait_returned()
 
     def close(self) -> None:
         """Cancel loads, let saves end, and let go of all. Where the mount
