@@ -18,7 +18,7 @@ _MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25
 HUGE = 2 << 20
 # So much at a time, and no more once it has taken so long: an engine waits.
 _STEP = 256 << 20
-COLLAPSE_SECONDS = 10.0
+COLLAPSE_SECONDS = 60.0
 
 
 def _madvise(address: int, num_bytes: int, advice: int) -> int:
