@@ -404,13 +404,14 @@ static void plan_read(struct ucm_piece *piece)
  * be lent for so long. */
 static bool keeps_deadline(const struct ucm_piece *piece)
 {
+	if (!piece->task->deadline_ns)
+		return true;
 	switch (piece->task->lend) {
 	case UCM_LEND_ALWAYS: return true;
-	case UCM_LEND_LOCAL: return !piece->task->deadline_ns ||
-				    piece->file->place.dir->quick;
+	case UCM_LEND_LOCAL: return piece->file->place.dir->quick;
 	case UCM_LEND_NEVER: break;
 	}
-	return !piece->task->deadline_ns;
+	return false;
 }
 
 /*

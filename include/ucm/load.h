@@ -386,10 +386,10 @@ struct ucm_request {
 
 /*
  * Load blocks into pages. Pages must not be used by others until the task is
- * done and none is lent (or the layer is, see ucm_task_wait_layer). Loads go before saves, which
- * get an eighth of the bytes while loads do not end, and among themselves by
- * their priority, then in the order of their submission. -EINVAL with nothing
- * started: unknown group, layer or page; -ENOMEM.
+ * done and none is lent (or the layer is, see ucm_task_wait_layer). Loads go
+ * before saves, which get an eighth of the bytes while loads do not end, and
+ * among themselves by their priority, then in the order of their submission.
+ * -EINVAL with nothing started: unknown group, layer or page; -ENOMEM.
  */
 int ucm_load_submit(struct ucm_loader *loader,
 		    const struct ucm_request *request, struct ucm_task **out,
