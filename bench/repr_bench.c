@@ -176,6 +176,7 @@ static int preads(struct bench *bench)
 static int library(struct bench *bench)
 {
 	const struct ucm_reprs_request request = {
+		.size = sizeof(struct ucm_reprs_request),
 		.ids = bench->ids, .num = bench->num, .like = &bench->like,
 		.first_layer = bench->layer % bench->like.geometry.num_layers,
 		.num_layers = 1, .slabs = &bench->slab,

@@ -35,6 +35,7 @@
 #include "common/clock.h"
 #include "common/crew.h"
 #include "common/error.h"
+#include "common/sized.h"
 #include "sparse/scoring.h"
 #include "sparse/spec.h"
 
@@ -258,11 +259,6 @@ static int lane_drop_first(struct ucm_retrieval *pool, struct lane *lane,
 static int options_check(const struct ucm_retrieval_options *options,
 			 struct ucm_error *error)
 {
-	if (!options)
-		return ucm_error_set(error, -EINVAL, "options is NULL");
-	if (options->size != sizeof(*options))
-		return ucm_error_set(error, -EINVAL, "size %zu: %zu is known",
-				     options->size, sizeof(*options));
 	if (ucm_sparse_in_range("threads", options->threads,
 				UCM_RETRIEVAL_THREADS_MAX, error) ||
 	    ucm_sparse_in_range("jobs", options->jobs, UCM_RETRIEVAL_JOBS_MAX,
@@ -378,13 +374,17 @@ static uint32_t start_threads(struct ucm_retrieval *pool)
 	return threads;
 }
 
-int ucm_retrieval_open(const struct ucm_retrieval_options *options,
+int ucm_retrieval_open(const struct ucm_retrieval_options *given,
 		       struct ucm_retrieval **out, struct ucm_error *error)
 {
+	struct ucm_retrieval_options own, *options = &own;
 	struct ucm_retrieval *pool;
-	int err = options_check(options, error);
+	int err = ucm_sized_take(&own, sizeof(own), given, sizeof(own),
+				 "ucm_retrieval_options", error);
 	uint32_t threads;
 
+	if (!err)
+		err = options_check(&own, error);
 	if (err)
 		return err;
 	if (!out)

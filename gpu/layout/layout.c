@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/error.h"
+#include "common/sized.h"
 
 #define MAX_PAGES (UINT64_C(1) << 32)
 /* As in a block's header; sizes of a payload fit 64 bits. */
@@ -127,8 +128,14 @@ int ucm_layout_add_tensor(struct ucm_layout *layout,
 			  struct ucm_error *error)
 {
 	size_t before = layout->num_regions;
-	int err = ucm_regions_of_tensor(layout, tensor, error);
+	struct ucm_tensor own;
+	int err = ucm_sized_take(
+		&own, sizeof(own), tensor,
+		offsetof(struct ucm_tensor, kernel_blocks_per_page),
+		"ucm_tensor", error);
 
+	if (!err)
+		err = ucm_regions_of_tensor(layout, &own, error);
 	if (err)
 		layout->num_regions = before;
 	return err;

@@ -24,6 +24,7 @@
 #include "common/align.h"
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/sized.h"
 #include "fs/store/namespace.h"
 #include "gpu/load/abandon.h"
 #include "gpu/load/buffer.h"
@@ -299,15 +300,15 @@ static int open_budget(struct ucm_shared *shared,
 int ucm_loader_open(const struct ucm_loader_options *options,
 		    struct ucm_loader **out, struct ucm_error *error)
 {
-	struct ucm_loader_options own = { 0 };
+	struct ucm_loader_options own;
 	struct ucm_loader *loader;
 	int threads, err;
 
-	if (options->size < offsetof(struct ucm_loader_options, copy))
-		return ucm_error_set(error, -EINVAL,
-				     "size of the options is not set");
-	memcpy(&own, options,
-	       options->size < sizeof(own) ? options->size : sizeof(own));
+	err = ucm_sized_take(&own, sizeof(own), options,
+			     offsetof(struct ucm_loader_options, copy),
+			     "ucm_loader_options", error);
+	if (err)
+		return err;
 	meet_old_programs(&own, options->size);
 	loader = calloc(1, sizeof(*loader));
 	if (!loader)
@@ -966,15 +967,15 @@ static int submit(struct ucm_loader *loader, const struct ucm_request *request,
 		  enum kind kind, struct ucm_task **out,
 		  struct ucm_error *error)
 {
-	struct ucm_request own = { 0 };
+	struct ucm_request own;
 	struct ucm_group *group;
 	int err;
 
-	if (request->size < offsetof(struct ucm_request, addresses))
-		return ucm_error_set(error, -EINVAL,
-				     "size of the request is not set");
-	memcpy(&own, request,
-	       request->size < sizeof(own) ? request->size : sizeof(own));
+	err = ucm_sized_take(&own, sizeof(own), request,
+			     offsetof(struct ucm_request, addresses),
+			     "ucm_request", error);
+	if (err)
+		return err;
 	if (kind == COMMIT) {
 		own.first_layer = own.num_layers = 0;
 		own.addresses = NULL;

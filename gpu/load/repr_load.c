@@ -33,6 +33,7 @@
 
 #include "common/align.h"
 #include "common/error.h"
+#include "common/sized.h"
 #include "common/osfile.h"
 #include "gpu/load/engine.h"
 #include "gpu/ring/ring.h"
@@ -92,11 +93,6 @@ struct flight {
 static int options_check(const struct ucm_reprs_options *options,
 			 struct ucm_error *error)
 {
-	if (!options)
-		return ucm_error_set(error, -EINVAL, "options is NULL");
-	if (options->size != sizeof(*options))
-		return ucm_error_set(error, -EINVAL, "size %zu: %zu is known",
-				     options->size, sizeof(*options));
 	if (!options->mount && !options->tiers)
 		return ucm_error_set(error, -EINVAL,
 				     "mount or tiers must be given");
@@ -119,12 +115,17 @@ static int space_check(const struct ucm_reprs *reprs, struct ucm_error *error)
 		   : 0;
 }
 
-int ucm_reprs_open(const struct ucm_reprs_options *options,
+int ucm_reprs_open(const struct ucm_reprs_options *given,
 		   struct ucm_reprs **out, struct ucm_error *error)
 {
+	struct ucm_reprs_options own, *options = &own;
 	struct ucm_reprs *reprs;
-	int err = options_check(options, error);
+	int err = ucm_sized_take(&own, sizeof(own), given,
+				 offsetof(struct ucm_reprs_options, space),
+				 "ucm_reprs_options", error);
 
+	if (!err)
+		err = options_check(&own, error);
 	if (err)
 		return err;
 	if (!out)
@@ -515,11 +516,10 @@ static int request_check(const struct ucm_reprs_request *request,
 	const struct ucm_repr_file *like;
 	uint32_t layers;
 
-	if (!request || (request->num && !request->ids) || !request->like ||
+	if ((request->num && !request->ids) || !request->like ||
 	    !request->slabs)
 		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     !request	      ? "request"
-				     : !request->like ? "like"
+				     !request->like    ? "like"
 				     : !request->slabs ? "slabs" : "ids");
 	like = request->like;
 	layers = like->geometry.num_layers;
@@ -613,11 +613,12 @@ static int job_start(struct reprs_job *job, struct ucm_error *error)
 }
 
 int ucm_reprs_load(struct ucm_reprs *reprs,
-		   const struct ucm_reprs_request *request,
+		   const struct ucm_reprs_request *given,
 		   size_t *num_loaded, struct ucm_error *error)
 {
+	struct ucm_reprs_request own, *request = &own;
 	struct reprs_job job = {
-		.reprs = reprs, .request = request, .failed = SIZE_MAX,
+		.reprs = reprs, .request = &own, .failed = SIZE_MAX,
 	};
 	char hex[UCM_ID_HEX + 1];
 	int err;
@@ -627,7 +628,11 @@ int ucm_reprs_load(struct ucm_reprs *reprs,
 	if (!reprs || !num_loaded)
 		return ucm_error_set(error, -EINVAL, "%s is NULL",
 				     reprs ? "num_loaded" : "reprs");
-	err = request_check(request, error);
+	err = ucm_sized_take(&own, sizeof(own), given,
+			     offsetof(struct ucm_reprs_request, slots),
+			     "ucm_reprs_request", error);
+	if (!err)
+		err = request_check(&own, error);
 	if (err || !request->num)
 		return err;
 	job_plan(&job);

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "common/error.h"
+#include "common/sized.h"
 
 /* ---- sizes ---- */
 
@@ -195,15 +196,15 @@ int ucm_shards_open(struct ucm_loader *loader,
 		    const struct ucm_shards_config *config,
 		    struct ucm_shards **out, struct ucm_error *error)
 {
-	struct ucm_shards_config own = { 0 };
+	struct ucm_shards_config own;
 	struct ucm_shards *store;
 	int err;
 
-	if (config->size < offsetof(struct ucm_shards_config, num_layers))
-		return ucm_error_set(error, -EINVAL,
-				     "size of the configuration is not set");
-	memcpy(&own, config,
-	       config->size < sizeof(own) ? config->size : sizeof(own));
+	err = ucm_sized_take(&own, sizeof(own), config,
+			     offsetof(struct ucm_shards_config, num_layers),
+			     "ucm_shards_config", error);
+	if (err)
+		return err;
 	store = calloc(1, sizeof(*store));
 	if (!store)
 		return ucm_error_set(error, -ENOMEM, "out of memory");

@@ -25,6 +25,7 @@
 
 #include <ucm/block.h>
 #include <ucm/error.h>
+#include <ucm/sized.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -82,6 +83,7 @@ struct ucm_region {
  * tensor with L are of one size.
  */
 struct ucm_tensor {
+	size_t size; /* sizeof(struct ucm_tensor) */
 	const char *name; /* for messages */
 	uint64_t data;    /* address of element 0; never 0 */
 	const char *dims; /* a letter for each dimension */

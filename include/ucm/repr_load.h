@@ -53,9 +53,10 @@ int ucm_reprs_header(struct ucm_reprs *reprs, const struct ucm_id *id,
  *
  * like: what all files must say, but for their block and space. Layer
  * first_layer + l of block i is written to slot slots[i] of slabs[l] (NULL: slot
- * i), which has room for its layer_bytes.
+ * i), which has room for its layer_bytes. Set size to sizeof(struct).
  */
 struct ucm_reprs_request {
+	size_t size;
 	const struct ucm_id *ids;
 	size_t num;
 	const struct ucm_repr_file *like;

@@ -29,6 +29,7 @@
 #include <stdint.h>
 
 #include <ucm/error.h>
+#include <ucm/sized.h>
 #include <ucm/sparse.h>
 
 #ifdef __cplusplus

@@ -64,7 +64,8 @@ class Region(Structure):
 
 
 class Tensor(Structure):
-    _fields_ = [("name", c_char_p), ("data", c_uint64), ("dims", c_char_p),
+    _fields_ = [("size", c_size_t), ("name", c_char_p),
+                ("data", c_uint64), ("dims", c_char_p),
                 ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)),
                 ("item_bytes", c_uint32), ("layer", c_uint32),
                 ("plane", c_uint32), ("kernel_blocks_per_page", c_uint32)]

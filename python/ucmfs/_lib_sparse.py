@@ -316,7 +316,7 @@ class ReprsOptions(Structure):
 
 
 class ReprsRequest(Structure):
-    _fields_ = [("ids", c_void_p), ("num", c_size_t),
+    _fields_ = [("size", c_size_t), ("ids", c_void_p), ("num", c_size_t),
                 ("like", POINTER(ReprFile)), ("first_layer", c_uint32),
                 ("num_layers", c_uint32), ("slabs", POINTER(Slab)),
                 ("slots", c_void_p), ("results", c_void_p)]

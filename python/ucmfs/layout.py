@@ -211,6 +211,7 @@ class Layout:
         many = ctypes.c_int64 * len(dims)
         error = _lib.Error()
         error.check(self._lib.ucm_layout_add_tensor(self._handle, _lib.Tensor(
+            size=ctypes.sizeof(_lib.Tensor),
             name=name.encode(), data=raw.pointer, dims=dims.encode(),
             shape=many(*raw.shape), strides=many(*raw.strides),
             item_bytes=raw.item_bytes, layer=layer,

@@ -95,6 +95,7 @@ class Reprs:
         results = (ctypes.c_int32 * max(num, 1))(*([_UNTOUCHED] * num))
         loaded, error = ctypes.c_size_t(), _lib.Error()
         request = _lib_sparse.ReprsRequest(
+            ctypes.sizeof(_lib_sparse.ReprsRequest),
             ctypes.cast(ctypes.c_char_p(packed), ctypes.c_void_p), num,
             ctypes.pointer(like._c), first, layers, many, where[0],
             ctypes.addressof(results))

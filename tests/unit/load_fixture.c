@@ -75,6 +75,7 @@ void lf_cache_open(struct lf_cache *cache, const struct ucm_geometry *geometry,
 		ucm_layout_new(geometry, num_pages, &cache->layout, &error), 0);
 	for (uint32_t layer = 0; layer < geometry->num_layers; layer++) {
 		struct ucm_tensor tensor = {
+			.size = sizeof(struct ucm_tensor),
 			.name = "kv",
 			.data = (uintptr_t)cache->memory +
 				layer * cache->layer_bytes,

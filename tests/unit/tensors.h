@@ -242,6 +242,7 @@ static inline int add(struct ucm_layout *layout, const struct shape *s,
 	uint32_t l = whole ? 0 : layer;
 	int64_t k = s->k_num[l], v = s->v_num[l];
 	struct ucm_tensor tensor = {
+		.size = sizeof(struct ucm_tensor),
 		.name = "layers.0.attn",
 		.data = plane == UCM_PLANE_V ? s->v_data : s->data,
 		.dims = dims,

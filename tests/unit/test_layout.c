@@ -430,6 +430,7 @@ UNIT_TEST(a_sealed_layout_stays_as_it_is)
 	const int64_t shape[] = { PAGES, 4, K / 4 };
 	const int64_t strides[] = { K, K / 4, 1 };
 	struct ucm_tensor tensor = {
+		.size = sizeof(struct ucm_tensor),
 		.data = 4096,
 		.dims = "BND",
 		.shape = shape,
@@ -458,6 +459,7 @@ UNIT_TEST(a_tensor_is_added_whole_or_not_at_all)
 	const int64_t shape[] = { 2, PAGES, 4, 16 };
 	const int64_t strides[] = { -8192, 64, 16, 1 };
 	struct ucm_tensor tensor = {
+		.size = sizeof(struct ucm_tensor),
 		.data = 4096,
 		.dims = "LBND",
 		.shape = shape,

@@ -91,6 +91,31 @@ UNIT_TEST(wrong_requests_are_refused, .rows = NUM_ROWS(wrong))
 	ucm_loader_close(loader);
 }
 
+/* Of a program whose header is newer than the library. */
+UNIT_TEST(a_field_that_is_not_known_is_refused)
+{
+	struct {
+		struct ucm_request request;
+		uint64_t later;
+	} newer = { .request.size = sizeof(newer) };
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, NULL);
+	struct ucm_task *task = NULL;
+	struct ucm_error error = { "" };
+
+	newer.later = 1;
+	ck_assert_int_eq(ucm_load_submit(loader, &newer.request, &task,
+					 &error),
+			 -E2BIG);
+	ck_assert_ptr_nonnull(strstr(error.text, "struct ucm_request"));
+	ck_assert_ptr_null(task);
+	newer.later = 0;
+	ck_assert_int_eq(ucm_load_submit(loader, &newer.request, &task, NULL),
+			 0);
+	ck_assert_int_eq(ucm_task_wait(task, 20000), 0);
+	ucm_task_free(task);
+	ucm_loader_close(loader);
+}
+
 UNIT_TEST(memory_of_a_node_that_is_not_there_is_refused)
 {
 	static const uint32_t nodes[] = { UCM_NUMA(1000), UCM_NUMA(INT_MAX),

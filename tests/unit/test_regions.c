@@ -400,6 +400,7 @@ static const struct refusal refusals[] = {
 static struct ucm_tensor tensor_of(const struct refusal *row)
 {
 	return (struct ucm_tensor){
+		.size = sizeof(struct ucm_tensor),
 		.name = "layers.0.attn",
 		.data = 4096,
 		.dims = row->dims,
@@ -472,6 +473,7 @@ UNIT_TEST(strides_of_single_elements_are_ignored)
 	const int64_t shape[] = { 1, 1, 8, 1, 16 };
 	const int64_t strides[] = { 0, INT64_MAX, 16, INT64_MIN, 1 };
 	struct ucm_tensor tensor = {
+		.size = sizeof(struct ucm_tensor),
 		.data = 4096,
 		.dims = "BLNHD",
 		.shape = shape,
@@ -499,6 +501,7 @@ UNIT_TEST(negative_strides_are_followed, .rows = 2)
 {
 	const int64_t shape[] = { 2, 4, 8 }, strides[] = { 32, -8, 1 };
 	struct ucm_tensor tensor = {
+		.size = sizeof(struct ucm_tensor),
 		.data = 4096 + 24,
 		.dims = "BND",
 		.shape = shape,

@@ -157,6 +157,7 @@ static int load(uint32_t first, uint32_t layers, const int32_t *slots,
 		size_t num)
 {
 	const struct ucm_reprs_request request = {
+		.size = sizeof(struct ucm_reprs_request),
 		.ids = ids, .num = num, .like = &like, .first_layer = first,
 		.num_layers = layers, .slabs = slabs, .slots = slots,
 		.results = results,
@@ -290,6 +291,7 @@ UNIT_TEST(of_what_is_not_right_nothing_is_written, .rows = 3)
 	for (unsigned n = 0; n < num; n++) {
 		/* each by itself, so that error is its own */
 		const struct ucm_reprs_request request = {
+			.size = sizeof(struct ucm_reprs_request),
 			.ids = &ids[n], .num = 1, .like = &like,
 			.num_layers = 2, .slabs = slabs,
 			.results = &results[n],
@@ -384,6 +386,7 @@ UNIT_TEST(wrong_requests_are_refused_by_name)
 {
 	static const int32_t far[] = { 0, (int32_t)BLOCKS };
 	struct ucm_reprs_request right = {
+		.size = sizeof(struct ucm_reprs_request),
 		.ids = ids, .num = 2, .like = &like, .num_layers = 1,
 		.slabs = slabs, .results = results,
 	}, wrong;
@@ -408,7 +411,8 @@ UNIT_TEST(wrong_requests_are_refused_by_name)
 	REFUSED(slabs, &few, "stride_bytes 64");
 	none.layer_bytes = 0;
 	REFUSED(like, &none, "like: it is of no file");
-	named(ucm_reprs_load(reprs, NULL, &loaded, &why), -EINVAL, "request");
+	named(ucm_reprs_load(reprs, NULL, &loaded, &why), -EINVAL,
+	      "struct ucm_reprs_request is NULL");
 	named(ucm_reprs_load(NULL, &right, &loaded, &why), -EINVAL, "reprs");
 	named(ucm_reprs_load(reprs, &right, NULL, &why), -EINVAL,
 	      "num_loaded");
@@ -432,7 +436,8 @@ UNIT_TEST(wrong_options_are_refused_by_name)
 	NOT_OPENED(io, (enum ucm_io_kind)3, -EINVAL, "io 3");
 	NOT_OPENED(depth, 4097, -EINVAL, "depth 4097");
 	NOT_OPENED(space, "nowhere", -ENOENT, "space nowhere: there is none");
-	named(ucm_reprs_open(NULL, &out, &why), -EINVAL, "options");
+	named(ucm_reprs_open(NULL, &out, &why), -EINVAL,
+	      "struct ucm_reprs_options is NULL");
 	ck_assert_ptr_null(out);
 	ucm_reprs_close(NULL);
 }

@@ -775,7 +775,7 @@ UNIT_TEST(wrong_options_are_refused_by_name)
 			      error, "size 3");
 	}
 	assert_einval(ucm_retrieval_open(NULL, &pool, &error), error,
-		      "options");
+		      "struct ucm_retrieval_options is NULL");
 	ck_assert_ptr_null(pool);
 	ucm_retrieval_close(NULL);
 }
