@@ -16,6 +16,7 @@ import os
 import pathlib
 import shutil
 import time
+import unittest
 from typing import Any, Callable, Dict, List, Optional, Set
 
 import suite
@@ -23,6 +24,7 @@ from mount import Mount
 from suite import CROWD, METRICS, SETTLE, STRAY, STRAY_SHARES, TRAFFIC
 from suite import generate, pause, reset
 
+LONG = os.environ.get("UCMFS_TEST_LONG", "0") not in ("", "0")
 # room for 5 prompts of 10 blocks, not for what 4 of them grow to
 TIGHT = {"max_model_len": 512, "num_gpu_blocks_override": 51,
          "max_num_batched_tokens": 64}
@@ -44,8 +46,8 @@ class Basics:
     whole_prompts = True
     # no save is ever left out for want of room
     saves_all = True
-    # 0: all layers see all tokens
-    window = 0
+    # of the model, see tiny_model.py: all layers see all tokens
+    kind = ""
     # of a prompt that begins as another one
     stray_shares = STRAY_SHARES
     wanted: Dict[str, List[int]]
@@ -70,7 +72,7 @@ class Basics:
     @classmethod
     def setUpClass(cls) -> None:
         suite.require_engine()
-        cls.wanted = suite.reference(cls.window)
+        cls.wanted = suite.reference(cls.kind)
         cls.filled = Mount()
         cls.addClassCleanup(cls.filled.close)
         steps = []
@@ -125,7 +127,7 @@ class Basics:
                      transfer: Optional[Dict[str, Any]] = None,
                      **more: Any) -> suite.Start:
         """transfer: what the way is told beside the mount."""
-        return suite.Start(steps, window=cls.window,
+        return suite.Start(steps, kind=cls.kind,
                            transfer=cls.transfer(mount, **(transfer or {})),
                            **more)
 
@@ -205,7 +207,7 @@ class Basics:
 class Windows(Basics):
     """A layer that sees a window, and one that sees all: two groups."""
 
-    window = suite.WINDOW
+    kind = "window"
     whole_prompts = False
     # how many are kept of the layer with the window is vLLM's choice
     test_all_blocks_are_stored = None
@@ -399,3 +401,35 @@ class Verified(Basics):
             self.assertGreater(got["cached"], 0, name)
             self.assertNotEqual(got["tokens"],
                                 self.wanted[name][:len(got["tokens"])], name)
+
+
+class States:
+    """Attention beside states, in three starts of the engine. One request at a
+    time, with nothing in common: vLLM's own tokens for this model depend on
+    the batch, and on where a prompt is cut."""
+
+    def ask(self, mount: Mount, **more: Any) -> Dict[str, Any]:
+        steps = [generate(*APART, one_by_one=True), SETTLE]
+        with suite.Start(steps, kind="states",
+                         transfer=self.transfer(mount, **more)) as start:
+            result, settled = start.results()
+        self.assertTrue(settled)
+        return result
+
+    @unittest.skipUnless(LONG, "UCMFS_TEST_LONG=1: a model with states")
+    def test_tokens_are_those_without_a_store(self) -> None:
+        suite.require_engine()
+        wanted = suite.reference("states")
+        mount = Mount()
+        self.addCleanup(mount.close)
+        for stored in (False, True):
+            result = self.ask(mount)
+            for name in APART:
+                self.assertEqual(result[name]["tokens"], wanted[name][:16])
+                self.assertEqual(result[name]["cached"], suite.cached_tokens(
+                    name, False) if stored else 0, name)
+        for path in self.stored(mount):
+            empty_payload(path)
+        result = self.ask(mount, verify="header")
+        for name in APART:
+            self.assertNotEqual(result[name]["tokens"], wanted[name][:16])

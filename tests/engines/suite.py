@@ -80,7 +80,6 @@ PROMPTS = make_prompts()
 TRAFFIC = ["short", "middle", "long", "exact", "branch", "twig"]
 # begins as one of them, and is never asked for before it is looked for
 STRAY, STRAY_SHARES = "stray", 500 // BLOCK * BLOCK
-WINDOW = 96  # of a layer, where layers are not alike
 CROWD = [name for name in PROMPTS if name.startswith("crowd")]
 
 
@@ -124,23 +123,24 @@ def _digest() -> str:
     return digest.hexdigest()[:12]
 
 
-def model(window: int) -> str:
-    """The directory of the model; made if it is not there."""
+def model(kind: str) -> str:
+    """The directory of the model (see tiny_model.py); made if it is not
+    there."""
     digest = hashlib.sha256((HERE / "tiny_model.py").read_bytes()).hexdigest()
-    path = os.path.join(cache_dir(), f"model-{digest[:12]}-{window}")
+    path = os.path.join(cache_dir(), f"model-{digest[:12]}-{kind}")
     if not os.path.exists(path):
         subprocess.run([sys.executable, HERE / "tiny_model.py", path,
-                        str(window)], check=True, stderr=subprocess.DEVNULL)
+                        kind], check=True, stderr=subprocess.DEVNULL)
     return path
 
 
-def reference(window: int = 0) -> Dict[str, List[int]]:
+def reference(kind: str = "") -> Dict[str, List[int]]:
     """MAX_TOKENS tokens for each prompt, from an engine that keeps nothing:
     no store, and no cache of its own."""
-    path = os.path.join(cache_dir(), f"reference-{_digest()}-{window}.json")
+    path = os.path.join(cache_dir(), f"reference-{_digest()}-{kind}.json")
     if not os.path.exists(path):
         with Start([generate(*PROMPTS, one_by_one=True,
-                             max_tokens=MAX_TOKENS)], window=window,
+                             max_tokens=MAX_TOKENS)], kind=kind,
                    engine={"enable_prefix_caching": False}) as start:
             (result,) = start.results()
         tokens = {name: result[name]["tokens"] for name in PROMPTS}
@@ -195,7 +195,7 @@ class Start:
     _count = 0
 
     def __init__(self, steps: List[dict], *, transfer: Optional[dict] = None,
-                 engine: Optional[dict] = None, window: int = 0,
+                 engine: Optional[dict] = None, kind: str = "",
                  prompts: Optional[Dict[str, List[int]]] = None,
                  hash_seed: Optional[str] = "0",
                  environment: Optional[Dict[str, str]] = None) -> None:
@@ -203,7 +203,7 @@ class Start:
         self._name = f"ucmfs-test-{os.getpid()}-{Start._count}"
         if transfer is not None:
             transfer = dict(transfer, engine_id=self._name)
-        config = {"model": model(window), "engine": engine or {},
+        config = {"model": model(kind), "engine": engine or {},
                   "kv_transfer": transfer, "steps": steps}
         self._work = tempfile.mkdtemp(prefix="ucmfs-engine.",
                                       dir=os.environ.get("UCMFS_TEST_DIR"))

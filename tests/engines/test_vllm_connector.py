@@ -7,7 +7,7 @@ import unittest
 from typing import Any, Dict, List
 
 from mount import Mount
-from scenarios import APART, Scenarios, Seeded, Verified, Windows
+from scenarios import APART, Scenarios, Seeded, States, Verified, Windows
 from suite import METRICS, SETTLE
 from suite import generate, reset, samples
 
@@ -84,6 +84,10 @@ class Async(Options, Scenarios, Seeded, Verified, unittest.TestCase):
 
 class AsyncWindows(Options, Windows, Verified, unittest.TestCase):
     """Two groups of blocks."""
+
+
+class AsyncStates(Options, States, unittest.TestCase):
+    pass
 
 
 class Sync(Options, Verified, unittest.TestCase):

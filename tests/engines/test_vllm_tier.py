@@ -8,7 +8,7 @@ import unittest
 from typing import Any, Dict, List
 
 from mount import Mount
-from scenarios import Scenarios, Seeded, Verified, Windows
+from scenarios import Scenarios, Seeded, States, Verified, Windows
 from suite import samples
 
 
@@ -52,6 +52,10 @@ class Tier(Options, Scenarios, Seeded, Verified, unittest.TestCase):
 class TierWindows(Options, Windows, Verified, unittest.TestCase):
     """Two groups of blocks; of a window vLLM stores only the last ones."""
     stray_shares = 0
+
+
+class TierStates(Options, States, unittest.TestCase):
+    pass
 
 
 if __name__ == "__main__":
