@@ -77,6 +77,7 @@ static void free_file(struct ucm_daemon *daemon, struct ucm_handle *file)
 		ucm_store_drop(daemon->store, &file->temp);
 	pthread_mutex_destroy(&file->lock);
 	free(file->name);
+	free(file->word);
 	free(file);
 }
 
@@ -320,15 +321,31 @@ fuse_ino_t *ucm_handles_open_of(struct ucm_daemon *daemon,
 	return nodes;
 }
 
+/* What its header says, from whoever has written it; NULL: nobody has said so of
+ * the file as it is. */
+static const struct ucm_block *handle_word(const struct ucm_handle *file,
+					   const struct ucm_file *opened)
+{
+	struct ucm_temp said;
+
+	if (!file->word)
+		return NULL;
+	said.stamp = file->word->stamp;
+	return ucm_store_unchanged(&said, opened) ? &file->word->block : NULL;
+}
+
 int ucm_handle_commit(const struct ucm_account *within, struct ucm_handle *file,
 		      int fd, const struct ucm_key *key,
 		      enum ucm_commit_when when)
 {
 	struct ucm_account account = ucm_account_within(within, UCM_OP_COMMIT);
 	const struct ucm_file opened = ucm_file_of(file->temp.medium, fd);
-	int err = ucm_store_commit(within->daemon->store, &file->temp, &opened,
-				   key, when);
+	int err;
 
+	file->temp.written = handle_word(file, &opened);
+	err = ucm_store_commit(within->daemon->store, &file->temp, &opened,
+			       key, when);
+	file->temp.written = NULL;
 	if (err == -EAGAIN)
 		return err;
 	ucm_account_block(&account, key);

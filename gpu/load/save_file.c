@@ -4,7 +4,8 @@
  * committed or dropped.
  *
  * There are two kinds. In a mount it has the block's name from the start, and
- * closing it commits it; the ring makes these calls. Elsewhere, and where it has to
+ * closing it commits it; the ring makes these calls, unless the source is told
+ * before what has been written. Elsewhere, and where it has to
  * be closed before it is whole, it is a draft of the source's (source.h), and every
  * call on that is made by a thread for
  * calls (UCM_IO_CALL), never by the engine's: a store has to be opened for the
@@ -19,8 +20,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "common/cleanup.h"
 #include "common/osfile.h"
 #include "gpu/load/saving.h"
 
@@ -291,12 +295,28 @@ void ucm_save_file_write(struct ucm_saving *saving, void *buffer, uint64_t len,
 
 /* ---- commit ---- */
 
+/* It has been summed, and whoever commits it need not read it. */
+static void say_written(const struct ucm_saving *saving)
+{
+	uint32_t len = saving->group->data_offset;
+	_cleanup_free_ void *head = NULL;
+
+	if (!ops_of(saving)->say_written)
+		return;
+	head = malloc(len);
+	if (head && !ucm_block_encode_planes(&saving->written, saving->crcs,
+					     head, len))
+		ops_of(saving)->say_written(source_of(saving), saving->fd,
+					    head, len);
+}
+
 static ssize_t commit_draft(const void *of, void *buffer, size_t len,
 			    off_t offset)
 {
 	struct ucm_saving *saving = called(of);
 
 	(void)buffer, (void)len, (void)offset;
+	say_written(saving);
 	saving->result = ops_of(saving)->commit(source_of(saving),
 						saving->draft, saving->fd,
 						&saving->written);
@@ -320,12 +340,27 @@ static void queue_close(struct ucm_saving *saving)
 	saving->op.done = on_closed;
 }
 
+static ssize_t commit_place(const void *of, void *buffer, size_t len,
+			    off_t offset)
+{
+	struct ucm_saving *saving = called(of);
+
+	(void)buffer, (void)len, (void)offset;
+	say_written(saving);
+	if (close(saving->fd))
+		saving->result = -errno;
+	saving->fd = -1;
+	return 0;
+}
+
 void ucm_save_file_commit(struct ucm_saving *saving,
 			  void (*then)(struct ucm_saving *saving))
 {
 	saving->then = then;
 	if (saving->draft)
 		queue_call(saving, commit_draft);
+	else if (ops_of(saving)->say_written)
+		queue_call(saving, commit_place);
 	else
 		queue_close(saving);
 }

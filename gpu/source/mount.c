@@ -51,7 +51,8 @@ struct ucm_source {
 	pthread_mutex_t lock; /* guards the rest */
 	int64_t tried_ms;
 	bool told;
-	_Atomic bool unasked; /* it does not place blocks by their parents */
+	_Atomic bool unasked; /* it does not place blocks by their parents, */
+	_Atomic bool unheard; /* or does not listen to what is written */
 	pthread_mutex_t index_lock; /* guards the indexes */
 	struct space_index *indexes;
 };
@@ -396,14 +397,26 @@ static bool mount_lost(struct ucm_source *source)
 			close(fd);
 		}
 	}
-	if (back)
+	if (back) {
 		atomic_store(&source->unasked, false);
+		atomic_store(&source->unheard, false);
+	}
 	if (back && source->told) {
 		ucm_info("%s: the mount is back", source->path);
 		source->told = false;
 	}
 	pthread_mutex_unlock(&source->lock);
 	return back;
+}
+
+/* A mount that reads the file instead says so, and is not told again. */
+static void mount_say_written(struct ucm_source *source, int fd,
+			      const void *header, size_t len)
+{
+	if (!atomic_load(&source->unheard) &&
+	    fsetxattr(fd, "user.ucmfs.written", header, len, 0) &&
+	    errno == EOPNOTSUPP)
+		atomic_store(&source->unheard, true);
 }
 
 /* ---- new blocks that are closed before they are whole ---- */
@@ -522,6 +535,7 @@ const struct ucm_source_ops ucm_source_mount = {
 	.verified = mount_verified,
 	.lookup = mount_lookup,
 	.prefix = mount_prefix,
+	.say_written = mount_say_written,
 	.lost = mount_lost,
 	.create_parts = mount_create_parts,
 	.reopen = mount_reopen,

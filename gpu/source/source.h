@@ -121,6 +121,12 @@ struct ucm_source_ops {
 		      const struct ucm_id *ids, size_t num, size_t *count_out,
 		      bool *unknown_out);
 
+	/* All of a new file is written, and these are the bytes of its header:
+	 * for whoever commits it when it is closed, and would read it else. It
+	 * need not be heard, and may take its time. NULL: commit is told. */
+	void (*say_written)(struct ucm_source *source, int fd,
+			    const void *header, size_t len);
+
 	/* A call below a directory failed as it does when the mount is gone.
 	 * true: it is back, and what is opened from now on may work. */
 	bool (*lost)(struct ucm_source *source);
