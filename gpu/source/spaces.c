@@ -541,3 +541,62 @@ int ucm_space_list(const char *mount, const char *tiers,
 	close_roots(&roots);
 	return err;
 }
+
+/* ---- removing ---- */
+
+/* All blocks of a bucket; one that somebody else removes is gone as well. */
+static int empty_bucket(const struct root *root, const char *folder,
+			unsigned bucket)
+{
+	_cleanup_free_ char *names = NULL;
+	char path[UCM_TREE_PATH_MAX];
+	int err;
+
+	ucm_tree_bucket_path(folder, bucket, path);
+	err = ucm_os_list(root->fd, path, &names);
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	for (const char *name = names; *name; name += strlen(name) + 1) {
+		struct ucm_id id;
+
+		if (ucm_tree_parse_block(name, &id))
+			continue;
+		ucm_tree_block_path(folder, &id, path);
+		if (unlinkat(root->fd, path, 0) && errno != ENOENT)
+			return -errno;
+	}
+	return 0;
+}
+
+static int remove_space(const struct root *root, const char *folder)
+{
+	int err = 0;
+
+	for (unsigned i = 0; i < UCM_BUCKETS && !err; i++)
+		err = empty_bucket(root, folder, i);
+	if (!err && unlinkat(root->fd, folder, AT_REMOVEDIR))
+		err = -errno;
+	return err;
+}
+
+int ucm_space_remove(const char *mount, const char *name,
+		     struct ucm_error *error)
+{
+	char folder[UCM_TREE_FOLDER_MAX];
+	struct roots roots;
+	int err = check_name(name, error);
+
+	if (!err)
+		err = open_roots(&roots, mount, NULL, error);
+	if (err)
+		return err;
+	ucm_tree_folder(name, folder);
+	err = check_mount(&roots, error);
+	if (!err) {
+		err = remove_space(&roots.roots[0], folder);
+		if (err)
+			space_failed(error, &roots.roots[0], folder, err);
+	}
+	close_roots(&roots);
+	return err;
+}

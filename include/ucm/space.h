@@ -45,6 +45,16 @@ int ucm_space_list(const char *mount, const char *tiers,
 		   int (*each)(void *arg, const char *name), void *arg,
 		   struct ucm_error *error);
 
+/*
+ * Remove a space of a mount with its blocks, pinned and leased ones too. Whoever
+ * has one open reads it to its end; what is being saved is lost, or in the way.
+ *
+ * -EBUSY, -ENOTEMPTY: something is; blocks are gone already.
+ * -ENOENT: no mount, or no such space.
+ */
+int ucm_space_remove(const char *mount, const char *name,
+		     struct ucm_error *error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -320,6 +320,7 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
                                c_char_p, _error)),
     "ucm_space_manifest": (c_int, (c_char_p, c_char_p, c_char_p, c_char_p,
                                    _error)),
+    "ucm_space_remove": (c_int, (c_char_p, c_char_p, _error)),
 
     "ucm_hasher_open": (c_int, (POINTER(HashMeta), _out, _error)),
     "ucm_hasher_close": (None, (_ptr,)),

@@ -156,6 +156,14 @@ def read_manifest(mount: Paths, name: str) -> Optional[Dict[str, Any]]:
     return _parse(name, text.value)
 
 
+def remove_space(mount: Paths, name: str) -> None:
+    """A space of a mount, with its blocks. NotFound: there is none. Other
+    errors, as while blocks are being saved to it, leave some of it."""
+    error = _lib.Error()
+    error.check(_lib.lib().ucm_space_remove(
+        _lib.path_bytes(mount), os.fsencode(name), error), f"space {name}")
+
+
 def _parse(name: str, text: bytes) -> Dict[str, Any]:
     try:
         value = json.loads(text)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spaces and manifests: canonical form, making, comparing."""
 
+import errno
 import json
 import multiprocessing
 import os
@@ -183,6 +184,38 @@ class OnMount(Places, unittest.TestCase):
                 self.assertIn("blocks and no manifest",
                               str(caught.exception))
         self.assertIsNone(namespace.read_manifest(MOUNT, name))
+
+    def test_that_are_removed_take_their_blocks_along(self):
+        name = self.name()
+        _, layout = pages_layout(payload_of("x"))
+        with ucmfs.Loader(MOUNT) as loader:
+            content = manifest(geometry=layout.geometry.to_json())
+            self.ensure(name, content)
+            group = loader.add_group(layout, name)
+            group.save(id_of("x"), [0]).wait(LIMIT)
+            with ucmfs.Blocks(MOUNT) as blocks:
+                self.assertEqual(blocks.pin([id_of("x")], name), [0])
+        namespace.remove_space(MOUNT, name)
+        self.assertNotIn(name, namespace.spaces(MOUNT))
+        self.assertFalse(os.path.exists(os.path.join(TIER, "spaces", name)))
+        with self.assertRaises(ucmfs.NotFound) as caught:
+            namespace.remove_space(MOUNT, name)
+        self.assertIn(name, str(caught.exception))
+        for wrong in (".", "x/y", ""):
+            with self.assertRaises(ucmfs.InvalidArgument):
+                namespace.remove_space(MOUNT, wrong)
+
+    def test_that_are_in_use_stay(self):
+        name = self.name()
+        self.ensure(name, manifest())
+        path = os.path.join(MOUNT, "spaces", name, "3f",
+                            "3f" * 16 + ".bin.tmp")
+        with open(path, "wb"):
+            with self.assertRaises(ucmfs.UcmfsError) as caught:
+                namespace.remove_space(MOUNT, name)
+            self.assertIn(caught.exception.errno, (errno.ENOTEMPTY,
+                                                   errno.EBUSY))
+        self.assertEqual(namespace.read_manifest(MOUNT, name), manifest())
 
 
 @needs_mount
