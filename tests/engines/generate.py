@@ -19,9 +19,12 @@ Prompts: {name: [token...]}. Steps, in order:
         all at once; "one_by_one": true for one after the other;
         "abort": {name: WHEN} takes a request back: "added" at once, "loading"
         when it waits for its blocks, "running" after its first token;
-        "pause": WORD as below, after a few steps
+        "pause": WORD as below, after a few steps; "lora": [name, id, path],
+        of an adapter
     {"do": "reset"}       forget the blocks in the engine's own cache;
         "connector": true also what the connector holds in memory
+    {"do": "scale", "part": TEXT, "factor": F}
+        change the weights in place: the parameters with TEXT in their names
     {"do": "settle"}      step until nothing is left to save
     {"do": "until_cached", "cached": {name: tokens}, "connector": true}
         reset and generate these, again and again until so many tokens of each
@@ -102,6 +105,7 @@ class Engine:
         self._prompts = prompts
         self._wait = pause
         self._num_started = 0
+        self._lora: list | None = None
 
     def do(self, step: dict) -> Any:
         arguments = {key: step[key] for key in step if key != "do"}
@@ -114,7 +118,9 @@ class Engine:
         one_by_one: bool = False,
         abort: dict[str, str] | None = None,
         pause: str | None = None,
+        lora: list | None = None,
     ) -> dict:
+        self._lora = lora
         if not one_by_one:
             return self._together(prompts, max_tokens, abort or {}, pause)
         done = {}
@@ -163,8 +169,21 @@ class Engine:
             max_tokens=max_tokens,
         )
         prompt = {"prompt_token_ids": self._prompts[name]}
-        core_key = self._engine.add_request(key, prompt, params)
+        core_key = self._engine.add_request(
+            key, prompt, params, lora_request=self._adapter()
+        )
         return Request(name, key, core_key)
+
+    def _adapter(self) -> Any:
+        from vllm.lora.request import LoRARequest
+
+        return LoRARequest(*self._lora) if self._lora else None
+
+    def _scale(self, part: str, factor: float) -> int:
+        (num,) = self._core.model_executor.collective_rpc(
+            scale, args=(part, factor)
+        )
+        return num
 
     def _is_due(self, request: Request, when: str | None, stage: str) -> bool:
         if when == "loading":
@@ -229,6 +248,18 @@ class Engine:
 
     def shutdown(self) -> None:
         self._engine.engine_core.shutdown()
+
+
+def scale(worker: Any, part: str, factor: float) -> int:
+    """In a worker: how many parameters these were."""
+    found = [
+        parameter
+        for name, parameter in worker.model_runner.get_model().named_parameters()
+        if part in name
+    ]
+    for parameter in found:
+        parameter.data.mul_(factor)
+    return len(found)
 
 
 def result(output: Any) -> dict:

@@ -19,6 +19,7 @@ import time
 import unittest
 from typing import Any, Callable, Dict, List, Optional, Set
 
+import adapter
 import suite
 from mount import Mount
 from suite import CROWD, METRICS, SETTLE, STRAY, STRAY_SHARES, TRAFFIC
@@ -30,6 +31,8 @@ TIGHT = {"max_model_len": 512, "num_gpu_blocks_override": 51,
          "max_num_batched_tokens": 64}
 TOKENS = 100  # so that they grow by 3 blocks
 PREEMPTIONS = "vllm:num_preemptions_total"
+ADAPTERS = {"enable_lora": True, "max_lora_rank": adapter.RANK,
+            "max_loras": 2, "max_cpu_loras": 4}
 PAYLOAD = 4096  # of a block's file: what is behind its header
 # that share nothing with others, longest last
 APART = ["short", "exact", "middle", "long"]
@@ -38,8 +41,6 @@ APART = ["short", "exact", "middle", "long"]
 class Basics:
     """In the same process and in a new one."""
 
-    # the connector's reset forgets what it has in memory, not what is stored
-    resets_connector = True
     # requests wait for their blocks
     waits = True
     # a prompt that ends with a block is loaded to its end
@@ -101,11 +102,11 @@ class Basics:
 
     @classmethod
     def forget(cls) -> Dict[str, Any]:
-        return reset(cls.resets_connector)
+        return reset(True)
 
     @classmethod
     def until_cached(cls, names: List[str]) -> Dict[str, Any]:
-        return {"do": "until_cached", "connector": cls.resets_connector,
+        return {"do": "until_cached", "connector": True,
                 "cached": {name: cls.cached(name) for name in names}}
 
     @classmethod
@@ -342,6 +343,58 @@ class Seeded(Basics):
             self.assertRaises(AssertionError, start.results)
             self.assertIn("ConfigError", start.said)
             self.assertIn("set PYTHONHASHSEED=0", start.said)
+
+    def check_like(self, result: Dict[str, dict], cold: Dict[str, dict],
+                   cached: bool = True) -> None:
+        """The tokens of a run that had nothing of a store."""
+        for name, got in result.items():
+            self.assertEqual(got["cached"], self.cached(name) * cached, name)
+            self.assertEqual(got["tokens"], cold[name]["tokens"], name)
+
+    def test_other_weights_have_other_blocks(self) -> None:
+        """Changed in place, as trainers do: before the first request, with no
+        reset; back to those of the files; and once more."""
+        mount = self.new_mount()
+        some = generate(*APART[:-1])  # all at once, they can be saved at once
+        twice, half = ({"do": "scale", "part": "input_layernorm",
+                        "factor": factor} for factor in (2.0, 0.5))
+        steps = [twice, some, SETTLE, self.forget(), some,
+                 half, self.forget(), some, twice, self.forget(), some]
+        (_, cold, _, _, warm, _, _, usual, _, _,
+         again) = self.run_engine(mount, steps)
+        self.check_like(cold, cold, cached=False)
+        self.check_like(warm, cold)
+        self.check_all_cached(usual)
+        self.check_like(again, cold)
+        for name, got in cold.items():
+            self.assertNotEqual(got["tokens"], usual[name]["tokens"], name)
+
+    def test_adapters_of_one_name_and_path(self) -> None:
+        """Trained anew while an engine has it: each has its own blocks, by
+        what is in memory and not by what is in the file."""
+        mount = self.new_mount(filled=False)
+        path = os.path.join(mount.work, "adapter")
+
+        def ask(number: int) -> List[dict]:
+            return [generate(*APART[:-1], lora=["a", number, path]), SETTLE,
+                    self.forget()]
+
+        adapter.make(path, 1)
+        steps = [*ask(1), *ask(1), pause("trained"), *ask(2), *ask(2),
+                 *ask(1)]
+        with self.start_engine(mount, steps, engine=ADAPTERS) as start:
+            start.wait_for("trained")
+            adapter.make(path, 2)
+            start.go_on()
+            results = start.results()
+        first, warm, second = results[0], results[3], results[7]
+        self.check_like(first, first, cached=False)
+        self.check_like(warm, first)
+        self.check_like(second, second, cached=False)
+        self.check_like(results[10], second)
+        self.check_like(results[13], first)
+        for name, got in first.items():
+            self.assertNotEqual(got["tokens"], second[name]["tokens"], name)
 
 
 class Verified(Basics):

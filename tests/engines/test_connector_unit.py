@@ -34,6 +34,8 @@ from mount import Mount
 import fake_runner
 from fake_runner import Config
 from ucmfs.blocks import Blocks
+from ucmfs.namespace import spaces
+from ucmfs.vllm import scheduler
 from ucmfs.vllm.groups import plan_of
 
 BLOCK = 16
@@ -143,6 +145,11 @@ class Case(unittest.TestCase):
     def forget(self, runner: FakeRunner) -> None:
         """What the engine itself keeps."""
         self.assertTrue(runner.scheduler.reset_prefix_cache())
+
+    def reset(self, runner: FakeRunner) -> None:
+        """As before a sleep."""
+        self.assertTrue(runner.scheduler.reset_prefix_cache(
+            reset_connector=True))
 
     def until(self, runner: FakeRunner, what) -> None:
         end = time.monotonic() + 20
@@ -372,7 +379,6 @@ class Basics(Case):
         self.assertEqual(counted["promised_tokens"], 96)
 
     def test_lora(self) -> None:
-        """By default requests with an adapter are left out."""
         for policy, found in (("skip", 0), ("name", 96)):
             with self.subTest(lora=policy):
                 extra = {"tenant": policy, "lora": policy}
@@ -383,6 +389,62 @@ class Basics(Case):
                                                        name="a")
                 self.assertEqual(self.ask(second, request)[0], found)
                 request.lora_request = None
+
+    def with_adapter(self, runner: FakeRunner, prompt: list) -> str:
+        """A request of an adapter, whose block hashes are the same."""
+        name = runner.add(prompt, 3)
+        runner.scheduler.requests[name].lora_request = SimpleNamespace(
+            adapter_id=1, lora_int_id=1, lora_name="a", lora_path="p",
+            name="a")
+        runner.settle()
+        return name
+
+    def test_adapters_of_one_name_and_path(self) -> None:
+        for ranks in (1, 2):
+            with self.subTest(ranks=ranks), mock.patch.multiple(
+                    scheduler.Engine, weigh=lambda _, whole: "a",
+                    adapter=lambda _, lora: self.adapter):
+                prompt = self.prompt(100, of=50 + ranks)
+                runner = self.runner(ranks=ranks)
+                # plain, one, other; and all of them again
+                for epoch, self.adapter in enumerate(
+                        (None, "11" * 32, "22" * 32)):
+                    runner.epoch = epoch  # of another's blocks all is wrong
+                    ask = self.with_adapter if epoch else self.one
+                    for found in (0, 96):
+                        before = runner.stats["tokens loaded"]
+                        ask(runner, prompt)
+                        self.assertEqual(runner.stats["tokens loaded"]
+                                         - before, found)
+                        self.reset(runner)
+                runner.epoch, self.adapter = 1, "11" * 32
+                before = runner.stats["tokens loaded"]
+                self.with_adapter(runner, prompt)
+                self.assertEqual(runner.stats["tokens loaded"] - before, 96)
+
+    def test_an_adapter_that_changes_is_left_out(self) -> None:
+        """Until the engine's own cache is reset: it has blocks of both."""
+        prompt = self.prompt(100, of=60)
+        with mock.patch.object(scheduler.Engine, "adapter",
+                               lambda _, lora: self.adapter):
+            runner = self.runner(batch_tokens=48)
+            counted = Counted(runner)
+            self.adapter = "11" * 32
+            name = runner.add(prompt, 3)
+            runner.scheduler.requests[name].lora_request = SimpleNamespace(
+                adapter_id=1, lora_int_id=1, lora_name="a", lora_path="p",
+                name="a")
+            self.until(runner, lambda: runner.scheduler.requests[
+                name].num_computed_tokens >= 48)
+            self.adapter = "22" * 32
+            runner.settle()
+            saved = counted["saved_blocks"]
+            self.assertLess(saved, 6)
+            self.with_adapter(runner, self.prompt(100, of=61))
+            self.assertEqual(counted["saved_blocks"], saved)
+            self.reset(runner)
+            self.with_adapter(runner, self.prompt(100, of=62))
+            self.assertEqual(counted["saved_blocks"], saved + 6)
 
     def ask_for(self, runner: FakeRunner, prompt: list, **wishes) -> str:
         """A request with wishes of its own, to its end."""
@@ -1332,6 +1394,66 @@ class Reset(Case):
         self.forget(runner)
         self.one(runner, self.prompt(100))
         self.assertEqual(runner.stats["tokens loaded"], 96)
+
+    def weighing(self, **more: object) -> FakeRunner:
+        """One whose workers say self.weights."""
+        patch = mock.patch.object(scheduler.Engine, "weigh",
+                                  lambda _, whole: self.weights)
+        patch.start()
+        self.addCleanup(patch.stop)
+        return self.runner(**more)
+
+    def test_the_same_weights_have_the_same_blocks(self) -> None:
+        self.weights = "a"
+        for load in ("async", "sync"):
+            with self.subTest(load=load):
+                runner = self.weighing(extra={"load": load, "tenant": load})
+                self.one(runner, self.prompt(100))
+                for turn in (1, 2):
+                    self.reset(runner)
+                    self.one(runner, self.prompt(100))
+                    self.assertEqual(runner.stats["tokens loaded"],
+                                     turn * 96)
+
+    def test_requests_under_way_go_on_with_the_same_weights(self) -> None:
+        self.weights = "a"
+        runner = self.weighing(batch_tokens=48)
+        counted = Counted(runner)
+        name = runner.add(self.prompt(200), 3)
+        self.until(runner, lambda: runner.scheduler.requests[
+            name].num_computed_tokens >= 96)
+        self.assertTrue(self.half(runner).reset_cache())
+        runner.settle()
+        self.assertEqual(counted["saved_blocks"], 12)
+
+    def test_other_weights_have_other_blocks(self) -> None:
+        self.weights = "a"
+        runner = self.weighing()
+        self.one(runner, self.prompt(100))
+        for self.weights, runner.epoch, found in (
+                ("b", 1, 0), ("b", 1, 96), ("a", 0, 96), ("b", 1, 96)):
+            before = runner.stats["tokens loaded"]
+            self.reset(runner)
+            self.one(runner, self.prompt(100))
+            self.assertEqual(runner.stats["tokens loaded"] - before, found)
+        self.weights = "a"
+        other = self.runner()
+        self.weights, other.epoch = "b", 1
+        self.one(other, self.prompt(100))  # no reset since the start
+        self.assertEqual(other.stats["tokens loaded"], 96)
+
+    def test_private_spaces_do_not_pile_up(self) -> None:
+        runner = self.runner()
+        usual = set(spaces(self.mount.path))
+        for _ in range(3):
+            self.one(runner, self.prompt(100))
+            self.reset(runner)
+        self.one(runner, self.prompt(100))
+        self.until(runner, lambda: len(self.half(runner)._private) == 1)
+        name, = self.half(runner)._private
+        self.assertIn(name, spaces(self.mount.path))
+        runner.shutdown()
+        self.assertEqual(set(spaces(self.mount.path)), usual)
 
     def test_reset_in_the_middle(self) -> None:
         """What a running request has computed before is not saved after."""

@@ -43,13 +43,14 @@ from mount import Mount
 from seed import SEED
 from ucmfs.blocks import Blocks
 from ucmfs.errors import ConfigError, NamespaceMismatch, UcmfsError
-from ucmfs.namespace import space_id
+from ucmfs.namespace import space_id, spaces
 from ucmfs.task import Outcome
 from ucmfs.vllm import UcmfsTier
 from ucmfs.vllm.fingerprint import (EngineConfigs, engine_configs,
                                     handed_down)
 from ucmfs.vllm.options import TierOptions, parse
 from ucmfs.vllm.slots import PAGE, geometry_of, pieces_of
+from ucmfs.vllm import slots as slots_py
 from ucmfs.vllm import tier
 from ucmfs.vllm.tier import tier_manifest
 
@@ -1293,11 +1294,19 @@ class Spaces(MountCase):
 class WithTheManager(MountCase):
     """vLLM's own specification, manager and factory around the tier."""
 
+    def setUp(self) -> None:
+        super().setUp()
+        self.weights = "a"  # as the workers say, of which there are none
+        patch = mock.patch.object(tier.Engine, "weigh",
+                                  lambda _, whole: self.weights)
+        patch.start()
+        self.addCleanup(patch.stop)
+
     def make(self, **config: Any) -> Any:
         from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
-        tier = {"type": "UcmfsTier", "module_path": "ucmfs.vllm",
-                "mount": self.mount.path, "namespace": "manager", **config}
-        extra = {"cpu_bytes_to_use": 16 * SLOT, "secondary_tiers": [tier]}
+        own = {"type": "UcmfsTier", "module_path": "ucmfs.vllm",
+               "mount": self.mount.path, "namespace": "manager", **config}
+        extra = {"cpu_bytes_to_use": 16 * SLOT, "secondary_tiers": [own]}
         TieringOffloadingSpec.build_metric_definitions(extra)
         spec = TieringOffloadingSpec(offloading_config(extra))
         with handed_down(engine_stub()):
@@ -1365,6 +1374,99 @@ class WithTheManager(MountCase):
         list(manager.take_events())
         manager.on_request_finished(context)
         self.assertFalse(manager.has_pending_work())
+
+    def test_other_weights_have_other_blocks(self) -> None:
+        manager = self.make()
+        context = ReqContext(req_id="r")
+        manager.on_new_request(context)
+        keys = keys_of(*range(4))
+        first = self.store(manager, context, keys)
+        self.weights = "b"
+        self.forget(manager)
+        self.assertEqual(self.promote(manager, context, keys),
+                         [LookupResult.MISS] * 4)
+        second = self.store(manager, context, keys)
+        for self.weights, want in (("a", first), ("b", second)):
+            self.forget(manager)
+            self.assertEqual(self.promote(manager, context, keys),
+                             [LookupResult.HIT] * 4)
+            view = self.view(manager)
+            slots = manager.prepare_load(keys, context).chunk_ids
+            for key, slot in zip(keys, slots):
+                self.assertEqual(view[slot].tobytes(), want[key])
+            manager.complete_load(keys, context)
+
+    def test_private_spaces_do_not_pile_up(self) -> None:
+        manager = self.make()
+        context = ReqContext(req_id="r")
+        manager.on_new_request(context)
+        keys = keys_of(*range(4))
+        usual = set(spaces(self.mount.path))
+        self.store(manager, context, keys)
+        self.weights = ""
+        with mock.patch.object(slots_py, "SPACES_MOST", 2):
+            for _ in range(4):
+                self.forget(manager)
+                self.assertEqual(self.promote(manager, context, keys),
+                                 [LookupResult.MISS] * 4)
+                self.store(manager, context, keys)
+                self.until(lambda: len(spaces(self.mount.path)) == 2,
+                           "the former one is removed")
+        self.end(manager)
+        self.assertEqual(set(spaces(self.mount.path)), usual)
+
+    def test_adapters_of_one_name_and_path(self) -> None:
+        """The keys are the same, as vLLM hashes no more than that."""
+        lora = SimpleNamespace(lora_name="n", lora_path="p")
+        requests = {"plain": SimpleNamespace(lora_request=None),
+                    "one": SimpleNamespace(lora_request=lora),
+                    "other": SimpleNamespace(lora_request=lora)}
+        there = {"one": "11" * 32, "other": "22" * 32}
+        with mock.patch.multiple(
+                tier.Engine, has_adapters=True,
+                request=lambda _, name: requests.get(name),
+                adapter=lambda _, lora: self.adapter):
+            manager = self.make()
+            keys = keys_of(*range(4))
+            data = {}
+            for name in (*requests, *requests):
+                self.adapter = there.get(name)
+                context = ReqContext(req_id=name)
+                manager.on_new_request(context)
+                self.forget(manager)
+                found = name in data
+                self.assertEqual(
+                    self.promote(manager, context, keys),
+                    [LookupResult.HIT if found else LookupResult.MISS] * 4)
+                if not found:
+                    data[name] = self.store(manager, context, keys)
+                else:
+                    slots = manager.prepare_load(keys, context).chunk_ids
+                    for key, slot in zip(keys, slots):
+                        self.assertEqual(self.view(manager)[slot].tobytes(),
+                                         data[name][key])
+                    manager.complete_load(keys, context)
+                manager.on_request_finished(context)
+            self.stays_out(manager, "one", "33" * 32)
+            self.stays_out(manager, "gone", None)
+
+    def stays_out(self, manager: Any, name: str,
+                  adapter: Optional[str]) -> None:
+        """Its adapter has changed since the last reset, or nobody knows the
+        request."""
+        own = manager.secondary_tiers[0]
+        self.adapter = "11" * 32
+        context = ReqContext(req_id=name)
+        own.lookup(key_of(1), context)
+        self.adapter = adapter
+        before = self.mount.blocks(own.space)
+        self.assertEqual(own.lookup(key_of(2), context), LookupResult.MISS)
+        own.submit_store(TransferJob(
+            job_id=99, keys=keys_of(77), req_context=context,
+            chunk_ids=np.array([0], dtype=np.int32), is_promotion=False))
+        self.until(lambda: any(result.job_id == 99 and result.success
+                               for result in own.get_finished_jobs()), "left")
+        self.assertEqual(self.mount.blocks(own.space), before)
 
     def test_damaged_ones_are_misses_and_nothing_loops(self) -> None:
         manager = self.make()

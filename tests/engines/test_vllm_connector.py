@@ -10,6 +10,7 @@ from mount import Mount
 from scenarios import APART, Scenarios, Seeded, States, Verified, Windows
 from suite import METRICS, SETTLE
 from suite import generate, reset, samples
+from ucmfs import namespace
 
 COUNT = "vllm:ucmfs_%s_total"
 
@@ -17,8 +18,6 @@ COUNT = "vllm:ucmfs_%s_total"
 class Options:
     """Mixed in: how vLLM is configured."""
 
-    # its reset makes what is stored unreachable, as after new weights
-    resets_connector = False
     load = "async"
 
     @classmethod
@@ -63,15 +62,19 @@ class Async(Options, Scenarios, Seeded, Verified, unittest.TestCase):
         self.check_tokens(failed)
         self.check_all_cached(healed)
 
-    def test_a_reset_makes_what_is_stored_unreachable(self) -> None:
+    def test_a_reset_may_leave_what_is_stored(self) -> None:
         mount = self.new_mount()
         some = APART[:-1]  # all at once, they can be saved at once
         steps = [generate(*some), reset(True), generate(*some), SETTLE,
-                 reset(), generate(*some)]
-        before, _, after, _, _, again = self.run_engine(mount, steps)
+                 reset(), generate(*some), reset(True), generate(*some)]
+        before, _, after, _, _, again, _, last = self.run_engine(
+            mount, steps, {"reset": "epoch"})
         self.check_all_cached(before)
         self.check_none_cached(after)
         self.check_all_cached(again)
+        self.check_none_cached(last)
+        # of those that nobody else can find none is left
+        self.assertEqual(len(namespace.spaces(mount.path)), 1)
 
     def test_a_load_that_computing_beats_is_left_out(self) -> None:
         mount = self.new_mount()

@@ -80,7 +80,7 @@ class Tiers:
         steps: List[dict] = []
         for names in rounds(list(self.prompts)) * 2:
             for each in (names[:HOT], names[HOT:-HOT], names[-HOT:]):
-                steps += [generate(*each), SETTLE, reset(self.resets_connector)]
+                steps += [generate(*each), SETTLE, reset(True)]
         return steps + [METRICS]
 
     def test_on_a_tenth_of_what_is_asked_for(self) -> None:
@@ -128,7 +128,6 @@ class Connector(Tiers, test_vllm_connector.Options, unittest.TestCase):
 
 class Tier(Tiers, test_vllm_tier.Options, unittest.TestCase):
     prefix = "ucmfs_tier"
-    resets_connector = True
 
 
 if __name__ == "__main__":

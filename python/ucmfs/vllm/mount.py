@@ -377,6 +377,7 @@ class Link:
                  ranks: int = 1, may_miss: bool = False) -> None:
         self._mount = mount
         self._spaces = spaces
+        self._compares = True
         self._ranks = ranks
         self._attempt: Optional[Attempt] = None
         self._open: Optional[Open] = None
@@ -391,7 +392,7 @@ class Link:
 
     def _make(self, spaces: Sequence[Space]) -> Open:
         made = Open(self._mount, spaces, self._ranks)
-        if made.new:
+        if made.new and self._compares:
             first = made.new[0]
             apart("ucmfs-compare", lambda: _tell_nearest(self._mount, first))
         return made
@@ -420,6 +421,7 @@ class Link:
         """Leave the spaces for others: False if these are not open by then,
         which goes on being tried."""
         self._spaces = spaces
+        self._compares = False  # whoever moves knows why
         self._reopen().wait_once(seconds)
         return self.now is not None
 
@@ -532,3 +534,18 @@ def remove_blocks(mount: str, space: str, ids: Sequence[bytes]) -> None:
         if result not in (0, errno.ENOENT):
             log.warning("ucmfs: block %s of %s: not removed: %s", id.hex(),
                         space, os.strerror(result))
+
+
+def leave_space(mount: str, space: str) -> bool:
+    """Remove a space that nobody can find any more: True if it has gone. May
+    hang."""
+    from ..namespace import remove_space
+
+    try:
+        remove_space(mount, space)
+    except NotFound:
+        pass
+    except UcmfsError as error:
+        log.warning("ucmfs: %s; it is tried again later", error)
+        return False
+    return True

@@ -100,8 +100,12 @@ class Options:
     ucm_load(3). deadline_ms: of a transfer, beside what its size allows it;
     0: none. lease_ms: of a lease on what a request was told is there, see
     ucm_lessee(3); 0: none are taken. tenant, epoch, weights, era: parts of the
-    namespace, see ucmfs.vllm.fingerprint. Those from io on are the loader's,
-    see ucm_load(3).
+    namespace, see ucmfs.vllm.fingerprint. reset: what a reset of the engine's
+    cache does to the blocks: "keep", as long as the weights are the same;
+    "epoch", they are left behind. lora: what becomes of requests with an
+    adapter: "digest", they have blocks of their own for each; "skip"; "name"
+    (adapters of a name are the same for ever). Those from io on are the
+    loader's, see ucm_load(3).
     """
 
     # vLLM's own keys in the same place
@@ -118,6 +122,8 @@ class Options:
     epoch: str = _option("", _name)
     weights: str = _option("", _name)
     era: str = _option("", _name)
+    reset: str = _option("keep", one_of("keep", "epoch"))
+    lora: str = _option("digest", one_of("digest", "skip", "name"))
     io: str = _option("auto", one_of("auto", "uring", "threads"))
     threads: int = _option(0, check_count)
     staging_bytes: int = _option(0, check_count)
@@ -186,10 +192,9 @@ class ConnectorOptions(Options):
     tokens too. min_benefit: see ucmfs.vllm.benefit. lookup_budget_us: of the
     scheduler's time for a request's lookup; what has not been looked up then
     counts as absent. pinned_share: of the engine's blocks, how many may be
-    pinned for saves. lora: what becomes of requests with an adapter: "skip",
-    "name" (adapters of a name are the same for ever). debug_log: a line of
-    JSON for each request: true, into the log; or the path of a file. layout:
-    the KV cache layout to ask vLLM for.
+    pinned for saves. debug_log: a line of JSON for each request: true, into
+    the log; or the path of a file. layout: the KV cache layout to ask vLLM
+    for.
     """
 
     FOREIGN = ("kv_connector_module_path",)
@@ -200,7 +205,6 @@ class ConnectorOptions(Options):
         default_factory=dict, metadata={"check": _benefit})
     lookup_budget_us: int = _option(1000, check_count)
     pinned_share: float = _option(0.1, _share)
-    lora: str = _option("skip", one_of("skip", "name"))
     debug_log: Union[bool, str] = _option(False, _bool_or_path)
     layout: str = _option("auto", _text)
 

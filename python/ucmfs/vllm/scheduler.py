@@ -17,16 +17,20 @@ computed from a block that could not be loaded must not be saved.
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import time
-import uuid
 from array import array
 from dataclasses import dataclass, field
 from typing import (Any, Callable, Dict, Iterable, List, Mapping, Optional,
                     Sequence, Set, Tuple, Union)
 
 from ..errors import UcmfsError
+from ..hash import Hasher
+from .adapters import Adapters
 from .benefit import Benefit
+from .engine import Engine
+from .epochs import Epochs
 from .groups import Plan
 from .hits import ID, Budget, Ids, all_shards, longest_hit
 from .leases import Leases
@@ -34,14 +38,16 @@ from .metadata import (NO_ID, Job, Loaded, Part, UcmfsMetadata,
                        UcmfsWorkerMetadata)
 from .metrics import UcmfsStats
 from .mount import (Chores, Link, Open, Pause, Question, Teller, close_all,
-                    log, pin_blocks)
+                    leave_space, log, pin_blocks)
 from .options import ConnectorOptions
 from .pins import Pins
 from .spaces import load_mode, plan_for, spaces_for
 from .undecided import Undecided
 from .wishes import USUAL, Wishes, wishes_of
 
-RESET_SECONDS = 2.0
+# How long a step waits for the spaces of other weights.
+RESET_SECONDS = 0.5
+ADAPTERS_MOST = 64  # whose hashers are kept
 # A lookup that is not from memory may take so long.
 LATE_SECONDS = 0.25
 # Saves of a request that have failed are tried so often, and so long after the
@@ -87,6 +93,9 @@ class Known:
     # A load has failed: no other is tried. Its blocks are of another epoch.
     failed: bool = False
     stale: bool = False
+    # What its adapter is, since it was first asked; it is another one now.
+    adapter: Optional[bytes] = None
+    left_out: bool = False
     # Leases on the last answer; ranks that have loaded what was promised.
     holds: List[int] = field(default_factory=list)
     held: Optional[Tuple[int, int, int]] = None
@@ -168,7 +177,12 @@ class UcmfsScheduler:
         self.pins = Pins(self.plan.ranks, max(
             min(64, blocks // 4), int(blocks * options.pinned_share))
             if options.pinned_share else 0)
-        self._epoch = options.epoch
+        engine = Engine(vllm_config)
+        self._epochs = Epochs(options, engine.weigh)
+        self._adapters = Adapters(options.lora, engine.adapter)
+        self._namers: Dict[Tuple[int, bytes], List[Any]] = {}
+        self._unsure: List[Known] = []  # stale since the last reset
+        self._private: List[str] = []   # spaces that nobody else knows
         self._space = 0
         self._link = Link(options.mount, self._spaces(), self.plan.shards,
                           may_miss=options.on_missing == "run")
@@ -178,7 +192,7 @@ class UcmfsScheduler:
 
     def _spaces(self) -> List[Any]:
         return spaces_for(self._config, self._cache, self.plan, self._options,
-                          self._epoch)
+                          self._epochs.now)
 
     def bind_gpu_block_pool(self, pool: Any) -> None:
         self.pins.bind(pool)
@@ -207,10 +221,35 @@ class UcmfsScheduler:
     def _ids(self, known: Known, here: Open) -> Ids:
         """The request's ids in the current spaces."""
         if known.ids is None or known.space != self._space:
-            known.ids = Ids(self.plan, here.hashers)
+            known.ids = Ids(self.plan, self._hashers(here, known.adapter))
             known.space = self._space
         known.ids.update(known.request.block_hashes)
         return known.ids
+
+    def _hashers(self, here: Open, adapter: Optional[bytes]) -> List[Any]:
+        """Blocks of an adapter are called as in a space of their own."""
+        if not adapter:
+            return here.hashers
+        key = self._space, adapter
+        if key not in self._namers:
+            if len(self._namers) >= ADAPTERS_MOST:
+                self._namers.clear()
+            self._namers[key] = [Hasher(
+                "external", space_id=hashlib.sha256(id + adapter).digest(),
+                world_size=self.plan.shards, block_size=group.block_tokens)
+                for id, group in zip(here.ids, self.plan.groups)]
+        return self._namers[key]
+
+    def _has_its_adapter(self, known: Known) -> bool:
+        """Whether a request is kept: what it is computed with is known, and
+        the same as before."""
+        if known.left_out:
+            return False
+        now = self._adapters.digest_of(known.request.lora_request)
+        if known.adapter is None:
+            known.adapter = now
+        known.left_out = now is None or now != known.adapter
+        return not known.left_out
 
     @staticmethod
     def _renew(known: Known) -> None:
@@ -221,19 +260,14 @@ class UcmfsScheduler:
             known.undecided_from = 0
 
     def _saves_of(self, known: Known) -> bool:
-        return (self._may_save and known.wishes.save
-                and not self._left_out(known.request))
-
-    def _left_out(self, request: Any) -> bool:
-        """Requests whose blocks are not kept at all."""
-        return (request.lora_request is not None
-                and self._options.lora == "skip")
+        return (self._may_save and known.wishes.save and not known.left_out)
 
     # ---- loads ----
 
     def get_num_new_matched_tokens(self, request: Any, num_computed: int,
                                    ) -> Tuple[Optional[int], bool]:
         began = time.perf_counter()
+        self._settle()
         known = self._known(request)
         self._renew(known)
         known.asked = (num_computed, 0)
@@ -280,7 +314,7 @@ class UcmfsScheduler:
         # where it has been told to expect loads.
         if (not self._may_load or known.failed or not known.wishes.load
                 or request.skip_reading_prefix_cache
-                or self._left_out(request)):
+                or not self._has_its_adapter(known)):
             return 0
         # The last token is computed anew in any case. A load that is not of
         # this step may bring it, but not where the token before the window
@@ -383,6 +417,8 @@ class UcmfsScheduler:
 
     def build_connector_meta(self, output: Any) -> UcmfsMetadata:
         self._step += 1
+        if output.total_num_scheduled_tokens:
+            self._settle()
         self.benefit.begin_step(self._step, output.total_num_scheduled_tokens)
         due = self._undecided.due(self._step, output.num_scheduled_tokens,
                                   output.total_num_scheduled_tokens)
@@ -437,6 +473,9 @@ class UcmfsScheduler:
         if tables is None:
             return
         if any(end > have for end, have in zip(ends, known.decided)):
+            if not self._has_its_adapter(known):
+                del self._undecided[known.request.request_id]
+                return
             known.decided = self._save(known, here, tables, ends)
         behind = [end > have for end, have in zip(ends, known.decided)]
         if any(behind):
@@ -814,13 +853,34 @@ class UcmfsScheduler:
             self._log_file.flush()
 
     def reset_cache(self) -> bool:
-        """From now on nothing that was saved before can be found: blocks go
-        to spaces of an epoch that nobody else has. Requests that are under
-        way have KV of before and are not saved any more."""
-        self._epoch = f"{self._options.epoch}+{uuid.uuid4().hex}"
+        """The weights may be others from now on. Requests that are under way
+        have KV of before; they are not saved any more, if that is so."""
+        self._epochs.reset()
+        self._adapters.reset()
+        for known in self._requests.values():
+            if not known.stale:
+                known.stale = True
+                self._unsure.append(known)
+        self.stats.add("resets")
+        log.info("ucmfs: the cache was reset")
+        return True
+
+    def _settle(self) -> None:
+        """Find out which blocks are this engine's, if that is in doubt."""
+        if not self._epochs.unsure:
+            return
+        unsure, self._unsure = self._unsure, []
+        if self._epochs.settle():
+            self._move()
+        else:
+            for known in unsure:
+                known.stale = False
+
+    def _move(self) -> None:
+        """To the spaces of other weights. What was saved is as good as ever
+        for those who find it there; what is not on its way is dropped."""
         self._space += 1
         for known in self._requests.values():
-            known.stale = True
             known.failures, known.not_before = 0, 0.0
             known.undecided_from = 0
             if self._saves_of(known):
@@ -831,14 +891,26 @@ class UcmfsScheduler:
             self.pins.drop(job.job)
             self._forget_save(job.job)
         self._ready = []
-        self.stats.add("resets")
+        self._namers.clear()
         spaces = self._spaces()
         if not self._link.move(spaces, RESET_SECONDS):
-            log.warning("ucmfs: the cache was reset, and the spaces of the "
-                        "new epoch cannot be made yet")
-        log.info("ucmfs: the cache was reset: blocks go to %s",
+            log.warning("ucmfs: the spaces of other weights cannot be made "
+                        "yet")
+        self._remove_private()
+        if self._epochs.now.private:
+            self._private += [space.name for space in spaces]
+        log.info("ucmfs: blocks go to %s",
                  ", ".join(space.name for space in spaces))
-        return True
+
+    def _remove_private(self) -> None:
+        """Spaces that this engine has left, and nobody else ever finds. What
+        cannot be removed yet is left to the next time."""
+        for name in self._private:
+            self._chores.add(functools.partial(self._remove_space, name))
+
+    def _remove_space(self, name: str) -> None:
+        if leave_space(self._options.mount, name) and name in self._private:
+            self._private.remove(name)
 
     def take_events(self) -> Iterable[Any]:
         events, self._events = self._events, []
@@ -852,6 +924,7 @@ class UcmfsScheduler:
         return None if self.stats.is_empty() else self.stats.take()
 
     def shutdown(self) -> None:
+        self._remove_private()
         idle = self._chores.end()
         close_all(self._options.mount, [self._link.close, self._leases.close],
                   idle)

@@ -30,8 +30,8 @@ from ucmfs.task import Outcome, Task
 from .hugepages import use_huge_pages
 from .leases import Leases
 from .mount import (Attempt, Chores, Link, Pause, Space, Teller, Touches,
-                    close_all, deadline_of, end_tasks, log, pin_blocks,
-                    remove_blocks)
+                    apart, close_all, deadline_of, end_tasks, leave_space, log,
+                    pin_blocks, remove_blocks)
 
 ID_BYTES = 16
 NO_ID = bytes(ID_BYTES)
@@ -41,6 +41,8 @@ PIECE_BYTES = 1 << 20  # of a slot that are read and checked as one, about
 PIECES_MOST = 1024
 AVOID_SECONDS = 30.0  # what failed is not offered again for so long
 AVOID_MOST = 100_000
+MOVE_SECONDS = 0.5    # a step waits for another space to be open
+SPACES_MOST = 128     # that a loader is used for: it has room for 256
 
 
 def pieces_of(slot_bytes: int) -> int:
@@ -84,11 +86,13 @@ class Memory(NamedTuple):
 
 
 class Movers(NamedTuple):
-    """What moves blocks: the loaders, and their groups to load and save by."""
+    """What moves blocks: the loaders, and their groups to load and save by.
+    entered: groups that they have had; a loader forgets none."""
 
     loaders: List[Loader]
     reads: Group
     writes: Group
+    entered: int = 1
 
     @classmethod
     def open(cls, mount: str, space: str, layout: Callable[[bool], Layout],
@@ -107,6 +111,15 @@ class Movers(NamedTuple):
         except BaseException:
             cls.close_loaders(loaders)
             raise
+
+    def enter(self, space: str, layout: Callable[[bool], Layout],
+              direct: bool) -> "Movers":
+        """The same loaders in another space."""
+        reads = writes = self.loaders[0].add_group(layout(direct), space)
+        if len(self.loaders) > 1:
+            writes = self.loaders[1].add_group(layout(False), space)
+        return self._replace(reads=reads, writes=writes,
+                             entered=self.entered + 1)
 
     @staticmethod
     def close_loaders(loaders: Sequence[Loader]) -> None:
@@ -174,6 +187,8 @@ class SlotStore:
         self.memory = memory
         self.mount = mount
         self.space = space
+        self._private: List[str] = []  # spaces that nobody else knows
+        self._left: List[Movers] = []
         self._verify = verify
         self._deadline_ms = deadline_ms
         self._direct = direct and self._reads_into_slots(direct == "auto")
@@ -185,11 +200,13 @@ class SlotStore:
         self._teller = Teller(mount)
         self._chores = Chores("ucmfs-tier")
         self._touches = Touches(self._chores, mount, space)
+        self._hasher_tokens = geometry.block_size
         self._hasher = Hasher("external", space_id=space_id(manifest),
                               block_size=geometry.block_size)
         self._link = Link(mount, [Space(space, manifest)], may_miss=may_miss)
         self._opening: Optional[Attempt] = None
         self._open: Optional[Movers] = None
+        self._base: Optional[Movers] = None  # the last that was open
         try:
             here = self._link.now
             if here is not None and here.why:
@@ -197,14 +214,16 @@ class SlotStore:
                     "ucmfs: %s: look-ups ask the daemon instead of its shared "
                     "memory (%s): a daemon that hangs holds up the scheduler",
                     mount, here.why)
-            make = functools.partial(
-                Movers.open, mount, space, lambda direct: layout_of(
-                    geometry, memory.address, memory.num_slots, direct),
-                self._direct, tiers, loader_options)
+            self._layout = lambda direct: layout_of(
+                geometry, memory.address, memory.num_slots, direct)
+            self._make = lambda: Movers.open(
+                mount, self.space, self._layout, self._direct, tiers,
+                loader_options)
             if here is not None:
-                self._open = make()
+                self._open = self._base = self._make()
             else:
-                self._opening = Attempt("ucmfs-loader", make, Movers.close)
+                self._opening = Attempt("ucmfs-loader", self._make,
+                                        Movers.close)
         except BaseException:
             self.close()
             raise
@@ -217,10 +236,57 @@ class SlotStore:
                      "would be faster into: %s", why)
         return not (why and only_huge)
 
+    def move(self, space: str, manifest: Dict[str, Any],
+             private: bool = False) -> None:
+        """To another space, whose blocks have the same geometry. private:
+        nobody else knows it, and it is removed when it is left."""
+        if self._opening is not None:
+            self._opening.give_up()
+        self.space, self._open = space, None
+        self._hasher = Hasher("external", space_id=space_id(manifest),
+                              block_size=self._hasher_tokens)
+        self._touches = Touches(self._chores, self.mount, space)
+        self._avoid.clear()
+        self._saving.clear()
+        self._link.move([Space(space, manifest)], MOVE_SECONDS)
+        self._enter(space).wait_once(MOVE_SECONDS)
+        self._remove_private()
+        if private:
+            self._private.append(space)
+
+    def _enter(self, space: str) -> Attempt:
+        base = self._base
+        if base is not None and base.entered >= SPACES_MOST:
+            self._left.append(base)
+            self._close_left()
+            base = self._base = None
+        if base is None:
+            self._opening = Attempt("ucmfs-loader", self._make, Movers.close)
+        else:
+            self._opening = Attempt("ucmfs-spaces", lambda: base.enter(
+                space, self._layout, self._direct))
+        return self._opening
+
+    def _close_left(self) -> None:
+        """Loaders that are not used any more."""
+        if not self._jobs:
+            for movers in self._left:
+                apart("ucmfs-close", movers.close)
+            self._left = []
+
+    def _remove_private(self) -> None:
+        for name in self._private:
+            self._chores.add(functools.partial(self._remove_space, name))
+
+    def _remove_space(self, name: str) -> None:
+        if leave_space(self.mount, name) and name in self._private:
+            self._private.remove(name)
+
     @property
     def _movers(self) -> Optional[Movers]:
         if self._open is None and self._opening is not None:
             self._open = self._opening.take()
+            self._base = self._open or self._base
         return self._open
 
     def _by_now(self) -> Movers:
@@ -425,6 +491,8 @@ class SlotStore:
         done = [one for one in self._jobs.values() if self._is_over(one)]
         for one in done:
             del self._jobs[one.job]
+        if self._left:
+            self._close_left()
         return [self._finish(one) for one in done]
 
     def _is_over(self, one: _Job) -> bool:
@@ -511,12 +579,15 @@ class SlotStore:
         end_tasks(one.task for one in self._jobs.values()
                   if one.task is not None)
         self._jobs.clear()
+        self._remove_private()
         idle = self._chores.end()
         if self._opening is not None:
             self._opening.give_up()
-        movers, self._open, self._opening = self._open, None, None
+        movers = [*self._left, *([self._base] if self._base else [])]
+        self._open = self._base = self._opening = None
+        self._left = []
         close_all(self.mount, [self._link.close, self.leases.close,
-                               *([movers.close] if movers else [])], idle)
+                               *(each.close for each in movers)], idle)
 
 
 def _split(ids: bytes) -> List[bytes]:

@@ -8,6 +8,7 @@ import re
 from typing import Any, Dict, List, Tuple
 
 from ..namespace import check_name, default_name
+from .epochs import Epoch
 from .fingerprint import EngineConfigs, Overrides, engine_manifest
 from .groups import Plan, plan_of, space_names
 from .mount import Space
@@ -50,17 +51,18 @@ def space_prefix(model: Any) -> str:
 
 
 def spaces_for(vllm_config: Any, kv_cache_config: Any, plan: Plan,
-               options: ConnectorOptions, epoch: str) -> List[Space]:
+               options: ConnectorOptions, epoch: Epoch) -> List[Space]:
     """A space for each group. epoch: the configured one, or what a reset has
     made of it; the same tokens have other blocks in another epoch."""
     common = engine_manifest(
         EngineConfigs(vllm_config, kv_cache_config),
         hash_block_size=plan.hash_tokens,
-        overrides=Overrides.of(options)._replace(epoch=epoch))
+        overrides=Overrides.of(options)._replace(
+            epoch=epoch.epoch, weights=epoch.weights))
     manifests = [_manifest(common, plan, g) for g in range(len(plan.groups))]
     if options.space:
         base = options.space
-        if epoch != options.epoch:
+        if (epoch.epoch, epoch.weights) != (options.epoch, options.weights):
             base = default_name(base, manifests[0])
     else:
         base = default_name(space_prefix(vllm_config.model_config.model),

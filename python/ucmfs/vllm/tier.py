@@ -10,14 +10,21 @@ wait: see slots.py for how. Here is what vLLM's types ask for, versions 0.31 to
 
 What a request has found is leased until it is loaded (leases.py).
 
+vLLM does not tell a tier of a reset, but it lets nobody else than a reset wait
+for all jobs: drain_jobs() stands for it. Nor does it tell of adapters: the
+request is asked (engine.py), and its keys get others in the store, by what the
+adapter is. Where nobody can say, the request's blocks are not kept.
+
 A load counts as a use of its block, and so does touch(): what vLLM finds in
 its own memory is in use as well. What the mount does not want is not saved.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import time
+from dataclasses import replace
 from typing import (Any, ClassVar, Dict, Iterable, List, Mapping, Optional,
                     Sequence, Set, Tuple)
 
@@ -33,6 +40,9 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 from ucmfs.errors import ConfigError
 from ucmfs.namespace import default_name
 
+from .adapters import Adapters
+from .engine import Engine
+from .epochs import TENSORS, Epochs
 from .fingerprint import (EngineConfigs, Overrides, engine_configs,
                           engine_manifest, hashes, plain,
                           refuse_counted_media)
@@ -65,6 +75,8 @@ def tier_manifest(spec: Any, slot_bytes: int, config: TierOptions,
             "engine": {"name": "vllm", "declared": config.namespace},
             "hash": hashes(configs.vllm, offload.cache.tokens_per_hash),
             "tenant": config.tenant, "epoch": config.epoch}
+        if config.weights.startswith(TENSORS):  # others than at the start
+            engine["weights"] = config.weights
     else:
         engine = engine_manifest(
             configs, hash_block_size=offload.cache.tokens_per_hash,
@@ -172,8 +184,31 @@ class _Known:
         self.loads = 0                # jobs under way
         self.wishes = USUAL
         self.to_pin: Dict[bytes, None] = {}  # what was found, if it wants that
+        self.request: Any = None  # vLLM's
+        self.adapter: Optional[bytes] = None  # what that is; None: not asked
+        self.asked = False     # in this step
+        self.left_out = False  # nobody can say, or it has become another
+        self._renamed: Dict[bytes, int] = {}
         self._ends: Dict[Tuple[int, int], bytes] = {}  # by group and token
         self._taken = 0
+
+    def names(self, keys: Iterable[bytes]) -> List[bytes]:
+        """What the keys are called in the store."""
+        if not self.adapter:
+            return list(keys)
+        return [hashlib.sha256(self.adapter + key[:-GROUP_BYTES]).digest()
+                [:len(key) - GROUP_BYTES] + key[-GROUP_BYTES:]
+                for key in keys]
+
+    def positions(self, context: Any) -> Any:
+        """Where chunks end, by what they are called; from 0.32 on. They only
+        become more."""
+        given = getattr(context, "_offload_key_positions", None)
+        if not given or not self.adapter:
+            return given
+        new = list(itertools.islice(given, len(self._renamed), None))
+        self._renamed.update(zip(self.names(new), map(given.get, new)))
+        return self._renamed
 
     def before(self, keys: Sequence[bytes], positions: Any,
                chunk_tokens: Mapping[int, int]) -> Dict[bytes, bytes]:
@@ -210,6 +245,7 @@ class _Known:
         return self.keys[at:end]
 
     def rewind(self) -> None:
+        self.asked = False
         self.next = 0
         self.size = BATCH_FIRST
 
@@ -234,11 +270,12 @@ class UcmfsTier(SecondaryTierManager):
         self.config = parse(TierOptions, config)
         self.locality = Locality(self.config.locality) \
             if self.config.locality else None
-        manifest = tier_manifest(
-            offloading_spec, self.block_size_bytes, self.config,
-            engine_configs())
-        self.space = self.config.space or default_name(
-            space_prefix(offloading_spec.config.model.name), manifest)
+        self._spec, self._configs = offloading_spec, engine_configs()
+        self._engine = Engine(self._configs and self._configs.vllm)
+        self._epochs = Epochs(self.config, self._engine.weigh)
+        self._adapters = Adapters(self.config.lora, self._engine.adapter)
+        self._asks = self.config.lora != "name" and self._engine.has_adapters
+        self.space, manifest = self._space_now()
         offload = offloading_spec.config
         self._chunk_tokens = {
             int(getattr(group, "group_id", i)):
@@ -251,6 +288,7 @@ class UcmfsTier(SecondaryTierManager):
         self._requests: Dict[str, _Known] = {}
         self._loads: Dict[int, _Known] = {}  # by job
         self._to_pin: Set[int] = set()       # jobs whose blocks are
+        self._keys: Dict[int, Dict[bytes, bytes]] = {}  # of jobs, by name
         self._teller = Teller(self.config.mount)
         self._stats: Any = None
         self._lookups = self._hits = 0
@@ -273,9 +311,57 @@ class UcmfsTier(SecondaryTierManager):
                     "KV cache events: none are made")
         return None
 
+    # ---- whose blocks ----
+
+    def _space_now(self) -> Tuple[str, Dict[str, Any]]:
+        """The name of the space, and its manifest."""
+        now, config = self._epochs.now, self.config
+        manifest = tier_manifest(
+            self._spec, self.block_size_bytes,
+            replace(config, epoch=now.epoch, weights=now.weights),
+            self._configs)
+        if config.space and now == self._epochs.usual:
+            return config.space, manifest
+        return default_name(config.space or space_prefix(
+            self._spec.config.model.name), manifest), manifest
+
+    def _settle(self) -> None:
+        """Find out which space is this engine's, if that is in doubt."""
+        if not self._epochs.unsure or not self._epochs.settle():
+            return
+        self._verdicts.clear()
+        for known in self._requests.values():
+            self._release(known)
+            known.found = []
+            known.to_pin.clear()
+        self.space, manifest = self._space_now()
+        self._store.move(self.space, manifest, self._epochs.now.private)
+        log.info("ucmfs: blocks go to %s", self.space)
+
+    def _is_kept(self, known: _Known, context: Any) -> bool:
+        """Whether a request's blocks are: it is known what they are computed
+        with, and the same as before."""
+        if known.request is None:
+            known.request = self._engine.request(context.req_id)
+            if known.request is None:
+                return False
+        if not known.left_out and not known.asked:
+            known.asked = True
+            now = self._adapters.digest_of(known.request.lora_request)
+            if known.adapter is None:
+                known.adapter = now
+            known.left_out = now is None or now != known.adapter
+        return not known.left_out
+
     # ---- look-ups ----
 
     def lookup(self, key: Any, req_context: Any) -> LookupResult:
+        self._settle()
+        if self._asks:
+            known = self._known(req_context)
+            if not self._is_kept(known, req_context):
+                return LookupResult.MISS
+            key, = known.names([key])
         found: Optional[int] = 0
         if self._wishes(req_context).load:
             found = self._verdicts.get(key)
@@ -287,8 +373,7 @@ class UcmfsTier(SecondaryTierManager):
 
     def _ask(self, key: bytes, req_context: Any) -> int:
         known = self._known(req_context)
-        keys = known.batch(
-            key, getattr(req_context, "_offload_key_positions", None))
+        keys = known.batch(key, known.positions(req_context))
         if len(keys) == 1:
             there = self._verdicts[key] = int(self._store.has(key))
             if there:
@@ -374,40 +459,62 @@ class UcmfsTier(SecondaryTierManager):
     def touch(self, keys: Any, req_context: Any) -> None:
         keys = list(keys)
         known = self._requests.get(req_context.req_id)
-        if known is not None and known.wishes.pin:
-            known.to_pin.update(dict.fromkeys(keys))
+        if self._asks and (known is None or known.adapter is None):
+            return
+        if known is not None:
+            keys = known.names(keys)
+            if known.wishes.pin:
+                known.to_pin.update(dict.fromkeys(keys))
         self._store.touch(keys)
 
     # ---- jobs ----
 
     def submit_store(self, job_metadata: Any) -> None:
+        self._settle()
         keys = list(job_metadata.keys)
         context = getattr(job_metadata, "req_context", None)
         wishes = self._wishes(context)
-        if not wishes.save:
+        if not wishes.save or not self._may_save(context):
             self._store.leave(job_metadata.job_id, keys)
             return
         if wishes.pin:
             self._to_pin.add(job_metadata.job_id)
+        known = self._requests.get(getattr(context, "req_id", "")) or _Known()
+        keys = self._named(known, job_metadata.job_id, keys)
         self._store.save(
             job_metadata.job_id, keys, job_metadata.chunk_ids,
-            self._before(keys, getattr(job_metadata, "req_context", None)))
+            known.before(keys, known.positions(context), self._chunk_tokens))
 
-    def _before(self, keys: Sequence[bytes],
-                context: Any) -> Dict[bytes, bytes]:
+    def _may_save(self, context: Any) -> bool:
+        """Its adapter may be another one than when it was looked up."""
+        if not self._asks:
+            return True
         known = self._requests.get(getattr(context, "req_id", ""))
-        return (known or _Known()).before(
-            keys, getattr(context, "_offload_key_positions", None),
-            self._chunk_tokens)
+        if known is None:
+            if self._engine.request(getattr(context, "req_id", "")) is None:
+                return False  # it has ended
+            known = self._known(context)
+        known.asked = False
+        return self._is_kept(known, context)
+
+    def _named(self, known: _Known, job: int,
+               keys: List[bytes]) -> List[bytes]:
+        """What a job's keys are called."""
+        if not known.adapter:
+            return keys
+        names = known.names(keys)
+        self._keys[job] = dict(zip(names, keys))
+        return names
 
     def submit_load(self, job_metadata: Any) -> None:
         context = getattr(job_metadata, "req_context", None)
+        keys = list(job_metadata.keys)
         known = self._requests.get(getattr(context, "req_id", ""))
         if known is not None:
             known.loads += 1
             self._loads[job_metadata.job_id] = known
-        self._store.load(job_metadata.job_id, list(job_metadata.keys),
-                         job_metadata.chunk_ids)
+            keys = self._named(known, job_metadata.job_id, keys)
+        self._store.load(job_metadata.job_id, keys, job_metadata.chunk_ids)
 
     def get_finished_jobs(self) -> Iterable[JobResult]:
         if not self._store.busy:
@@ -426,16 +533,23 @@ class UcmfsTier(SecondaryTierManager):
             self._store.pin(one.present)
         if self._events is not None and one.present:
             self._events.append(OffloadingEvent(
-                keys=list(one.present), medium=self.medium, removed=False,
+                keys=self._keys_of(one), medium=self.medium, removed=False,
                 locality=self.locality))
         return self._job_result(one)
 
-    @staticmethod
-    def _job_result(one: Finished) -> JobResult:
+    def _keys_of(self, one: Finished) -> List[bytes]:
+        """Of the blocks that are present, as vLLM knows them."""
+        keys = self._keys.get(one.job)
+        return [keys[name] for name in one.present] if keys \
+            else list(one.present)
+
+    def _job_result(self, one: Finished) -> JobResult:
         partly = one.is_load and one.failed and one.present
+        present = tuple(self._keys_of(one)) if partly else None
+        self._keys.pop(one.job, None)
         return JobResult(
             job_id=one.job, success=not one.failed,
-            successful_keys=tuple(one.present) if partly else None,
+            successful_keys=present,
             transfer_time=one.seconds, transfer_bytes=one.moved)
 
     def _end_load(self, one: Finished) -> None:
@@ -450,6 +564,8 @@ class UcmfsTier(SecondaryTierManager):
 
     def drain_jobs(self) -> None:
         self._store.drain()
+        self._epochs.reset()
+        self._adapters.reset()
 
     def take_events(self) -> Iterable[OffloadingEvent]:
         if not self._events:

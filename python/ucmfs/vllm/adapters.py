@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which adapter (LoRA) a request's blocks were computed with.
+
+vLLM's block hashes have an adapter's name and path. What lies there may be
+another one after a training, so a digest of the adapter goes into the ids. Not
+of its files: what an engine computes with is what it has in memory, whatever
+has become of the files since. The workers are asked (see weights.py) when a
+request is looked up, and again before its blocks are saved.
+
+The engine's own prefix cache has the name and path alone, too. Once there were
+two adapters of one name and path, nobody knows of which its blocks are, so
+requests with it are left out until that cache is reset.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Optional, Set, Tuple
+
+from .mount import log
+
+NONE = b""  # no adapter
+
+
+class Adapters:
+    """mode: the option lora. ask: see Engine.adapter."""
+
+    def __init__(self, mode: str, ask: Callable[[Any], str]) -> None:
+        self._mode = mode
+        self._ask = ask
+        self._seen: Dict[Tuple[str, str], str] = {}
+        self._told: Set[Tuple[str, str]] = set()
+
+    def reset(self) -> None:
+        """The engine's own cache is empty."""
+        self._seen.clear()
+
+    def digest_of(self, lora: Any) -> Optional[bytes]:
+        """What goes into the ids of a request with this adapter (a
+        LoRARequest, or None); None: it is left out."""
+        if lora is None or self._mode == "name":
+            return NONE
+        if self._mode == "skip":
+            return None
+        name = lora.lora_name, lora.lora_path
+        if getattr(lora, "load_inplace", False):
+            return self._leave_out(name, "it is loaded anew at each step")
+        digest = self._ask(lora)
+        if not digest:
+            return self._leave_out(name, "the workers cannot say what it is")
+        if self._seen.setdefault(name, digest) != digest:
+            self._seen[name] = "several"
+            return self._leave_out(
+                name, "it is another one than before, and the engine's own "
+                "cache may have blocks of both until it is reset")
+        return bytes.fromhex(digest)
+
+    def _leave_out(self, name: Tuple[str, str], why: str) -> None:
+        if name not in self._told:
+            self._told.add(name)
+            log.warning("ucmfs: requests with the adapter %s of %s are left "
+                        "out: %s", *name, why)
