@@ -742,6 +742,35 @@ int ucm_loader_prefix(struct ucm_loader *loader, unsigned group,
 	return err;
 }
 
+static int remove_block(struct ucm_shared *shared, const char *space,
+			const struct ucm_id *id)
+{
+	const struct ucm_source_ops *ops = shared->save_ops;
+	struct ucm_place place;
+	int err;
+
+	if (ops->remove)
+		return ops->remove(shared->save_source, space, id);
+	err = ops->place(shared->save_source, space, id, 0, &place);
+	if (!err && unlinkat(place.dir->fd, place.path, 0))
+		err = -errno;
+	return err;
+}
+
+int ucm_loader_remove(struct ucm_loader *loader, unsigned group,
+		      const struct ucm_id *ids, size_t num, int32_t *results)
+{
+	struct ucm_group *of = use_group(loader, group);
+	struct ucm_shared *shared = &loader->shared;
+
+	if (!of)
+		return -EINVAL;
+	for (size_t i = 0; i < num; i++)
+		results[i] = remove_block(shared, of->space, &ids[i]);
+	leave_group(of);
+	return 0;
+}
+
 /* ---- submit ---- */
 
 enum kind { LOAD, SAVE, COMMIT };

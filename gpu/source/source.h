@@ -155,6 +155,11 @@ struct ucm_source_ops {
 	int (*commit)(struct ucm_source *source, struct ucm_draft *draft,
 		      int fd, const struct ucm_block *written);
 	void (*drop)(struct ucm_source *source, struct ucm_draft *draft);
+
+	/* Remove a block. -ENOENT. It may take its time. NULL: unlinking its
+	 * place does it. */
+	int (*remove)(struct ucm_source *source, const char *space,
+		      const struct ucm_id *id);
 };
 
 extern const struct ucm_source_ops ucm_source_mount;

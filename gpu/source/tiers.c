@@ -357,6 +357,17 @@ static int tiers_commit(struct ucm_source *source, struct ucm_draft *draft,
 	return err;
 }
 
+static int tiers_remove(struct ucm_source *source, const char *space,
+			const struct ucm_id *id)
+{
+	struct ucm_key key;
+	int err = open_store(source);
+
+	if (!err)
+		err = key_of(source, space, id, &key);
+	return err ? err : ucm_store_remove(source->store, &key);
+}
+
 const struct ucm_source_ops ucm_source_tiers = {
 	.name = "tiers",
 	.open = tiers_open,
@@ -368,4 +379,5 @@ const struct ucm_source_ops ucm_source_tiers = {
 	.reopen = tiers_reopen,
 	.commit = tiers_commit,
 	.drop = tiers_drop,
+	.remove = tiers_remove,
 };

@@ -285,6 +285,15 @@ int ucm_loader_prefix(struct ucm_loader *loader, unsigned group,
 		      const struct ucm_id *ids, size_t num, size_t *count_out);
 
 /*
+ * Remove blocks, such as were found to be damaged: as long as they are there
+ * nobody saves them anew. Of tiers alone the directories have to be free, as for
+ * a save: -EBUSY. results[i]: 0, or -errno; -ENOENT: it is not there. -EINVAL, with
+ * nothing removed: no such group. Blocks the caller.
+ */
+int ucm_loader_remove(struct ucm_loader *loader, unsigned group,
+		      const struct ucm_id *ids, size_t num, int32_t *results);
+
+/*
  * A hint that blocks will be loaded soon: the mount copies those that lie in a slow
  * tier to the fastest one. Nobody waits for that, and the loads need not either.
  * Without a mount, or where the caller may not ask for that (ucm-control(7)),

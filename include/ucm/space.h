@@ -20,6 +20,14 @@ extern "C" {
 #define UCM_SPACE_MANIFEST_MAX 65536u /* bytes of a manifest, with a NUL */
 
 /*
+ * Make tiers of directories that are there and have never been mounted; a
+ * daemon does that by itself, and all else below needs them to be tiers. Those
+ * that are tiers stay as they are. -ENOENT: no directory; -EBUSY: somebody else
+ * is making them.
+ */
+int ucm_tiers_make(const char *tiers, struct ucm_error *error);
+
+/*
  * Make the space for blocks of a manifest, unless it is there. Of tiers the
  * first gets it, and the others keep theirs. Many may do so at once: one of
  * them makes it, and all see the same manifest.

@@ -248,6 +248,7 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
     "ucm_loader_prefix": (c_int, (_ptr, c_uint, _ptr, c_size_t,
                                   POINTER(c_size_t))),
     "ucm_loader_prefetch": (None, (_ptr, c_uint, _ptr, c_size_t)),
+    "ucm_loader_remove": (c_int, (_ptr, c_uint, _ptr, c_size_t, _ptr)),
     "ucm_loader_get_stats": (None, (_ptr, POINTER(LoaderStats), c_size_t)),
     "ucm_loader_describe": (None, (_ptr, c_char_p, c_size_t)),
     "ucm_load_submit": (c_int, (_ptr, POINTER(Request), _out, _error)),
@@ -321,6 +322,7 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
     "ucm_space_manifest": (c_int, (c_char_p, c_char_p, c_char_p, c_char_p,
                                    _error)),
     "ucm_space_remove": (c_int, (c_char_p, c_char_p, _error)),
+    "ucm_tiers_make": (c_int, (c_char_p, _error)),
 
     "ucm_hasher_open": (c_int, (POINTER(HashMeta), _out, _error)),
     "ucm_hasher_close": (None, (_ptr,)),

@@ -266,6 +266,19 @@ class Group:
             loader._keep.remove(self.layout)
             self._removed = True
 
+    def remove_blocks(self, ids: _pack.Ids) -> List[int]:
+        """Remove blocks: 0 for each, or an errno (ENOENT: it was not there).
+        Of tiers alone the directories have to be free, else EBUSY. Blocks the
+        caller."""
+        packed = _pack.pack_ids(ids)
+        num = len(packed) // _pack.ID_BYTES
+        results = (ctypes.c_int32 * max(num, 1))()
+        err = _lib.lib().ucm_loader_remove(
+            self.loader._open(), self.number, packed, num, results)
+        if err:
+            raise from_errno(err, "remove")
+        return [-result for result in results[:num]]
+
     def prefetch(self, ids: _pack.Ids) -> None:
         """They will be loaded soon: the mount copies those that lie in a slow
         tier to the fastest one. A hint; nobody waits for it."""

@@ -117,7 +117,7 @@ Paths = Union[str, "os.PathLike[str]"]
 
 
 def ensure_space(mount: Optional[Paths], name: str, manifest: Manifest, *,
-                 tiers: Optional[Sequence[Paths]] = None) -> bytes:
+                 tiers: Union[Paths, Sequence[Paths], None] = None) -> bytes:
     """Make the space `name` for a manifest, if it is not there.
 
     On a mount, or with tiers (and no mount) in the directories themselves:
@@ -144,12 +144,24 @@ def ensure_space(mount: Optional[Paths], name: str, manifest: Manifest, *,
     return hashlib.sha256(text).digest()
 
 
-def read_manifest(mount: Paths, name: str) -> Optional[Dict[str, Any]]:
-    """Of a space; None: it has none, or there is no such space."""
+def make_tiers(tiers: Union[Paths, Sequence[Paths]]) -> None:
+    """Make tiers of directories that have never been mounted; those that are
+    tiers stay as they are. NotFound: there is no such directory; OSError with
+    EBUSY: somebody else is making them."""
+    error = _lib.Error()
+    error.check(_lib.lib().ucm_tiers_make(source_of(tiers), error), "tiers")
+
+
+def read_manifest(mount: Optional[Paths], name: str, *,
+                  tiers: Union[Paths, Sequence[Paths], None] = None,
+                  ) -> Optional[Dict[str, Any]]:
+    """Of a space, on a mount or with tiers in the directories themselves;
+    None: it has none, or there is no such space."""
     text = ctypes.create_string_buffer(MANIFEST_MAX)
     error = _lib.Error()
-    err = _lib.lib().ucm_space_manifest(_lib.path_bytes(mount), None,
-                                        os.fsencode(name), text, error)
+    err = _lib.lib().ucm_space_manifest(
+        _lib.path_bytes(mount), source_of(tiers or None), os.fsencode(name),
+        text, error)
     if err == -errno.ENOENT:
         return None
     error.check(err, f"space {name}")

@@ -81,6 +81,15 @@ class Blocks(Case):
         self.assertEqual((stats["saves"], stats["loads"]), (NUM, NUM))
         self.assertIn("mount", self.loader.describe())
 
+    def test_are_removed(self):
+        self.saved()
+        self.assertEqual(
+            self.group.remove_blocks(self.ids[:32] + id_of("absent")),
+                         [0, 0, errno.ENOENT])
+        self.assertEqual(self.group.lookup(self.ids),
+                         [False, False] + [True] * (NUM - 2))
+        self.assertEqual(self.group.remove_blocks(b""), [])
+
     def test_that_exist_are_skipped(self):
         self.saved()
         task = self.group.save(self.ids[:32], [0, 1])
