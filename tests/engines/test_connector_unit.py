@@ -15,6 +15,7 @@ import logging
 import os
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from types import SimpleNamespace
@@ -34,6 +35,7 @@ from mount import Mount
 import fake_runner
 from fake_runner import Config
 from ucmfs.blocks import Blocks
+from ucmfs.errors import ConfigError
 from ucmfs.namespace import spaces
 from ucmfs.vllm import scheduler
 from ucmfs.vllm.groups import plan_of
@@ -1230,6 +1232,92 @@ class Failures(Case):
         self.assertEqual(len(runner.told), before)
 
 
+class WithoutADaemon(Case):
+    """Directories instead of a mount."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        """No mount."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        work = tempfile.TemporaryDirectory(prefix="ucmfs.")
+        self.addCleanup(work.cleanup)
+        self.addCleanup(self.wait_for_closers)
+        self.tier = work.name
+
+    def extra(self, **more: object) -> dict:
+        self.mount = SimpleNamespace(path=None)
+        return {**super().extra(), "tiers": self.tier, **more}
+
+    @staticmethod
+    def wait_for_closers() -> None:
+        """Of loaders that were left; they write to their directories."""
+        for thread in threading.enumerate():
+            if thread.name == "ucmfs-close":
+                thread.join(20)
+
+    def saved(self, prompt: list) -> None:
+        runner = self.runner()
+        self.one(runner, prompt)
+        self.assertEqual(runner.stats["tokens loaded"], 0)
+        runner.shutdown()
+
+    def test_the_next_one_loads(self) -> None:
+        prompt = self.prompt(100)
+        self.saved(prompt)
+        self.assertEqual(len(_blocks(self.tier)), 6)
+        for load in "async", "sync", "layerwise":
+            second = self.runner({"load": load})
+            self.one(second, prompt)
+            self.assertEqual(second.stats["tokens loaded"], 96, load)
+            second.shutdown()
+
+    def test_damaged_blocks_are_a_miss_and_replaced(self) -> None:
+        prompt = self.prompt(100)
+        self.saved(prompt)
+        for path in _blocks(self.tier):
+            Failures.flip(path)
+        second = self.runner()
+        counted = Counted(second)
+        self.one(second, prompt)
+        self.assertEqual(counted["loaded_bytes"], 0)
+        self.assertEqual(counted["load_failed_blocks damaged"], 6)
+        # A thread takes them away.
+        self.assertTrue(self.worker(second)._chores.end())
+        self.forget(second)
+        self.one(second, prompt)
+        self.assertEqual(counted["loads"], 1)
+        self.assertEqual(counted["saved_blocks"], 6)
+        second.shutdown()
+        third = self.runner()
+        self.one(third, prompt)
+        self.assertEqual(third.stats["tokens loaded"], 96)
+
+    def test_beside_another_that_saves_they_only_load(self) -> None:
+        first, second = self.runner(), self.runner()
+        self.one(first, self.prompt(100))
+        counted = Counted(second)
+        self.one(second, self.prompt(100))
+        self.assertEqual(second.stats["tokens loaded"], 96)
+        self.one(second, self.prompt(50, of=2))
+        self.assertEqual(counted["saved_blocks"], 0)
+        self.assertGreater(counted["save_failed_blocks"], 0)
+
+    def test_new_weights_have_blocks_of_their_own(self) -> None:
+        prompt = self.prompt(100)
+        runner = self.runner()
+        self.one(runner, prompt)
+        self.assertTrue(runner.scheduler.reset_prefix_cache(
+            reset_connector=True))
+        self.one(runner, prompt)
+        self.assertEqual(runner.stats["tokens loaded"], 0)
+
+    def test_ranks_that_would_save_beside_each_other(self) -> None:
+        with self.assertRaisesRegex(ConfigError, "tiers: 2 ranks save"):
+            self.runner(ranks=2)
+
+
 class DaemonFails(Case):
 
     def test_killed(self) -> None:
@@ -1265,7 +1353,7 @@ class DaemonFails(Case):
         """A load past its deadline is computed, and the next ones are not
         tried for a while."""
         extra = {"deadline_ms": 100, "in_mount": True}
-        self.one(self.runner(extra), self.prompt(100))
+        self.one(self.runner(), self.prompt(100))  # a save may take longer
         runner = self.warm(self.runner(extra))
         counted = Counted(runner)
         self.mount.freeze()

@@ -15,6 +15,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -1289,6 +1290,72 @@ class Spaces(MountCase):
             other.close()
         same = self.slots(namespace="one")
         self.assertEqual(same.hits(keys_of(0)), [True])
+
+
+class WithoutADaemon(unittest.TestCase):
+    """Directories instead of a mount."""
+
+    def setUp(self) -> None:
+        work = tempfile.TemporaryDirectory(prefix="ucmfs.")
+        self.addCleanup(work.cleanup)
+        self.tier = work.name
+
+    def slots(self, **config: Any) -> Slots:
+        slots = Slots(SimpleNamespace(path=None), tiers=self.tier, **config)
+        self.addCleanup(slots.close)
+        return slots
+
+    def files(self) -> List[str]:
+        return [str(path) for path in
+                pathlib.Path(self.tier, "spaces").glob("*/??/*.bin")]
+
+    def test_stored_by_one_and_loaded_by_the_next(self) -> None:
+        for direct in (False, True):
+            keys = keys_of(*range(10 * direct, 10 * direct + 3))
+            first = self.slots(direct=direct)
+            data = first.fill(0, 1, 2)
+            self.assertTrue(first.store(keys, [0, 1, 2]).success)
+            self.assertEqual(first.hits(keys + keys_of(99)),
+                             [True] * 3 + [False])
+            first.close()
+            second = self.slots(direct=direct)
+            self.assertEqual(second.hits(keys), [True] * 3)
+            self.assertTrue(second.load(keys, [5, 6, 7]).success)
+            for slot, content in data.items():
+                self.assertEqual(second.bytes[5 + slot].tobytes(), content)
+            second.close()
+
+    def test_damaged_blocks_are_a_miss_and_replaced(self) -> None:
+        slots, keys = self.slots(), keys_of(0, 1)
+        data = slots.fill(0, 1)
+        slots.store(keys, [0, 1])
+        for path in self.files():
+            flip_a_bit(path)
+        result = slots.load(keys, [2, 3])
+        self.assertFalse(result.success)
+        self.assertEqual(slots.hits(keys), [False, False])
+        end = time.monotonic() + PATIENCE
+        while self.files():  # a thread takes them away
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.001)
+        self.assertTrue(slots.store(keys, [0, 1]).success)
+        self.assertEqual(slots.hits(keys), [True, True])
+        self.assertTrue(slots.load(keys, [2, 3]).success)
+        self.assertEqual(slots.bytes[3].tobytes(), data[1])
+
+    def test_beside_another_that_saves_it_only_loads(self) -> None:
+        first, second = self.slots(), self.slots()
+        data = first.fill(0)
+        self.assertTrue(first.store(keys_of(0), [0]).success)
+        self.assertTrue(second.load(keys_of(0), [1]).success)
+        self.assertEqual(second.bytes[1].tobytes(), data[0])
+        self.assertFalse(second.store(keys_of(1), [1]).success)
+        self.assertEqual(second.hits(keys_of(0, 1)), [True, False])
+
+    def test_directories_that_are_not_there(self) -> None:
+        with self.assertRaises(UcmfsError), handed_down(engine_stub()):
+            Slots(SimpleNamespace(path=None), tiers="/nowhere/at/all",
+                  on_missing="fail")
 
 
 class WithTheManager(MountCase):

@@ -2,14 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """UcmfsConnector: loads between steps, in the step, and layer by layer."""
 
+import os
 import pathlib
+import tempfile
 import unittest
+from types import SimpleNamespace
 from typing import Any, Dict, List
 
 from mount import Mount
-from scenarios import APART, Scenarios, Seeded, States, Verified, Windows
+from scenarios import (APART, Basics, Scenarios, Seeded, States, Verified,
+                       Windows, empty_payload)
 from suite import METRICS, SETTLE
-from suite import generate, reset, samples
+from suite import generate, pause, reference, require_engine, reset, samples
 from ucmfs import namespace
 
 COUNT = "vllm:ucmfs_%s_total"
@@ -103,6 +107,51 @@ class Layerwise(Options, Verified, unittest.TestCase):
     load = "layerwise"
     waits = False
     whole_prompts = False
+
+
+class WithoutADaemon(Options, Basics, unittest.TestCase):
+    """Directories alone: one process saves, any number read."""
+
+    test_in_the_same_process = test_all_blocks_are_stored = \
+        test_in_a_new_process_and_with_requests_taken_back = None
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        require_engine()
+        cls.wanted = reference(cls.window)
+
+    @classmethod
+    def transfer(cls, tiers: str, **more: Any) -> Dict[str, Any]:
+        options = super().transfer(SimpleNamespace(path=None), **more)
+        options["kv_connector_extra_config"]["tiers"] = tiers
+        return options
+
+    def test_the_next_processes_read_what_one_saves(self) -> None:
+        work = tempfile.TemporaryDirectory(prefix="ucmfs.")
+        self.addCleanup(work.cleanup)
+        os.mkdir(os.path.join(work.name, "slow"))
+        tiers = f"fast={work.name}/fast:{work.name}/slow"
+        os.mkdir(os.path.join(work.name, "fast"))
+        # one by one: only a part of the cache is pinned for saves
+        steps = []
+        for name in APART:
+            steps += [generate(name), SETTLE]
+        self.check_tokens(self.run_engine(tiers, steps)[0])
+        steps = [pause("ready"), generate(*APART), SETTLE]
+        with self.start_engine(tiers, steps) as one, \
+                self.start_engine(tiers, steps) as other:
+            for start in one, other:
+                start.wait_for("ready")
+            for start in one, other:
+                start.go_on()
+            for start in one, other:
+                self.check_all_cached(start.results()[1])
+        blocks = pathlib.Path(work.name, "fast").glob("spaces/*/??/*.bin")
+        for path in blocks:
+            empty_payload(str(path))
+        damaged, metrics = self.run_engine(tiers, [generate(*APART), METRICS])
+        self.check_none_cached(damaged)
+        self.assertGreater(self.failed_blocks(metrics), 0)
 
 
 if __name__ == "__main__":

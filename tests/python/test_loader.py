@@ -85,7 +85,7 @@ class Blocks(Case):
         self.saved()
         self.assertEqual(
             self.group.remove_blocks(self.ids[:32] + id_of("absent")),
-                         [0, 0, errno.ENOENT])
+            [0, 0, errno.ENOENT])
         self.assertEqual(self.group.lookup(self.ids),
                          [False, False] + [True] * (NUM - 2))
         self.assertEqual(self.group.remove_blocks(b""), [])

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Dict, List
 
 from ..lessee import FOR_EVER, Lessee
+from .place import Directories
 
 _COUNTED = ("leased_blocks", "lease_refused_blocks", "lease_failures")
 
@@ -19,7 +20,8 @@ class Leases:
     """lease_ms: of one, as in Lessee; 0: none are taken."""
 
     def __init__(self, mount: str, lease_ms: int) -> None:
-        self._lessee = Lessee(mount, lease_ms) if lease_ms else None
+        self._lessee = Lessee(mount, lease_ms) \
+            if lease_ms and not isinstance(mount, Directories) else None
         self._told = (0, 0, 0)
         self._news = False
 

@@ -9,7 +9,7 @@ is read as well, where one of the keys SEEDS is there; see ucmfs.config.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import (Any, Callable, ClassVar, Dict, Mapping, Sequence, Tuple,
                     Type, TypeVar, Union)
 
@@ -17,6 +17,7 @@ from ..config import (check_bool, check_count, checked, one_of, unknown,
                       validate_config)
 from ..errors import ConfigError
 from .mount import log
+from .place import Directories
 
 SEEDS = ("UCM_CONFIG_FILE", "ucm_config_path", "ucm_connectors",
          "use_layerwise", "storage", "storage_backends", "storage_path",
@@ -93,8 +94,11 @@ def _option(default: Any, check: Callable[[Any], Any], **more: Any) -> Any:
 class Options:
     """Of both ways.
 
-    mount: where ucmfs is mounted. on_missing: what becomes of an engine that
-    starts while it is not: "run", without it until it is there; "fail".
+    mount: where ucmfs is mounted. tiers: its directories, as in SOURCE of
+    ucmfs(8), to read from these; or, without a mount, all there is: mount then
+    is these Directories, see ucmfs.vllm.place. on_missing: what becomes of an
+    engine that starts while they are not there: "run", without them until they
+    are; "fail".
     space: a name of the blocks' space, instead
     of one that says what it is for. verify: what a load checks, see
     ucm_load(3). deadline_ms: of a transfer, beside what its size allows it;
@@ -112,6 +116,7 @@ class Options:
     FOREIGN: ClassVar[Sequence[str]] = ()
 
     mount: str = _option("", _text)
+    tiers: Union[str, Tuple[str, ...]] = _option("", _paths)
     on_missing: str = _option("run", one_of("run", "fail"))
     space: str = _option("", _text)
     verify: str = _option(
@@ -151,8 +156,7 @@ LOADER = ("io", "threads", "staging_bytes", "window_bytes", "read_bytes",
 class TierOptions(Options):
     """Of UcmfsTier.
 
-    tiers: the directories of the mount, as in SOURCE of ucmfs(8), to read
-    from these. direct: read into the slots themselves, which are pinned for
+    direct: read into the slots themselves, which are pinned for
     it: less of the processor's time (see "Reading into pages" in
     ucm_load(3)); "auto": if they lie in huge pages, or can be made to.
     namespace: stands for all of the
@@ -162,7 +166,6 @@ class TierOptions(Options):
 
     FOREIGN = ("type", "module_path", "backpressure")
 
-    tiers: Union[str, Tuple[str, ...]] = _option("", _paths)
     direct: Union[bool, str] = _option("auto", _bool_or_auto)
     namespace: str = _option("", _text)
     enable_kv_events: bool = _option(False, check_bool)
@@ -224,11 +227,15 @@ def parse(kind: Type[Some], given: Mapping[str, Any],
             if key in _MEANT:
                 raise ConfigError(key, f"unknown; {_MEANT[key]}")
             raise unknown(key, key, checks)
-    if need_mount and not given.get("mount"):
-        raise ConfigError("mount", "a mount point of ucmfs is needed")
-    return kind(**{key: checked(checks[key], key, value)
-                   for key, value in given.items()
-                   if key in checks and value is not None})
+    if need_mount and not given.get("mount") and not given.get("tiers"):
+        raise ConfigError("mount", "a mount point of ucmfs is needed, or "
+                          "tiers: directories to use without a daemon")
+    options = kind(**{key: checked(checks[key], key, value)
+                      for key, value in given.items()
+                      if key in checks and value is not None})
+    if options.mount or not options.tiers:
+        return options
+    return replace(options, mount=Directories.of(options.tiers), tiers="")
 
 
 def connector_options(extra: Mapping[str, Any], *,

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import (Any, Callable, Dict, Iterable, List, Mapping, Optional,
                     Sequence, Set, Tuple, Union)
 
-from ..errors import UcmfsError
+from ..errors import ConfigError, UcmfsError
 from ..hash import Hasher
 from .adapters import Adapters
 from .benefit import Benefit
@@ -41,6 +41,7 @@ from .mount import (Chores, Link, Open, Pause, Question, Teller, close_all,
                     leave_space, log, pin_blocks)
 from .options import ConnectorOptions
 from .pins import Pins
+from .place import Directories, avoid
 from .spaces import load_mode, plan_for, spaces_for
 from .undecided import Undecided
 from .wishes import USUAL, Wishes, wishes_of
@@ -143,6 +144,12 @@ class UcmfsScheduler:
         transfer = vllm_config.kv_transfer_config
         self._may_load = getattr(transfer, "is_kv_consumer", True)
         self._may_save = getattr(transfer, "is_kv_producer", True)
+        if (isinstance(options.mount, Directories) and self._may_save
+                and self.plan.ranks > 1):
+            raise ConfigError(
+                "tiers", f"{self.plan.ranks} ranks save in processes of their "
+                "own, and directories without a daemon take one; mount them, "
+                "or let these load only (kv_role)")
         self.stats = UcmfsStats()
         self.benefit = Benefit(**options.min_benefit)
         self._requests: Dict[str, Known] = {}
@@ -599,7 +606,11 @@ class UcmfsScheduler:
                       places: Set[Tuple[int, int]]) -> None:
         """Damaged blocks, which the workers are removing."""
         assert known.ids is not None
+        here, step = self._link.now, ID * self.plan.shards
         for g, place in places:
+            if here is not None and known.space == self._space:
+                avoid(here.indexes[g],
+                      known.ids.all[g][place * step:(place + 1) * step])
             known.decided[g] = min(known.decided[g], place)
             self._announced.discard(_id(known.ids.base[g], place))
         known.undecided_from = 0

@@ -32,6 +32,7 @@ from .leases import Leases
 from .mount import (Attempt, Chores, Link, Pause, Space, Teller, Touches,
                     apart, close_all, deadline_of, end_tasks, leave_space, log,
                     pin_blocks, remove_blocks)
+from .place import Directories, source
 
 ID_BYTES = 16
 NO_ID = bytes(ID_BYTES)
@@ -101,13 +102,14 @@ class Movers(NamedTuple):
         loaders: List[Loader] = []
 
         def group(direct: bool, **more: Any) -> Group:
-            loaders.append(Loader(mount, **more, **options))
+            loaders.append(Loader(**more, **options))
             return loaders[-1].add_group(layout(direct), space)
 
         try:
-            reads = group(direct, tiers=tiers)
-            # directories are the daemon's to write to
-            return cls(loaders, reads, group(False) if tiers else reads)
+            reads = group(direct, **source(mount, tiers))
+            # a mount's directories are the daemon's to write to
+            return cls(loaders, reads,
+                       group(False, mount=mount) if tiers else reads)
         except BaseException:
             cls.close_loaders(loaders)
             raise
@@ -209,7 +211,10 @@ class SlotStore:
         self._base: Optional[Movers] = None  # the last that was open
         try:
             here = self._link.now
-            if here is not None and here.why:
+            if isinstance(mount, Directories):
+                log.info("ucmfs: %s: look-ups ask the file systems; one that "
+                         "hangs holds up the scheduler", mount)
+            elif here is not None and here.why:
                 log.warning(
                     "ucmfs: %s: look-ups ask the daemon instead of its shared "
                     "memory (%s): a daemon that hangs holds up the scheduler",
@@ -559,8 +564,10 @@ class SlotStore:
                 self._teller.warn("damaged", "block %s of %s: %s; it is "
                                   "removed", id.hex(), self.space,
                                   outcome.text)
+                group = self._by_now().writes
                 self._chores.add(
-                    lambda: remove_blocks(self.mount, self.space, [id]))
+                    lambda: remove_blocks(self.mount, self.space, [id],
+                                          group))
         return False
 
     def drain(self) -> None:

@@ -31,6 +31,7 @@ from .metrics import UcmfsStats
 from .mount import (Attempt, Chores, Teller, apart, at_start, close_all,
                     deadline_of, end_tasks, log, remove_blocks)
 from .options import ConnectorOptions
+from .place import Directories, manifest_of, source
 from .spaces import load_mode, plan_for
 
 # What an idle step waits for a transfer, so that the engine does not spin.
@@ -150,7 +151,8 @@ class UcmfsWorker:
 
             self._cuda = torch.cuda
         self._new_loader = functools.partial(
-            Loader, self._options.mount, copy="cuda" if cuda else "host",
+            Loader, **source(self._options.mount, self._options.tiers),
+            copy="cuda" if cuda else "host",
             device=tensor.device.index or 0 if cuda else 0,
             **self._options.loader)
         if self._options.on_missing == "run":
@@ -243,10 +245,9 @@ class UcmfsWorker:
         """A loader, its groups, and hashers, of spaces that the scheduler has
         made; their blocks must be what the pages here are."""
         from ..hash import Hasher
-        from ..namespace import read_manifest
 
         for group, (name, _) in zip(self.plan.groups, spaces):
-            manifest = read_manifest(self._options.mount, name) or {}
+            manifest = manifest_of(self._options.mount, name) or {}
             mine, there = group.geometry.to_json(), manifest.get("geometry")
             if mine != there:
                 raise ConfigError(
@@ -254,7 +255,10 @@ class UcmfsWorker:
                     f"{mine} in rank {self.rank}, and {there} in space "
                     f"{name}")
         loader = self._loader
-        if loader is None or self._known_groups + len(spaces) > MOST_GROUPS:
+        if loader is None or self._known_groups + len(spaces) > MOST_GROUPS \
+                or (self._known_groups
+                    and isinstance(self._options.mount, Directories)):
+            # One that saves in directories knows the spaces of its first save.
             loader = self._new_loader()
         try:
             groups = [loader.add_group(layout, name)
@@ -560,9 +564,10 @@ class UcmfsWorker:
         for outcome in task.outcomes():
             if outcome.err == errno.EBADMSG:
                 self._teller.warn("damaged block", "%s", outcome.text)
-        space = self._groups[part.group].space
+        group = self._groups[part.group]
         self._chores.add(
-            lambda: remove_blocks(self._options.mount, space, names))
+            lambda: remove_blocks(self._options.mount, group.space, names,
+                                  group))
 
     def _count_load(self, told: Loaded) -> None:
         self.stats.add("loads")

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where blocks are kept: in a mount, or in directories without a daemon.
+
+All else here says "mount" and gets a text: the path of a mount point, or
+Directories, which is SOURCE of ucmfs(8). Nothing but this file asks which.
+
+Without a daemon nobody has an index: a look-up asks the file systems. Nothing
+is evicted, leased or pinned. One process saves at a time, the first that does;
+it has the directories to itself until it ends (others that try fail with
+EBUSY, and read on). Any number read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import time
+from typing import Any, Dict, Optional, Tuple
+
+from ..layout import Geometry, Layout, Region
+
+ID = 16
+AVOID_SECONDS = 30.0
+AVOID_MOST = 100_000
+_WHY = "directories without a daemon: their file systems are asked"
+
+
+class Directories(str):
+    """Of tiers, as SOURCE of ucmfs(8)."""
+
+    @classmethod
+    def of(cls, tiers: Any) -> "Directories":
+        """From one text, or several."""
+        return cls(tiers if isinstance(tiers, str) else ":".join(tiers))
+
+
+def source(place: str, tiers: Any = None) -> Dict[str, Any]:
+    """What a Loader is given. tiers: of a mount, to read from these."""
+    if isinstance(place, Directories):
+        return {"tiers": str(place)}
+    return {"mount": place, "tiers": tiers or None}
+
+
+def make_space(place: str, name: str, manifest: Dict[str, Any]) -> bytes:
+    """See ensure_space(). Directories may be new."""
+    from ..namespace import ensure_space, make_tiers
+
+    if not isinstance(place, Directories):
+        return ensure_space(place, name, manifest)
+    make_tiers(str(place))
+    return ensure_space(None, name, manifest, tiers=str(place))
+
+
+def manifest_of(place: str, name: str) -> Optional[Dict[str, Any]]:
+    """See read_manifest()."""
+    from ..namespace import read_manifest
+
+    if isinstance(place, Directories):
+        return read_manifest(None, name, tiers=str(place))
+    return read_manifest(place, name)
+
+
+def open_index(place: str, name: str) -> Any:
+    """An Index, or what stands for one."""
+    from ..index import Index
+
+    return Looks(place, name) if isinstance(place, Directories) \
+        else Index(place, name)
+
+
+class Looks:
+    """As an Index, of a space in directories: each answer is a look at them.
+    avoid(): blocks that failed to load are absent for a while; where nobody
+    removes them, they would be found and fail again and again."""
+
+    def __init__(self, place: Directories, space: str) -> None:
+        from ..loader import Loader
+
+        self._avoided: Dict[bytes, float] = {}
+        # A loader wants a layout. Nothing is read, so any will do.
+        self._memory = mmap.mmap(-1, mmap.PAGESIZE)
+        geometry = Geometry(num_layers=1, block_size=1,
+                            k_bytes=mmap.PAGESIZE, order="opaque")
+        layout = Layout(geometry, 1)
+        layout.add_region(Region(
+            base=ctypes.addressof(ctypes.c_char.from_buffer(self._memory)),
+            page_stride=mmap.PAGESIZE, run_bytes=mmap.PAGESIZE, offset=0,
+            layer=0))
+        self._loader = Loader(**source(place), io="threads", threads=1)
+        try:
+            self._group = self._loader.add_group(layout.seal(), space)
+        except BaseException:
+            self._loader.close()
+            raise
+
+    def lookup(self, ids: bytes) -> Tuple[bytes, bytes]:
+        found = bytearray(self._group.lookup(ids))
+        for i in range(len(found) if self._avoided else 0):
+            found[i] &= not self._is_avoided(ids[i * ID:(i + 1) * ID])
+        return bytes(found), bytes(len(found))
+
+    def prefix(self, ids: bytes) -> Tuple[int, bool]:
+        count = self._group.prefix(ids)
+        for i in range(count if self._avoided else 0):
+            if self._is_avoided(ids[i * ID:(i + 1) * ID]):
+                return i, False
+        return count, False
+
+    def info(self) -> Dict[str, Any]:
+        return {"backend": "stat", "why": _WHY, "blocks": 0,
+                "complete": True}
+
+    def avoid(self, ids: bytes) -> None:
+        """Any thread."""
+        if len(self._avoided) >= AVOID_MOST:
+            self._avoided = {}
+        until = time.monotonic() + AVOID_SECONDS
+        for at in range(0, len(ids), ID):
+            self._avoided[ids[at:at + ID]] = until
+
+    def _is_avoided(self, id: bytes) -> bool:
+        return time.monotonic() < self._avoided.get(id, 0.0)
+
+    def close(self) -> None:
+        self._loader.close()
+
+
+def avoid(index: Any, ids: bytes) -> None:
+    """Of a mount the workers remove them."""
+    if isinstance(index, Looks):
+        index.avoid(ids)
