@@ -14,7 +14,7 @@
 #include <ucm/control.h>
 
 #define UCM_SHARERS_MAX 255u
-#define UCM_SHARERS_MAGIC UINT64_C(0x31544744424d4355) /* "UCMBDGT1" */
+#define UCM_SHARERS_LAYOUT 1u /* as the daemon says: nobody can change that */
 
 struct ucm_sharer {
 	_Atomic uint64_t owner; /* whose place it is; 0: nobody's */
@@ -27,8 +27,7 @@ struct ucm_sharer {
 };
 
 struct ucm_sharers_memory {
-	_Atomic uint64_t magic; /* of this layout; 0: nobody came yet */
-	uint64_t zero[7];
+	uint64_t zero[8];
 	struct ucm_sharer sharers[UCM_SHARERS_MAX];
 };
 

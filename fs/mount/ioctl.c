@@ -17,6 +17,7 @@
 
 #include "common/cleanup.h"
 #include "common/osfile.h"
+#include "fs/index/budget_layout.h"
 #include "fs/store/calls.h"
 #include "fs/store/mover.h"
 #include "fs/store/value.h"
@@ -351,8 +352,9 @@ static int run_budget(const struct call *call, void *data)
 	const struct ucm_options *options = call->daemon->options;
 	struct ucm_control_budget *budget = data;
 
-	if (budget->version != UCM_CONTROL_VERSION || budget->zero)
+	if (budget->version != UCM_CONTROL_VERSION || budget->layout)
 		return -EINVAL;
+	budget->layout = UCM_SHARERS_LAYOUT;
 	budget->rate = options->budget;
 	budget->in_flight = options->inflight;
 	return 0;

@@ -359,14 +359,13 @@ static void join(struct ucm_iobudget *budget, struct ucm_node_budget *region,
 		 int64_t now_ns)
 {
 	if (region->memory)
-		region->why = ucm_sharers_init(&budget->sharers,
-					       region->memory, random_id(),
-					       now_ns);
+		ucm_sharers_init(&budget->sharers, region->memory, random_id(),
+				 now_ns);
 	if (region->why)
 		ucm_warning("%s: the node's budget cannot be shared: %s; this "
 			    "loader takes all of it for itself",
 			    budget->mount, strerror(-region->why));
-	budget->shared = region->memory && !region->why;
+	budget->shared = region->memory;
 	budget->region = *region;
 	set_node(budget, &region->limits, now_ns);
 }
@@ -451,8 +450,9 @@ struct ucm_iobudget *ucm_iobudget_of(const struct ucm_limits *own,
 	if (!budget)
 		return NULL;
 	set_node(budget, node, now_ns);
-	budget->shared = memory && !ucm_sharers_init(&budget->sharers, memory,
-						     random_id(), now_ns);
+	if (memory)
+		ucm_sharers_init(&budget->sharers, memory, random_id(), now_ns);
+	budget->shared = memory;
 	return budget;
 }
 

@@ -2,8 +2,8 @@
 /*
  * node.c - what a mount has of the node's budget.
  *
- * The limits are asked of the daemon, and not read from the memory, to which
- * everybody may write. That the daemon has gone is seen in its index, which
+ * The limits, and what the layout of the memory is, are asked of the daemon, and
+ * not read from the memory, to which everybody may write. That the daemon has gone is seen in its index, which
  * nobody else can write to; it costs no call.
  */
 #include <config.h>
@@ -23,11 +23,12 @@
 
 #include "common/cleanup.h"
 #include "common/lifeline.h"
+#include "fs/index/budget_layout.h"
 #include "fs/index/memory_layout.h"
 #include "hashing/tree.h"
 
 /* An old daemon has no limits, and says so by not knowing the call. */
-static int ask_limits(int root, struct ucm_limits *out)
+static int ask_limits(int root, struct ucm_node_budget *out)
 {
 	struct ucm_control_budget budget = { .version = UCM_CONTROL_VERSION };
 	_cleanup_fd_ int fd = openat(root, UCM_TREE_CONTROL,
@@ -37,8 +38,10 @@ static int ask_limits(int root, struct ucm_limits *out)
 		return errno == ENOENT ? -ENOTCONN : -errno; /* no mount */
 	if (ioctl(fd, UCM_CONTROL_BUDGET, &budget))
 		return errno == ENOTTY ? 0 : -errno;
-	out->rate = budget.rate;
-	out->in_flight = budget.in_flight;
+	out->limits.rate = budget.rate;
+	out->limits.in_flight = budget.in_flight;
+	if (budget.layout != UCM_SHARERS_LAYOUT)
+		out->why = -EPROTONOSUPPORT;
 	return 0;
 }
 
@@ -110,10 +113,12 @@ int ucm_node_budget_open(const char *mount, struct ucm_node_budget *out)
 
 	if (root < 0)
 		return -errno;
-	err = ask_limits(root, &region.limits);
+	err = ask_limits(root, &region);
 	if (err)
 		return err;
-	if (region.limits.rate || region.limits.in_flight)
+	if (!region.limits.rate && !region.limits.in_flight)
+		region.why = 0;
+	else if (!region.why)
 		region.why = map_both(root, &region);
 	*out = region;
 	return 0;

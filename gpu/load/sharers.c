@@ -21,15 +21,15 @@
  *
  * Anybody who may open the file can write anything to it. The worst that comes
  * of it is that all places speak and want all there is: then a share is a 256th
- * part, until the writer ends, and DEAD_NS longer. A sharer whose place was
- * taken from it (it was stopped for longer than GONE_NS) finds another id there,
- * and looks for a place again.
+ * part, until the writer ends, and DEAD_NS longer. Or that sharers lose their
+ * places, and do not see each other: then each takes all, until there are places
+ * again, GONE_NS after the writer has ended. A sharer whose place was taken from
+ * it finds another id there, and looks for one again.
  */
 #include <config.h>
 
 #include "gpu/load/sharers.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "gpu/load/fair.h"
@@ -56,21 +56,14 @@ static void look_first(struct ucm_sharers *sharers, int64_t now_ns)
 	}
 }
 
-int ucm_sharers_init(struct ucm_sharers *sharers,
-		     struct ucm_sharers_memory *memory, uint64_t id,
-		     int64_t now_ns)
+void ucm_sharers_init(struct ucm_sharers *sharers,
+		      struct ucm_sharers_memory *memory, uint64_t id,
+		      int64_t now_ns)
 {
-	uint64_t magic = 0;
-
-	if (!atomic_compare_exchange_strong(&memory->magic, &magic,
-					    UCM_SHARERS_MAGIC) &&
-	    magic != UCM_SHARERS_MAGIC)
-		return -EPROTO;
 	memset(sharers, 0, sizeof(*sharers));
 	sharers->memory = memory;
 	sharers->id = id;
 	look_first(sharers, now_ns);
-	return 0;
 }
 
 static bool try_place(struct ucm_sharers *sharers, unsigned number,

@@ -17,9 +17,9 @@
 #include "fs/index/budget_layout.h"
 
 /* Without news for so long a sharer counts as dead, and its place, after longer,
- * as nobody's. */
+ * is had by who finds no other: if it was only idle, it looks for one again. */
 #define UCM_SHARER_DEAD_NS (INT64_C(300) * 1000000)
-#define UCM_SHARER_GONE_NS (INT64_C(5) * 1000000000)
+#define UCM_SHARER_GONE_NS (INT64_C(1) * 1000000000)
 
 struct ucm_sharers {
 	struct ucm_sharers_memory *memory; /* not ours to free */
@@ -32,10 +32,9 @@ struct ucm_sharers {
 	} seen[UCM_SHARERS_MAX];
 };
 
-/* -EPROTO: it has another layout. */
-int ucm_sharers_init(struct ucm_sharers *sharers,
-		     struct ucm_sharers_memory *memory, uint64_t id,
-		     int64_t now_ns);
+void ucm_sharers_init(struct ucm_sharers *sharers,
+		      struct ucm_sharers_memory *memory, uint64_t id,
+		      int64_t now_ns);
 /* Its place is nobody's. */
 void ucm_sharers_leave(struct ucm_sharers *sharers);
 

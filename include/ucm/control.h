@@ -297,7 +297,7 @@ struct ucm_control_verified {
 
 struct ucm_control_budget {
 	uint32_t version;   /* in: UCM_CONTROL_VERSION */
-	uint32_t zero;      /* in */
+	uint32_t layout;    /* in: 0; out: of what is in the file */
 	uint64_t rate;      /* out: bytes a second */
 	uint64_t in_flight; /* out: bytes */
 };
