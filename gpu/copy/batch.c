@@ -326,6 +326,14 @@ static bool is_put_off(struct ucm_copy *copy, struct ucm_cuda_batch *batch,
 	return false;
 }
 
+static void tell_queued(struct ucm_copy_job *job)
+{
+	for (; job; job = job->next) {
+		if (job->queued)
+			job->queued(job);
+	}
+}
+
 /* Give the newest batch to the driver. false: it does not take it now. */
 static bool send_batch(struct ucm_copy *copy, struct ucm_cuda_batch *batch)
 {
@@ -344,6 +352,7 @@ static bool send_batch(struct ucm_copy *copy, struct ucm_cuda_batch *batch)
 		if (result != CUDA_SUCCESS)
 			return !is_put_off(copy, batch, result, what);
 		batch->step = UCM_CUDA_RECORDED;
+		tell_queued(batch->jobs);
 	}
 	return true;
 }

@@ -26,6 +26,10 @@ struct ucm_copy_job {
 				    * see struct ucm_request */
 	/* The caller's, who hears of it at poll. */
 	void (*copied)(struct ucm_copy_job *job);
+	/* The same, or NULL: the device has got all of it, and of what is queued
+	 * in the copy's stream from now on it comes first. Before copied, if at
+	 * all. */
+	void (*queued)(struct ucm_copy_job *job);
 	int err; /* once done: 0 or -errno, logged */
 	/* Once done, with err: the device went while it had the job, and nobody
 	 * has said that it leaves staging alone: that is never used again. */
@@ -70,6 +74,15 @@ struct ucm_copy_ops {
 
 	/* Jobs that are done (a list), in any order; never waits. */
 	struct ucm_copy_job *(*poll)(struct ucm_copy *copy);
+
+	/* Both NULL: there are neither events nor streams. */
+
+	/* Has a caller's event completed? 1, 0, or -errno, logged. */
+	int (*reached)(struct ucm_copy *copy, void *event);
+	/* From any thread: what is queued in that stream afterwards comes after
+	 * the jobs that are queued by now. -EBUSY: one of the streams is being
+	 * captured; -errno, logged. */
+	int (*join)(struct ucm_copy *copy, void *stream);
 };
 
 extern const struct ucm_copy_ops ucm_copy_host;

@@ -475,6 +475,87 @@ static struct ucm_copy_job *cuda_poll(struct ucm_copy *copy)
 	return jobs;
 }
 
+/* ---- the caller's events and streams ---- */
+
+static int cuda_reached(struct ucm_copy *copy, void *event)
+{
+	CUresult result;
+
+	if (copy->gone || !enter(copy))
+		return -EIO;
+	result = copy->cuda->EventQuery(event);
+	leave(copy);
+	if (result == CUDA_SUCCESS)
+		return 1;
+	if (result == CUDA_ERROR_NOT_READY || ucm_cuda_is_passing(result))
+		return 0;
+	return ucm_cuda_failed(copy->cuda, result, "an event to wait for");
+}
+
+/* What is recorded or waited for in a captured stream becomes part of a graph. */
+static int check_captures(const struct ucm_copy *copy, CUstream stream)
+{
+	const CUstream streams[] = { copy->stream, stream };
+
+	for (int i = 0; i < 2; i++) {
+		CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+		CUresult result =
+			copy->cuda->StreamIsCapturing(streams[i], &status);
+
+		if (ucm_cuda_is_passing(result) ||
+		    (result == CUDA_SUCCESS &&
+		     status != CU_STREAM_CAPTURE_STATUS_NONE))
+			return -EBUSY;
+		if (result != CUDA_SUCCESS)
+			return ucm_cuda_failed(copy->cuda, result,
+					       "a stream that is to wait");
+	}
+	return 0;
+}
+
+/* The driver keeps the event until the wait is over. */
+static int join_inside(const struct ucm_copy *copy, CUstream stream)
+{
+	const struct ucm_cuda *cuda = copy->cuda;
+	const char *what = "cuEventCreate";
+	CUevent event;
+	CUresult result;
+	int err = check_captures(copy, stream);
+
+	if (err)
+		return err;
+	result = cuda->EventCreate(&event, CU_EVENT_DISABLE_TIMING);
+	if (result == CUDA_SUCCESS) {
+		what = "cuEventRecord";
+		result = cuda->EventRecord(event, copy->stream);
+		if (result == CUDA_SUCCESS) {
+			what = "cuStreamWaitEvent";
+			result = cuda->StreamWaitEvent(stream, event, 0);
+		}
+		cuda->EventDestroy(event);
+	}
+	return result == CUDA_SUCCESS ? 0
+				      : ucm_cuda_failed(cuda, result, what);
+}
+
+/* In the caller's thread: of the copy only what never changes is looked at. */
+static int cuda_join(struct ucm_copy *copy, void *stream)
+{
+	CUstream waits = stream ? stream : CU_STREAM_LEGACY;
+	CUstreamCaptureMode mode;
+	CUresult result;
+	int err;
+
+	if (waits == copy->stream)
+		return 0;
+	result = ucm_cuda_enter(copy->cuda, copy->context, &mode);
+	if (result != CUDA_SUCCESS)
+		return ucm_cuda_failed(copy->cuda, result, "cuCtxPushCurrent");
+	err = join_inside(copy, waits);
+	ucm_cuda_leave(copy->cuda, mode);
+	return err;
+}
+
 /* ---- closing ---- */
 
 static void close_inside(struct ucm_copy *copy)
@@ -541,4 +622,6 @@ const struct ucm_copy_ops ucm_copy_cuda = {
 	.scatter = cuda_scatter,
 	.gather = cuda_gather,
 	.poll = cuda_poll,
+	.reached = cuda_reached,
+	.join = cuda_join,
 };

@@ -45,6 +45,7 @@
 	X(StreamDestroy, 4000)                                                \
 	X(StreamSynchronize, 2000)                                            \
 	X(StreamIsCapturing, 10000)                                           \
+	X(StreamWaitEvent, 3020)                                              \
 	X(ThreadExchangeStreamCaptureMode, 10010)                             \
 	X(EventCreate, 2000)                                                  \
 	X(EventDestroy, 4000)                                                 \

@@ -32,6 +32,7 @@
 #define DEPTH 512
 #define POOL_THREADS 16
 #define COPY_POLL_NS 20000
+#define EVENT_POLL_NS 100000 /* the caller's: it may take a step of a model */
 #define STARTS 256 /* in a round */
 #define SAVE_AGE_NS (INT64_C(100) * 1000000)
 
@@ -115,6 +116,22 @@ static bool is_over(const struct ucm_part *part)
 	return part->cursor == num_pieces(part) && !part->pieces;
 }
 
+/* Nothing of it is begun before its event, so that what waits holds no staging
+ * memory that others could use. 0, or -errno: that will never complete. */
+static int look_at_event(struct ucm_engine *engine, struct ucm_task *task)
+{
+	int reached;
+
+	if (atomic_load(&task->released))
+		return 0;
+	reached = engine->shared->copy_ops->reached(engine->copy, task->after);
+	if (reached > 0)
+		atomic_store(&task->released, true);
+	else if (!reached)
+		engine->unreleased = true;
+	return reached < 0 ? reached : 0;
+}
+
 /* Parts that are done leave; those that are overdue are given up. */
 static void sweep(struct ucm_engine *engine, struct ucm_part **at)
 {
@@ -128,6 +145,8 @@ static void sweep(struct ucm_engine *engine, struct ucm_part **at)
 		else if (task->deadline_ns &&
 			 ucm_monotonic_ns() >= task->deadline_ns)
 			err = -ETIMEDOUT;
+		else
+			err = look_at_event(engine, task);
 		if (err && task->is_save)
 			ucm_save_give_up(engine, part, err);
 		else if (err)
@@ -145,6 +164,7 @@ static void sweep(struct ucm_engine *engine, struct ucm_part **at)
 
 static void sweep_all(struct ucm_engine *engine)
 {
+	engine->unreleased = false;
 	for (unsigned rank = 0; rank < UCM_RANKS; rank++)
 		sweep(engine, &engine->loads[rank]);
 	sweep(engine, &engine->saves);
@@ -152,7 +172,9 @@ static void sweep_all(struct ucm_engine *engine)
 
 static bool has_more(const struct ucm_part *part)
 {
-	return part->cursor < num_pieces(part);
+	return part->cursor < num_pieces(part) &&
+	       atomic_load_explicit(&part->task->released,
+				    memory_order_relaxed);
 }
 
 /* Start as much as there is room for; false: there is none left, or not the
@@ -415,6 +437,8 @@ static int64_t how_long(struct ucm_engine *engine)
 	wait = sooner(wait, ucm_lanes_until_late(engine));
 	wait = sooner(wait, ucm_share_until(&engine->save_share, SAVE_AGE_NS,
 					    now));
+	if (engine->unreleased)
+		wait = sooner(wait, EVENT_POLL_NS);
 	return engine->copies ? sooner(wait, COPY_POLL_NS) : wait;
 }
 
@@ -482,6 +506,11 @@ static void *engine_main(void *arg)
 void ucm_engine_wake(struct ucm_engine *engine)
 {
 	ucm_ring_wake(engine->ring);
+}
+
+int ucm_engine_join(struct ucm_engine *engine, void *stream)
+{
+	return engine->shared->copy_ops->join(engine->copy, stream);
 }
 
 static void mail(struct ucm_engine *engine)

@@ -253,6 +253,7 @@ struct ucm_piece {
 	uint64_t tolled;  /* under way, in the loader's budget */
 	struct ucm_kept *kept; /* its bytes are in the write buffer: the task's */
 	bool with_head;
+	bool queued;  /* see ucm_task_queued() */
 	bool arrived; /* its bytes were read, and are there */
 	bool sums;    /* their checksums are to be compared */
 	bool anew;    /* tried once more, see try_anew() */
@@ -341,6 +342,7 @@ struct ucm_engine {
 	bool gave_up; /* pieces that wait may have been given up */
 	bool eager; /* there was more to start */
 	int64_t toll_ns; /* when to ask the budget again; 0: nothing waits */
+	bool unreleased; /* a task waits for an event */
 	struct ucm_io *backlog, **backlog_end; /* beyond the ring's depth */
 
 	pthread_mutex_t lock; /* guards the inbox */
@@ -371,6 +373,8 @@ void ucm_engine_remove_group(struct ucm_engine *engine,
 void ucm_engine_post(struct ucm_engine *engine, struct ucm_part *part);
 void ucm_engine_abandon(struct ucm_engine *engine, struct ucm_abandon *abandon);
 void ucm_engine_wake(struct ucm_engine *engine);
+/* Have a stream wait for the copies that are queued by now; see copy.h. */
+int ucm_engine_join(struct ucm_engine *engine, void *stream);
 
 /* ---- operations of the ring (queue.c) ---- */
 

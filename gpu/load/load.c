@@ -160,8 +160,9 @@ static void count_block(struct ucm_engine *engine,
 	}
 }
 
+/* queued: it has been counted as such. */
 static void settle(struct ucm_engine *engine, struct ucm_part *part,
-		   uint32_t block, uint32_t cut)
+		   uint32_t block, uint32_t cut, bool queued)
 {
 	struct ucm_task *task = part->task;
 
@@ -177,6 +178,8 @@ static void settle(struct ucm_engine *engine, struct ucm_part *part,
 		ucm_kept_put(task->kept[block]);
 		task->kept[block] = NULL;
 	}
+	if (!queued && task->join) /* else nobody asks */
+		ucm_task_queued(task, cut);
 	ucm_task_settle(task, block, cut);
 }
 
@@ -188,7 +191,7 @@ static void leave_part(struct ucm_piece *piece)
 	if (piece->part_next)
 		piece->part_next->part_prev = piece->part_prev;
 	piece->part = NULL;
-	settle(piece->engine, part, piece->block, piece->cut);
+	settle(piece->engine, part, piece->block, piece->cut, piece->queued);
 }
 
 static void tell(const struct ucm_piece *piece,
@@ -253,7 +256,7 @@ static void skip_piece(struct ucm_engine *engine, struct ucm_part *part,
 		       uint32_t block, uint32_t cut)
 {
 	part->cursor++;
-	settle(engine, part, block, cut);
+	settle(engine, part, block, cut, false);
 }
 
 static void fail_to_start(struct ucm_engine *engine, struct ucm_part *part,
@@ -845,6 +848,16 @@ static void on_copied(struct ucm_copy_job *job)
 		succeed(piece);
 }
 
+static void on_queued(struct ucm_copy_job *job)
+{
+	struct ucm_piece *piece =
+		(struct ucm_piece *)((char *)job -
+				     offsetof(struct ucm_piece, job));
+
+	piece->queued = true;
+	ucm_task_queued(piece->task, piece->cut);
+}
+
 static void start_scatter(struct ucm_piece *piece, uint32_t first, uint32_t end,
 			  const uint8_t *bytes)
 {
@@ -852,6 +865,7 @@ static void start_scatter(struct ucm_piece *piece, uint32_t first, uint32_t end,
 
 	piece->job = job_of(piece, first, end, bytes);
 	piece->job.copied = on_copied;
+	piece->job.queued = on_queued;
 	ucm_slot_move(&piece->slot, UCM_SLOT_HELD, UCM_SLOT_COPY);
 	piece->job.next = engine->to_scatter;
 	engine->to_scatter = &piece->job;
@@ -1139,6 +1153,6 @@ void ucm_load_give_up(struct ucm_engine *engine, struct ucm_part *part, int err)
 		at_cursor(part, &block, &cut);
 		part->cursor++;
 		ucm_task_decide(task, block, &outcome);
-		settle(engine, part, block, cut);
+		settle(engine, part, block, cut, false);
 	}
 }

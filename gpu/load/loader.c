@@ -870,6 +870,8 @@ static int make_parts(struct ucm_loader *loader, struct ucm_task *task,
 {
 	task->engines = loader->engines;
 	task->wake = ucm_engine_wake;
+	if (loader->shared.copy_ops->join)
+		task->join = ucm_engine_join;
 	for (unsigned i = 0; i < task->num_parts; i++) {
 		struct ucm_part *part = &task->parts[i];
 
@@ -972,6 +974,9 @@ static int submit_to(struct ucm_loader *loader, struct ucm_group *group,
 
 	if (err)
 		return err;
+	if (request->after && !loader->shared.copy_ops->reached)
+		return ucm_error_set(error, -EINVAL,
+				     "after: pages of the host have no events");
 	fit_staging(loader, group, request);
 	err = ucm_task_new(request, group, kind != LOAD, loader->num_engines,
 			   loader->shared.read_bytes, 1, &task);

@@ -45,6 +45,7 @@ static void task_free(struct ucm_task *task)
 	free(task->addresses);
 	free(task->cuts);
 	free(task->cut_unsettled);
+	free(task->cut_unqueued);
 	pthread_mutex_destroy(&task->lock);
 	pthread_cond_destroy(&task->cond);
 	free(task);
@@ -132,13 +133,17 @@ static int cut_layers(struct ucm_task *task, const struct ucm_request *request,
 
 	task->cuts = calloc(num + 1, sizeof(*task->cuts));
 	task->cut_unsettled = calloc(num, sizeof(*task->cut_unsettled));
-	if (!task->cuts || !task->cut_unsettled)
+	task->cut_unqueued = calloc(num, sizeof(*task->cut_unqueued));
+	if (!task->cuts || !task->cut_unsettled || !task->cut_unqueued)
 		return -ENOMEM;
 	plan_cuts(task, read_bytes, request->group_layers, multiple,
 		  task->cuts);
 	task->num_cuts = num;
-	for (uint32_t i = 0; i < num; i++)
+	for (uint32_t i = 0; i < num; i++) {
 		atomic_init(&task->cut_unsettled[i], request->num_blocks);
+		atomic_init(&task->cut_unqueued[i], request->num_blocks);
+	}
+	atomic_init(&task->unqueued, num * request->num_blocks);
 	return 0;
 }
 
@@ -172,6 +177,8 @@ int ucm_task_new(const struct ucm_request *request,
 	if (request->deadline_ms)
 		task->deadline_ns = ucm_monotonic_ns() +
 				    (int64_t)request->deadline_ms * 1000000;
+	task->after = request->after;
+	atomic_init(&task->released, !request->after);
 	task->completions = request->completions;
 	task->eventfd = request->eventfd;
 	task->on_done = request->on_done;
@@ -310,6 +317,14 @@ void ucm_task_return(struct ucm_task *task, uint32_t block)
 	pthread_mutex_unlock(&task->lock);
 }
 
+void ucm_task_queued(struct ucm_task *task, uint32_t cut)
+{
+	bool last = atomic_fetch_sub(&task->cut_unqueued[cut], 1) == 1;
+
+	if (atomic_fetch_sub(&task->unqueued, 1) == 1 || last)
+		tell_waiters(task);
+}
+
 void ucm_task_copied(struct ucm_task *task)
 {
 	if (atomic_fetch_sub(&task->uncopied, 1) != 1)
@@ -375,16 +390,59 @@ int ucm_task_wait(struct ucm_task *task, int timeout_ms)
 	return wait_for(task, NULL, timeout_ms);
 }
 
-int ucm_task_wait_layer(struct ucm_task *task, uint32_t layer, int timeout_ms)
+static bool find_cut(const struct ucm_task *task, uint32_t layer,
+		     uint32_t *out)
 {
 	uint32_t cut = 0;
 
 	if (task->is_save || layer < task->first_layer ||
 	    layer >= task->end_layer)
-		return -EINVAL;
+		return false;
 	while (layer >= task->cuts[cut + 1])
 		cut++;
+	*out = cut;
+	return true;
+}
+
+int ucm_task_wait_layer(struct ucm_task *task, uint32_t layer, int timeout_ms)
+{
+	uint32_t cut;
+
+	if (!find_cut(task, layer, &cut))
+		return -EINVAL;
 	return wait_for(task, &task->cut_unsettled[cut], timeout_ms);
+}
+
+/* Of the threads that have copied something. */
+static int join_engines(struct ucm_task *task, void *stream)
+{
+	int err = 0;
+
+	for (unsigned i = 0; i < task->num_parts && !err; i++) {
+		if (task->parts[i].num_blocks)
+			err = task->join(task->engines[i], stream);
+	}
+	return err;
+}
+
+int ucm_task_wait_stream(struct ucm_task *task, uint32_t layer, void *stream,
+			 int timeout_ms)
+{
+	bool all = layer == UCM_ALL_LAYERS;
+	uint32_t cut = 0;
+	int err, joined;
+
+	if (!task->join || task->is_save ||
+	    (!all && !find_cut(task, layer, &cut)))
+		return -EINVAL;
+	err = wait_for(task, all ? &task->unqueued : &task->cut_unqueued[cut],
+		       timeout_ms);
+	if (err == -ETIMEDOUT)
+		return err;
+	joined = join_engines(task, stream);
+	if (joined) /* not to be taken for a block that has failed */
+		return joined == -EBUSY ? joined : -ENODEV;
+	return err;
 }
 
 int ucm_task_wait_copied(struct ucm_task *task, int timeout_ms)

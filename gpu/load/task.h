@@ -80,6 +80,9 @@ struct ucm_task {
 	uint32_t num_cuts;
 	uint32_t *cuts;                  /* num_cuts + 1 layers */
 	_Atomic uint64_t *cut_unsettled; /* pieces of each cut */
+	_Atomic uint64_t *cut_unqueued;  /* of these, neither settled nor with
+					  * the device */
+	_Atomic uint64_t unqueued;       /* of all cuts */
 	_Atomic uint64_t blocks_left;
 	_Atomic uint64_t uncopied; /* saves: blocks whose pages are needed */
 	_Atomic uint64_t lent; /* blocks whose pages are; changes under the
@@ -87,6 +90,8 @@ struct ucm_task {
 	_Atomic uint64_t failed;
 	_Atomic bool cancelled;
 	_Atomic bool done;
+	void *after;            /* an event, or NULL */
+	_Atomic bool released;  /* it has completed */
 
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
@@ -107,6 +112,9 @@ struct ucm_task {
 	 * been cancelled. */
 	struct ucm_engine **engines;
 	void (*wake)(struct ucm_engine *engine);
+	/* Has a stream wait for what an engine has queued; NULL: there are no
+	 * streams. */
+	int (*join)(struct ucm_engine *engine, void *stream);
 	unsigned num_parts;
 	struct ucm_part parts[];
 };
@@ -149,6 +157,10 @@ bool ucm_task_settle(struct ucm_task *task, uint32_t block, uint32_t cut);
  * then it has ended. */
 void ucm_task_lend(struct ucm_task *task, uint32_t block);
 void ucm_task_return(struct ucm_task *task, uint32_t block);
+
+/* Loads: the device has the copy of a piece, or there will be none. Once for each
+ * piece, before it is settled. */
+void ucm_task_queued(struct ucm_task *task, uint32_t cut);
 
 /* Saves: a block's pages are not needed any more. */
 void ucm_task_copied(struct ucm_task *task);

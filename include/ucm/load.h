@@ -393,6 +393,11 @@ struct ucm_request {
 	/* Saves with completions: the task is put there when its pages are free,
 	 * too; it may not be done then. */
 	uint8_t tell_copied;
+	/* CUDA: the request begins when this event (a CUevent that has been
+	 * recorded) has completed; NULL: at once. It must live, and not be
+	 * recorded again, until the task is done. ucm_load(3), "Order on a
+	 * device". */
+	void *after;
 };
 
 /*
@@ -469,7 +474,20 @@ int ucm_task_wait(struct ucm_task *task, int timeout_ms);
  * that have not failed. -EINVAL: not a layer of the task. */
 int ucm_task_wait_layer(struct ucm_task *task, uint32_t layer, int timeout_ms);
 
-/* The same for a save: all pages have been read, or will not be. */
+/*
+ * CUDA: wait until the copies of that layer (UCM_ALL_LAYERS: of all of the task's)
+ * are queued on the device, and make a stream (a CUstream; NULL: the default one)
+ * wait for them there. What is queued in the stream afterwards finds the layer in
+ * the pages of all blocks that have not failed. 0, and -EIO: a block has failed
+ * (the stream waits for the others); -ETIMEDOUT, and the stream does not wait;
+ * -EINVAL: not a layer of the task, a save, or pages of the host; -EBUSY: one of
+ * the streams is being captured; -ENODEV: the device or its driver has failed.
+ */
+#define UCM_ALL_LAYERS UINT32_MAX
+int ucm_task_wait_stream(struct ucm_task *task, uint32_t layer, void *stream,
+			 int timeout_ms);
+
+/* As ucm_task_wait() for a save: all pages have been read, or will not be. */
 int ucm_task_wait_copied(struct ucm_task *task, int timeout_ms);
 
 /*

@@ -93,7 +93,7 @@ class Request(Structure):
                 ("on_done", c_void_p), ("arg", c_void_p), ("hold", c_uint8),
                 ("may_refuse", c_uint8), ("completions", c_void_p),
                 ("priority", c_int), ("unused", c_uint32), ("lend", c_int),
-                ("tell_copied", c_uint8)]
+                ("tell_copied", c_uint8), ("after", c_void_p)]
 
 
 class Outcome(Structure):
@@ -260,6 +260,7 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
     "ucm_task_done": (c_bool, (_ptr,)),
     "ucm_task_wait": (c_int, (_ptr, c_int)),
     "ucm_task_wait_layer": (c_int, (_ptr, c_uint32, c_int)),
+    "ucm_task_wait_stream": (c_int, (_ptr, c_uint32, _ptr, c_int)),
     "ucm_task_wait_copied": (c_int, (_ptr, c_int)),
     "ucm_task_wait_returned": (c_int, (_ptr, c_int)),
     "ucm_task_num_lent": (c_size_t, (_ptr,)),

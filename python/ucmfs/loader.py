@@ -22,6 +22,7 @@ LENDS = ("never", "local", "always")
 _NO_LEASES = 0xffffffff
 _NO_LOCK = contextlib.nullcontext()
 _OWN_STREAM = ctypes.c_void_p(-1).value
+_ALL_LAYERS = 0xffffffff
 
 Path = Union[str, bytes, "os.PathLike[str]"]
 Tiers = Union[Path, Sequence[Path]]
@@ -45,6 +46,21 @@ class LoaderTask(Task):
 
     def _c_wait_layer(self, handle: Any, layer: int, timeout_ms: int) -> int:
         return _lib.lib().ucm_task_wait_layer(handle, layer, timeout_ms)
+
+    def wait_stream(self, layer: Optional[int], stream: int,
+                    timeout: Optional[float] = None) -> bool:
+        """Of a load to a CUDA device: make a stream (torch's cuda_stream)
+        wait there for a layer, or all of them (None).
+
+        Waits itself until the bytes are read and their copies queued; after
+        the task's end nothing has to wait. True: of all blocks; False: of all
+        but those that have failed. Timeout, Busy (a stream is being captured)
+        and other errors: the stream does not wait.
+        """
+        number = _ALL_LAYERS if layer is None else layer
+        return self._partly(
+            lambda handle, ms: _lib.lib().ucm_task_wait_stream(
+                handle, number, stream, ms), timeout, "stream")
 
     def _c_wait_copied(self, handle: Any, timeout_ms: int) -> int:
         return _lib.lib().ucm_task_wait_copied(handle, timeout_ms)
@@ -293,7 +309,8 @@ class Group:
              order: str = "blocks", group_layers: int = 0,
              priority: str = "demand", deadline_ms: int = 0,
              lend: str = "never", eventfd: int = 0,
-             completions: Optional[Completions] = None) -> Task:
+             completions: Optional[Completions] = None,
+             after: int = 0) -> Task:
         """Load block ids[i] into page pages[i].
 
         num_layers 0: all from first_layer on. addresses, instead of pages:
@@ -307,6 +324,8 @@ class Group:
         with a deadline they are read into from local file systems, or from
         all. eventfd: one of the caller's, which 1 is added to at the end, and
         again when it is returned() later. completions: where the end is told.
+        after: a CUDA event (torch's cuda_event, recorded) that it begins
+        after, and that lives until the task is done.
         InvalidArgument, with nothing started: ids, pages or layers that
         cannot be.
         """
@@ -318,7 +337,8 @@ class Group:
             order=_number_of("order", order, ORDERS),
             group_layers=group_layers,
             priority=_number_of("priority", priority, PRIORITIES),
-            deadline_ms=deadline_ms, lend=_number_of("lend", lend, LENDS))
+            deadline_ms=deadline_ms, lend=_number_of("lend", lend, LENDS),
+            after=after)
 
     def save(self, ids: _pack.Ids, pages: Optional[_pack.Numbers] = None, *,
              first_layer: int = 0, num_layers: int = 0,
@@ -327,7 +347,7 @@ class Group:
              may_refuse: bool = False, deadline_ms: int = 0,
              eventfd: int = 0,
              completions: Optional[Completions] = None,
-             tell_copied: bool = False) -> Task:
+             tell_copied: bool = False, after: int = 0) -> Task:
         """Save page pages[i] as block ids[i].
 
         A block that exists is skipped. parents: an id for each block. hold:
@@ -340,7 +360,7 @@ class Group:
             "ucm_save_submit", "save", ids, pages, addresses, eventfd,
             completions, parents=parents, first_layer=first_layer,
             num_layers=num_layers, hold=hold, may_refuse=may_refuse,
-            deadline_ms=deadline_ms, tell_copied=tell_copied)
+            deadline_ms=deadline_ms, tell_copied=tell_copied, after=after)
 
     def commit(self, ids: _pack.Ids, *,
                parents: Optional[_pack.Ids] = None,

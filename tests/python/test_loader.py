@@ -314,6 +314,17 @@ class Failures(Case):
             self.loader.add_group(layout, self.space)
         self.assertIn("cuda memory", str(caught.exception))
 
+    def test_of_events_and_streams_of_the_host(self):
+        for call in (self.group.load, self.group.save):
+            with self.assertRaises(ucmfs.InvalidArgument) as caught:
+                call(self.ids, range(NUM), after=1)
+            self.assertIn("have no events", str(caught.exception))
+        task = self.group.save(self.ids, range(NUM))
+        for layer in None, 0:
+            with self.assertRaises(ucmfs.InvalidArgument):
+                task.wait_stream(layer, 0)
+        task.wait(LIMIT)
+
     def test_of_a_group_that_was_removed(self):
         before = self.group.number
         self.group.remove()

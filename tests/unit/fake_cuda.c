@@ -4,6 +4,7 @@
 
 #include "tests/unit/fake_cuda.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,8 +123,24 @@ static CUresult unsafe(void)
 			return (CUresult)refusal;                             \
 	} while (0)
 
+/* Of the driver: calls of several threads come one after the other. */
+static pthread_mutex_t driver = PTHREAD_MUTEX_INITIALIZER;
+
+static int driver_lock(void)
+{
+	return pthread_mutex_lock(&driver);
+}
+
+static void driver_unlock(const int *entered)
+{
+	(void)entered;
+	pthread_mutex_unlock(&driver);
+}
+
 /* First line of every call; inside: it wants a context. */
 #define ENTER(name, inside)                                                   \
+	__attribute__((cleanup(driver_unlock), unused)) const int entered =  \
+		driver_lock();                                                \
 	do {                                                                  \
 		CUresult fault = faulty(name);                                \
                                                                               \
@@ -315,7 +332,8 @@ static void run_op(const struct op *op)
 		now_us += 5;
 		break;
 	case RECORD:
-		op->event->at_us = now_us;
+		if (op->event)
+			op->event->at_us = now_us;
 	}
 }
 
@@ -471,6 +489,11 @@ CALL(cuEventCreate, 2000, CUevent *out, unsigned flags)
 CALL(cuEventDestroy, 4000, CUevent event)
 {
 	ENTER("cuEventDestroy", true);
+	for (uint64_t i = next_done; i < next_op; i++) { /* it may go before */
+		if (ops[i % MAX_OPS].kind == RECORD &&
+		    ops[i % MAX_OPS].event == (void *)event)
+			ops[i % MAX_OPS].event = NULL;
+	}
 	free(event);
 	fake_cuda.live--;
 	return CUDA_SUCCESS;
@@ -483,6 +506,20 @@ CALL(cuEventRecord, 2000, CUevent handle, CUstream stream)
 	ENTER("cuEventRecord", true);
 	event->number = next_op;
 	*queue(stream) = (struct op){ .kind = RECORD, .event = event };
+	return CUDA_SUCCESS;
+}
+
+/* All streams are one line: what comes later waits anyway. */
+CALL(cuStreamWaitEvent, 3020, CUstream stream, CUevent handle, unsigned flags)
+{
+	const struct event *event = (void *)handle;
+
+	ENTER("cuStreamWaitEvent", true);
+	if (flags || !event->number)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (fake_cuda.captured && stream == fake_cuda.captured)
+		fake_cuda.spoiled++;
+	fake_cuda.waits++;
 	return CUDA_SUCCESS;
 }
 

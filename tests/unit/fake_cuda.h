@@ -6,8 +6,8 @@
  * one taken for the other is found. What is queued in a stream runs when it is
  * asked about, not before; kernels are scatter.h and fake_twins.h for every
  * thread. A time that is counted, not measured, makes what is timed repeatable.
- * One thread; that another one captures a graph is pretended. Only
- * what is atomic may be changed while a loader's thread runs.
+ * That another thread captures a graph is pretended. Only what is atomic may be
+ * changed while a loader's thread runs.
  */
 #ifndef UCM_TESTS_FAKE_CUDA_H
 #define UCM_TESTS_FAKE_CUDA_H
@@ -26,7 +26,7 @@ struct fake_cuda {
 	const char *fail;      /* a call that fails, */
 	unsigned fail_after;   /* after so many that do not, */
 	int fail_with;         /* with this result */
-	bool hold;             /* nothing that is queued ends, */
+	_Atomic bool hold;     /* nothing that is queued ends, */
 	unsigned release;      /* but what so many next events tell of */
 	double us_per_piece;   /* what the copy engine takes */
 	int no_binary, no_ptx; /* images are refused: the results */
@@ -45,6 +45,7 @@ struct fake_cuda {
 	unsigned launches, ctas, batches, copies, queued;
 	unsigned foreign;  /* of these, in FAKE_STREAM */
 	unsigned legacy;   /* of these, in the legacy default stream */
+	unsigned waits;    /* of streams for events */
 	unsigned spoiled;  /* captures: see capturing, captured */
 	_Atomic unsigned refused; /* by refusal */
 	unsigned mistakes; /* bad addresses and the like; text in the output */

@@ -29,7 +29,6 @@ static struct lf_cache cache;
 static const struct ucm_cuda *cuda;
 static CUcontext context;
 
-/* One thread, as the driver for tests has no locks. */
 static const struct ucm_loader_options on_device = { .copy = UCM_COPY_CUDA,
 						     .stream = UCM_STREAM_OWN,
 						     .threads = 1 };
@@ -300,6 +299,228 @@ UNIT_TEST(a_group_that_a_later_thread_refuses_is_forgotten_by_all)
 	ck_assert_int_eq(ucm_loader_remove_group(loader, 0, &error), 0);
 	ck_assert_uint_eq(fake->live, live);
 	ck_assert_int_eq(lf_load(loader, 0, 1, &request, NULL), 0);
+	ucm_loader_close(loader);
+}
+
+/* ---- streams and events of the caller ---- */
+
+static void *const stream = (void *)(uintptr_t)FAKE_STREAM;
+
+/* As a model's kernel that reads pages would: queued in the caller's stream. */
+static void read_pages(void *to, unsigned num)
+{
+	must(!cuda->CtxPushCurrent(context));
+	for (unsigned i = 0; i < num; i++)
+		must(!cuda->MemcpyAsync((uintptr_t)to + i * cache.len / num,
+					((uintptr_t)cache.memory +
+					 i * cache.len / num) | FAKE_MARK,
+					cache.len / num, stream));
+	must(!cuda->CtxPopCurrent(&context));
+}
+
+static void finish_stream(void)
+{
+	fake->hold = false;
+	must(!cuda->CtxPushCurrent(context));
+	must(!cuda->StreamSynchronize(stream));
+	must(!cuda->CtxPopCurrent(&context));
+}
+
+/* The device has done nothing yet when the call returns, and in its order the
+ * pages are filled before they are read. Row: threads; and layer by layer. */
+UNIT_TEST(a_stream_waits_for_pages_and_the_processor_does_not, .rows = 4)
+{
+	const struct ucm_request request = {
+		.order = _i & 1 ? UCM_LOAD_LAYERS : UCM_LOAD_BLOCKS,
+		.group_layers = 1,
+	};
+	struct ucm_loader_options options = on_device;
+	struct ucm_loader *loader;
+	struct ucm_task *task;
+	uint8_t *before = cache.memory, *seen = malloc(cache.len);
+
+	setenv("UCM_CUDA_RUN_BYTES", run_bytes[_i & 1], 1);
+	for (unsigned i = 0; i < 8; i++)
+		lf_plant("$/tier", &lf_geometry, i);
+	options.threads = 1 + _i / 2;
+	loader = lf_loader("$/tier", &cache, &options);
+	lf_cache_clear(&cache);
+	fake->hold = true;
+	task = lf_submit(loader, false, 0, 8, &request);
+	for (uint32_t layer = 0; layer < 4; layer++)
+		ck_assert_int_eq(ucm_task_wait_stream(task, layer, stream,
+						      20000),
+				 0);
+	ck_assert_int_eq(ucm_task_wait_stream(task, UCM_ALL_LAYERS, stream,
+					      20000),
+			 0);
+	ck_assert_uint_ge(fake->waits, 5);
+	ck_assert_int_eq(ucm_task_wait(task, 0), -ETIMEDOUT);
+	for (unsigned i = 0; i < 8; i++)
+		ck_assert(lf_page_untouched(&cache, i, 0, 4));
+	read_pages(seen, 1);
+	finish_stream();
+	cache.memory = seen; /* as it was when its turn had come */
+	for (unsigned i = 0; i < 8; i++)
+		ck_assert(lf_page_is(&cache, i, 0, 4, i));
+	cache.memory = before;
+	ck_assert_int_eq(ucm_task_wait(task, 20000), 0);
+	ucm_task_free(task);
+	ucm_loader_close(loader);
+	free(seen);
+}
+
+/* Nothing on the device says that bytes are there that are not: the call says
+ * it before anything can be queued after them. */
+UNIT_TEST(a_stream_does_not_wait_for_what_is_not_loaded)
+{
+	struct ucm_loader_options options = on_device;
+	struct ucm_loader *loader;
+	struct ucm_task *task;
+
+	setenv("UCM_CUDA_RUN_BYTES", "1T", 1);
+	lf_plant("$/tier", &lf_geometry, 0);
+	options.io = UCM_IO_THREADS;
+	lf_faults();
+	loader = lf_loader("$/tier", &cache, &options);
+	lf_hold(UCM_IO_READ, 0);
+	task = lf_submit(loader, false, 0, 1, NULL);
+	ck_assert_int_eq(ucm_task_wait_stream(task, 4, stream, 0), -EINVAL);
+	ck_assert_int_eq(ucm_task_wait_stream(task, 0, stream, 10),
+			 -ETIMEDOUT);
+	ck_assert_uint_eq(fake->waits, 0);
+	lf_release();
+	ck_assert_int_eq(ucm_task_wait_stream(task, 0, stream, 20000), 0);
+	ucm_task_free(task);
+	/* one is absent */
+	task = lf_submit(loader, false, 0, 2, NULL);
+	ck_assert_int_eq(ucm_task_wait_stream(task, 0, stream, 20000), -EIO);
+	ucm_task_free(task);
+	ck_assert(lf_page_is(&cache, 0, 0, 4, 0));
+	/* the device does not take the copy */
+	fake->fail_with = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+	fake->fail = "cuLaunchKernel";
+	task = lf_submit(loader, false, 0, 1, NULL);
+	ck_assert_int_eq(ucm_task_wait_stream(task, UCM_ALL_LAYERS, stream,
+					      20000),
+			 -EIO);
+	ucm_task_free(task);
+	fake->fail = NULL;
+	finish_stream();
+	ucm_loader_close(loader);
+}
+
+UNIT_TEST(a_stream_that_is_captured_is_left_alone)
+{
+	struct ucm_loader *loader;
+	struct ucm_task *task;
+
+	setenv("UCM_CUDA_RUN_BYTES", "1T", 1);
+	lf_plant("$/tier", &lf_geometry, 0);
+	loader = lf_loader("$/tier", &cache, &on_device);
+	task = lf_submit(loader, false, 0, 1, NULL);
+	ck_assert_int_eq(ucm_task_wait(task, 20000), 0);
+	fake->captured = stream;
+	ck_assert_int_eq(ucm_task_wait_stream(task, 0, stream, 0), -EBUSY);
+	fake->captured = NULL;
+	ck_assert_uint_eq(fake->spoiled, 0);
+	ck_assert_int_eq(ucm_task_wait_stream(task, 0, stream, 0), 0);
+	fake->fail_with = CUDA_ERROR_INVALID_HANDLE;
+	fake->fail = "cuStreamWaitEvent";
+	ck_assert_int_eq(ucm_task_wait_stream(task, 0, stream, 0), -ENODEV);
+	fake->fail = NULL;
+	ucm_task_free(task);
+	finish_stream();
+	ucm_loader_close(loader);
+}
+
+static CUevent record_event(void)
+{
+	CUevent event;
+
+	must(!cuda->CtxPushCurrent(context));
+	must(!cuda->EventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	must(!cuda->EventRecord(event, stream));
+	must(!cuda->CtxPopCurrent(&context));
+	return event;
+}
+
+static void destroy_event(CUevent event)
+{
+	must(!cuda->CtxPushCurrent(context));
+	must(!cuda->EventDestroy(event));
+	must(!cuda->CtxPopCurrent(&context));
+}
+
+/* A step of the model reads the pages until its event; or writes them. Others go
+ * on meanwhile. Row: load, save. */
+UNIT_TEST(a_request_begins_after_its_event, .rows = 2)
+{
+	struct ucm_request request = { 0 };
+	struct ucm_loader *loader;
+	struct ucm_task *task;
+	unsigned launches;
+
+	setenv("UCM_CUDA_RUN_BYTES", "1T", 1);
+	lf_plant("$/tier", &lf_geometry, 1);
+	loader = lf_loader("$/tier", &cache, &on_device);
+	lf_cache_clear(&cache);
+	request.after = record_event();
+	launches = fake->launches;
+	fake->hold = true;
+	task = lf_submit(loader, _i, _i ? 100 : 1, 1, &request);
+	ck_assert_int_eq(ucm_task_wait(task, 20), -ETIMEDOUT);
+	ck_assert_uint_eq(fake->launches, launches);
+	ck_assert(lf_page_untouched(&cache, 0, 0, 4));
+	if (_i)
+		lf_fill_page(&cache, 0, 100);
+	fake->hold = false;
+	ck_assert_int_eq(ucm_task_wait(task, 20000), 0);
+	if (_i)
+		ck_assert(lf_saved("$/tier", &lf_geometry, 100));
+	else
+		ck_assert(lf_page_is(&cache, 0, 0, 4, 1));
+	ucm_task_free(task);
+	destroy_event(request.after);
+	ucm_loader_close(loader);
+}
+
+UNIT_TEST(others_do_not_wait_for_an_event_of_one)
+{
+	struct ucm_request late = { 0 };
+	struct ucm_loader *loader;
+	struct ucm_task *tasks[2];
+
+	setenv("UCM_CUDA_RUN_BYTES", "1T", 1);
+	for (unsigned i = 0; i < NUM; i++)
+		lf_plant("$/tier", &lf_geometry, i);
+	loader = lf_loader("$/tier", &cache, &on_device);
+	late.after = record_event();
+	fake->hold = true;
+	tasks[0] = lf_submit(loader, false, 0, NUM, &late);
+	tasks[1] = lf_submit(loader, true, 200, 1, &late);
+	/* the event never comes for these; but copies of others end */
+	ck_assert_int_eq(ucm_task_wait(tasks[0], 5), -ETIMEDOUT);
+	ucm_task_cancel(tasks[0]);
+	ck_assert_int_eq(ucm_task_wait(tasks[0], 20000), -EIO);
+	ck_assert_int_eq(ucm_task_outcomes(tasks[0])->err, -ECANCELED);
+	fake->hold = false;
+	ck_assert_int_eq(lf_load(loader, 0, NUM, NULL, NULL), 0);
+	ck_assert_int_eq(ucm_task_wait(tasks[1], 20000), 0);
+	ucm_task_free(tasks[0]);
+	ucm_task_free(tasks[1]);
+	/* one of which nothing can be learned */
+	fake->fail_with = CUDA_ERROR_INVALID_HANDLE;
+	fake->fail = "cuEventQuery";
+	for (int save = 0; save < 2; save++) {
+		tasks[0] = lf_submit(loader, save, 300 * save, 1, &late);
+		ck_assert_int_eq(ucm_task_wait(tasks[0], 20000), -EIO);
+		ck_assert_int_lt(ucm_task_outcomes(tasks[0])->err, 0);
+		ucm_task_free(tasks[0]);
+	}
+	fake->fail = NULL;
+	ck_assert(!fx_exists(lf_path("$/tier", 300)));
+	destroy_event(late.after);
 	ucm_loader_close(loader);
 }
 

@@ -116,6 +116,25 @@ UNIT_TEST(a_field_that_is_not_known_is_refused)
 	ucm_loader_close(loader);
 }
 
+UNIT_TEST(the_host_has_neither_events_nor_streams)
+{
+	struct ucm_request request = { .size = sizeof(request),
+				       .after = &request };
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, NULL);
+	struct ucm_task *task;
+	struct ucm_error error = { "" };
+
+	ck_assert_int_eq(ucm_load_submit(loader, &request, &task, &error),
+			 -EINVAL);
+	ck_assert_str_eq(error.text,
+			 "after: pages of the host have no events");
+	request.after = NULL;
+	ck_assert_int_eq(ucm_load_submit(loader, &request, &task, &error), 0);
+	ck_assert_int_eq(ucm_task_wait_stream(task, 0, NULL, 0), -EINVAL);
+	ucm_task_free(task);
+	ucm_loader_close(loader);
+}
+
 UNIT_TEST(memory_of_a_node_that_is_not_there_is_refused)
 {
 	static const uint32_t nodes[] = { UCM_NUMA(1000), UCM_NUMA(INT_MAX),
