@@ -92,6 +92,9 @@ class Config:
     replicated: bool = False
     # 0: one group. Otherwise a second one with a window of so many tokens.
     window: int = 0
+    # Tokens to a block of the group with the window, if not block_size; its
+    # cells are then as much smaller, so that pages are of one size.
+    window_block: int = 0
     # 0: K and V. Otherwise each layer has a latent in their place, and beside
     # it a cache of so many elements, as DeepSeek V3.2's indexer.
     indexer: int = 0
@@ -203,7 +206,7 @@ class Rank:
         self.caches = allocate_kv_cache(
             runner.kv_cache_config, torch.device("cpu"),
             self.vllm_config.cache_config.get_resolved_kv_cache_layout(),
-            [config.block_size] * len(runner.groups))
+            runner.sizes)
         # The same bytes as [blocks, heads, slots, cell] of unsigned integers.
         self.arrays = {
             name: cache.view(self.content.view).numpy().view(self.content.bits)
@@ -336,7 +339,7 @@ class Rank:
     def places(self, req_id: str, group: int, first: int, end: int):
         """Blocks and slots of positions first to end of a request."""
         positions = np.arange(first, end)
-        size = self.runner.config.block_size
+        size = self.runner.sizes[group]
         table = np.array(self.tables[req_id][group], np.int64)
         return table[positions // size], positions % size
 
@@ -369,8 +372,8 @@ class Rank:
         array[blocks, :, slots] = 0xDEAD
 
     def describe(self, req_id, layer, position) -> tuple:
-        size = self.runner.config.block_size
         name, group = self.runner.layers[layer]
+        size = self.runner.sizes[group]
         block = self.tables[req_id][group][position // size]
         slot = position % size
         if self.runner.is_state[group]:
@@ -470,7 +473,13 @@ class FakeRunner:
             self.make_states(names, same)
         elif config.window:
             half = config.layers // 2
-            sliding = SlidingWindowSpec(sliding_window=config.window, **same)
+            times = (config.window_block or config.block_size) \
+                // config.block_size
+            sliding = SlidingWindowSpec(sliding_window=config.window, **{
+                **same, "block_size": config.block_size * times,
+                "head_size": config.head_size // times})
+            self.shapes[half:] = [(config.heads, 2 * sliding.head_size)] \
+                * (config.layers - half)
             self.groups = [
                 KVCacheGroupSpec(names[:half], FullAttentionSpec(**same)),
                 KVCacheGroupSpec(names[half:], sliding)]
@@ -512,6 +521,7 @@ class FakeRunner:
         config = self.config
         self.windows = [getattr(group.kv_cache_spec, "sliding_window", None)
                         for group in self.groups]
+        self.sizes = [group.kv_cache_spec.block_size for group in self.groups]
         self.is_state = [isinstance(group.kv_cache_spec, MambaSpec)
                          for group in self.groups]
         self.layers = [(name, number)

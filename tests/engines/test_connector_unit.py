@@ -595,6 +595,21 @@ class Groups(Case):
         page = 2 * runner.config.heads * runner.config.head_size * 4 * BLOCK
         return (counted["loaded_bytes"] - 12 * page) // (2 * page) + 12
 
+    def test_blocks_of_two_sizes(self) -> None:
+        """vLLM makes pages of one size by more tokens to a block."""
+        more = {"window": 40, "window_block": 32}
+        first = self.runner(**more)
+        counted = Counted(first)
+        self.one(first, self.prompt(200))
+        self.assertEqual(counted["saved_blocks"], 12 + 6)
+        second = self.runner(**more)
+        counted = Counted(second)
+        self.one(second, self.prompt(210))
+        self.assertEqual(second.stats["tokens loaded"], 192)
+        page = 2 * second.config.heads * second.config.head_size * 4 * BLOCK
+        # a layer of 12 blocks, and two of those from token 153 on
+        self.assertEqual(counted["loaded_bytes"], (12 + 2 * 2) * page)
+
     def test_window_at_the_end(self) -> None:
         """The last token is computed anew, and needs the one before its
         window: the whole prompt is never promised."""

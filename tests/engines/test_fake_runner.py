@@ -68,6 +68,9 @@ ENGINES = {
     "policy_fail": {"policy": "fail"},
     "blocks_outermost": {"layout": "BLNHC", "dtype": torch.bfloat16},
     "heads_outermost": {"layout": "LHBNC", "window": 40},
+    "window_of_larger_blocks": {"window": 40, "window_block": 32},
+    "window_of_larger_blocks_outermost": {
+        "window": 70, "window_block": 64, "layout": "BLNHC", "ranks": 2},
     "indexer": {"indexer": 5},
     "indexer_blocks_outermost": {"indexer": 5, "layout": "BLNHC"},
     "states": {"state": 60},
@@ -80,7 +83,7 @@ ENGINES = {
 # One of each kind, where not all are asked for.
 CHOSEN = {
     "async": ("plain", "async_scheduling", "two_ranks", "window_two_ranks",
-              "indexer", "states_kept", "policy_fail", "few_blocks"),
+              "states_kept", "policy_fail", "few_blocks"),
     "sync": ("plain", "two_ranks"),
     "layerwise": ("plain", "replicated_ranks"),
 }
