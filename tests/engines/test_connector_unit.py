@@ -36,7 +36,7 @@ import fake_runner
 from fake_runner import Config
 from ucmfs.blocks import Blocks
 from ucmfs.errors import ConfigError
-from ucmfs.namespace import spaces
+from ucmfs.namespace import read_manifest, spaces
 from ucmfs.vllm import scheduler
 from ucmfs.vllm.groups import plan_of
 
@@ -705,6 +705,12 @@ class Indexer(Case):
 
     def test_other_sizes_are_another_space(self) -> None:
         self.one(self.runner(indexer=5), self.prompt(100))
+        (space,) = [name for name in spaces(self.mount.path)
+                    if read_manifest(self.mount.path, name)["tenant"]
+                    == self.id()]
+        self.assertEqual(
+            read_manifest(self.mount.path, space)["connector"]["sizes"],
+            [16 * 4 * BLOCK, 5 * 4 * BLOCK] * 3)
         second = self.runner(indexer=6)
         self.one(second, self.prompt(100))
         self.assertEqual(second.stats["tokens loaded"], 0)

@@ -267,6 +267,7 @@ class Plans(unittest.TestCase):
             self.assertEqual(group.geometry, Geometry(
                 1, 16, "opaque", 96, 64, order="opaque"))
             self.assertEqual(group.places, ((0, "k"), (0, "v")))
+            self.assertEqual(group.sizes, (96, 64))
         # a head's part of a page, where heads are outermost
         config.kv_cache_tensors[0].block_stride = 48
         self.refused("different sizes", vllm_of(), config)

@@ -33,7 +33,8 @@ class Group:
     block is the state after its last token, and needs none before it; the
     engine keeps some of them, and says which.
     geometry: of its blocks in the store, one rank's part. places: of each of
-    the group's layers, the layer and the plane of a block that holds it.
+    the group's layers, the layer and the plane of a block that holds it;
+    sizes: its bytes there.
     """
 
     index: int
@@ -46,6 +47,7 @@ class Group:
     retained: int = 0
     state: bool = False
     places: Tuple[Tuple[int, str], ...] = ()
+    sizes: Tuple[int, ...] = ()
 
     @property
     def whole(self) -> bool:
@@ -176,14 +178,14 @@ def _group_of(kv_cache_config: Any, index: int) -> Group:
     if kind in _STATE:
         _check_states(specs, where)
     tokens = spec.block_size
-    geometry, places = _geometry_of(
-        _sizes_of(kv_cache_config, layers, specs, where), tokens)
+    sizes = _sizes_of(kv_cache_config, layers, specs, where)
+    geometry, places = _geometry_of(sizes, tokens)
     return Group(
         index, layers, tokens, geometry, kind,
         getattr(specs[0], "sliding_window") if kind in _WINDOW else 0,
         specs[0].attention_chunk_size if kind in _CHUNKED else 0,
         getattr(specs[0], "extra_retained_tokens", 0), kind in _STATE,
-        places)
+        places, tuple(sizes))
 
 
 def _check_states(specs: Sequence[Any], where: str) -> None:

@@ -77,8 +77,10 @@ def _manifest(common: Dict[str, Any], plan: Plan, g: int) -> Dict[str, Any]:
     group = plan.groups[g]
     places: Dict[str, Any] = {}
     if any(plane != "both" for _, plane in group.places):
-        # As K and V of which of a block's layers the engine's are kept.
+        # As K and V of which of a block's layers the engine's are kept, and
+        # how much of these is not padding.
         places["places"] = [f"{row}{plane}" for row, plane in group.places]
+        places["sizes"] = list(group.sizes)
     return {
         **common,
         "geometry": group.geometry.to_json(),
