@@ -378,7 +378,7 @@ UNIT_TEST(layers_come_in_any_order, .rows = NUM_ROWS(orders))
 
 /* ---- more blocks than files may be open ---- */
 
-#define MANY 240
+#define MANY 200
 #define HALF (MANY / 2)
 #define FILES 96 /* of which 14 at most for blocks that wait for layers, */
 #define MOST 15  /* and one is the directory */
@@ -421,7 +421,7 @@ static void save_part(struct ucm_loader *loader, unsigned first, uint32_t layer,
 	ucm_task_free(task);
 }
 
-UNIT_FIXTURE(.setup = setup_many, .teardown = teardown_many);
+UNIT_FIXTURE(.setup = setup_many, .teardown = teardown_many, .timeout = 30);
 
 UNIT_TEST(blocks_that_wait_for_layers_take_few_files, .rows = NUM_ROWS(ways))
 {
