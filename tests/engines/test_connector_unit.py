@@ -230,6 +230,14 @@ class Basics(Case):
                 self.assertEqual(counted["saved_blocks"], 0)
                 self.assertEqual(counted["load_failed_blocks"], 0)
 
+    def test_read_from_the_directories_of_the_mount(self) -> None:
+        extra = {"tiers": self.mount.tiers}
+        self.one(self.runner(extra), self.prompt(100))
+        second = self.runner(extra)
+        self.one(second, self.prompt(100))
+        self.assertEqual(second.stats["tokens loaded"], 96)
+        self.assertIn("tiers", self.worker(second)._loader.describe())
+
     def test_blocks_name_the_block_before(self) -> None:
         for options, chains, length in (({}, 1, 6), ({"ranks": 2}, 2, 6)):
             with self.subTest(**options):

@@ -122,6 +122,26 @@ UNIT_TEST(what_is_wrong_is_said, .rows = NUM_ROWS(bad))
 	ck_assert(!fx_exists(fx_path("$/a/spaces")));
 }
 
+/* One that is a tier stays the tier that it is. */
+UNIT_TEST(directories_become_tiers)
+{
+	const char *tiers = fx_path("$/a:$/b");
+
+	ck_assert_int_eq(ucm_tiers_make(fx_path("$/a"), &error), 0);
+	ck_assert(fx_exists(fx_path("$/a/.ucmfs")));
+	for (unsigned i = 0; i < 2; i++)
+		ck_assert_int_eq(ucm_tiers_make(tiers, &error), 0);
+	ck_assert(fx_exists(fx_path("$/b/.ucmfs")));
+}
+
+UNIT_TEST(what_is_not_there_becomes_no_tier)
+{
+	ck_assert_int_eq(ucm_tiers_make(fx_path("$/a:$/none"), &error),
+			 -ENOENT);
+	ck_assert_ptr_nonnull(strstr(error.text, "none"));
+	ck_assert(!fx_exists(fx_path("$/none")));
+}
+
 UNIT_TEST(a_mount_or_tiers_are_needed)
 {
 	ck_assert_int_eq(ucm_space_manifest(NULL, NULL, "s", there, &error),

@@ -62,20 +62,21 @@ class Undecided:
             total: int) -> List[str]:
         """Those to look at in a step; to be asked in each. scheduled: tokens
         of each request in it; total: of all."""
-        while self._step < step:
+        while self._wakes and self._step < step:
             self._step += 1
             for request in self._wakes.pop(self._step, ()):
                 if self._asleep.get(request, (0, 0))[0] == self._step:
                     self.rouse(request)
-        self._rouse_fast(scheduled, total - len(scheduled))
-        fewer, more = sorted((self._awake, scheduled), key=len)
-        return [request for request in fewer if request in more]
+        self._step = step
+        if self._asleep and total > len(scheduled):
+            self._rouse_fast(scheduled, total - len(scheduled))
+        if len(self._awake) < len(scheduled):
+            return [each for each in self._awake if each in scheduled]
+        return [each for each in scheduled if each in self._awake]
 
     def _rouse_fast(self, scheduled: Mapping[str, int], beyond: int) -> None:
         """Those that get more than they are used to. beyond: tokens that are
         more than one for each."""
-        if beyond <= 0 or not self._asleep:
-            return
         for request in reversed(scheduled):
             tokens = scheduled[request]
             if tokens > 1:
