@@ -1323,6 +1323,25 @@ class WithoutADaemon(Case):
         self.one(third, prompt)
         self.assertEqual(third.stats["tokens loaded"], 96)
 
+    def test_who_only_loads_takes_nothing_away(self) -> None:
+        prompt = self.prompt(100)
+        self.saved(prompt)
+        for path in _blocks(self.tier):
+            Failures.flip(path)
+        before = {path: os.stat(path).st_ino for path in _blocks(self.tier)}
+        with mock.patch.object(vllm.config.KVTransferConfig,
+                               "is_kv_producer", False):
+            second = self.runner()
+        counted = Counted(second)
+        self.one(second, prompt)
+        self.assertEqual(counted["load_failed_blocks damaged"], 6)
+        self.assertTrue(self.worker(second)._chores.end())
+        self.assertEqual({path: os.stat(path).st_ino
+                          for path in _blocks(self.tier)}, before)
+        first = self.runner()  # the directories are free
+        self.one(first, self.prompt(100, of=2))
+        self.assertEqual(len(_blocks(self.tier)), 12)
+
     def test_beside_another_that_saves_they_only_load(self) -> None:
         first, second = self.runner(), self.runner()
         self.one(first, self.prompt(100))

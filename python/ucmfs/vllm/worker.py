@@ -102,6 +102,9 @@ class UcmfsWorker:
         self.plan: Plan = plan_for(vllm_config, kv_cache_config)
         self.rank = vllm_config.parallel_config.rank % self.plan.ranks
         self._shard = self.plan.shard_of(self.rank)
+        # Removing takes directories' locks from those that save.
+        self._may_remove = not isinstance(options.mount, Directories) or \
+            getattr(vllm_config.kv_transfer_config, "is_kv_producer", True)
         self._teller = Teller(f"rank {self.rank}")
         self._whole_requests = len(self.plan.groups) > 1
         self._mode = load_mode(vllm_config, self.plan, options)[0]
@@ -564,6 +567,8 @@ class UcmfsWorker:
         for outcome in task.outcomes():
             if outcome.err == errno.EBADMSG:
                 self._teller.warn("damaged block", "%s", outcome.text)
+        if not self._may_remove:
+            return
         group = self._groups[part.group]
         self._chores.add(
             lambda: remove_blocks(self._options.mount, group.space, names,
