@@ -486,9 +486,16 @@ static int join_mount(struct ucm_iobudget *budget, const char *mount)
 	return budget->shared ? start_thread(budget) : 0;
 }
 
-static bool is_limited(const struct ucm_limits *limits)
+/* By its own options, or by the mount, which the thread may look at. */
+static bool is_limited(struct ucm_iobudget *budget)
 {
-	return limits->rate || limits->in_flight;
+	bool limited;
+
+	pthread_mutex_lock(&budget->lock);
+	limited = budget->own.rate || budget->own.in_flight ||
+		  budget->node.rate || budget->node.in_flight;
+	pthread_mutex_unlock(&budget->lock);
+	return limited;
 }
 
 int ucm_iobudget_open(const struct ucm_limits *own, const char *mount,
@@ -505,7 +512,7 @@ int ucm_iobudget_open(const struct ucm_limits *own, const char *mount,
 				     mount ? mount : "no mount",
 				     strerror(-err));
 	}
-	if (!is_limited(own) && !is_limited(&budget->node)) {
+	if (!is_limited(budget)) {
 		ucm_iobudget_close(budget);
 		budget = NULL;
 	}
