@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long a small load takes beside bulk loaders, with a budget and without.
 
-Bulk processes load all blocks of a mount again and again, by way of staging and
-past the page cache. Beside them one process loads a single block every tenth
-of a second, which is timed from submit to done: alone, beside the bulk, and
-beside it in a mount with each of the budgets that are given. MB/s is what all
-had together.
+Bulk processes load half of the blocks of a mount again and again, by way of
+staging and past the page cache. Beside them one process loads a single block
+every tenth of a second, which is timed from submit to done: alone, beside the
+bulk, and beside it in a mount with each of the budgets that are given. MB/s is
+what all had together.
 
     node_budget.py [--bulk 3] [--loads 60] [--dir DIR] [--budget OPTIONS ...]
 
