@@ -82,7 +82,8 @@ class Async(Options, Scenarios, Seeded, Verified, unittest.TestCase):
 
     def test_a_load_that_computing_beats_is_left_out(self) -> None:
         mount = self.new_mount()
-        slow = {"bytes_per_second": 1, "tokens_per_second": 1e9}
+        slow = {"enabled": True, "bytes_per_second": 1,
+                "tokens_per_second": 1e9}
         result, metrics = self.run_engine(
             mount, [generate(), METRICS], {"min_benefit": slow})
         self.check_none_cached(result)
