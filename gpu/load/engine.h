@@ -123,6 +123,7 @@ struct ucm_load_file {
 	bool direct;    /* O_DIRECT */
 	bool by_call;   /* it has no descriptor: its source reads it */
 	bool revived;   /* opened once more: the mount had come back */
+	bool spared;    /* opened once more: idle ones were closed for it */
 	bool sought;    /* in the place that the source has located */
 	bool located;   /* and opened there */
 	bool stale;     /* not to be found any more; ends with its last user */
@@ -157,6 +158,8 @@ struct ucm_load_files {
 	struct ucm_load_file *newest, *oldest; /* idle */
 	unsigned num;    /* that can be found, idle or not */
 	unsigned most;   /* that are open, idle or not */
+	unsigned closing; /* that still have descriptors */
+	bool spares;     /* what is closed is closed at once */
 	uint64_t wanted; /* by requests in the order of layers */
 };
 

@@ -36,6 +36,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 
+#define CLOSING_MOST 16u
 #define VOUCH_STEP ((uint64_t)1 << 20) /* a multiple of any alignment */
 
 /* Where a block has no descriptor: nothing of it may hang the ring, be mapped, or
@@ -111,8 +112,18 @@ static void free_file(struct ucm_load_file *file)
 
 static void on_closed(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
-	(void)engine;
+	engine->files.closing--;
 	free_file((struct ucm_load_file *)op);
+}
+
+/* Opens in local directories do not wait for the ring; so that closes that do
+ * have not all descriptors, no more than a few do. */
+static bool closes_at_once(const struct ucm_load_file *file)
+{
+	const struct ucm_load_files *files = &file->engine->files;
+
+	return file->place.dir->quick &&
+	       (files->spares || files->closing >= CLOSING_MOST);
 }
 
 static void end_file(struct ucm_load_file *file)
@@ -121,10 +132,15 @@ static void end_file(struct ucm_load_file *file)
 		munmap((void *)(uintptr_t)file->map, file->size);
 	ucm_file_header_fini(&file->head);
 	ucm_verified_end(file);
+	if (file->fd >= 0 && closes_at_once(file)) {
+		ucm_os_close(file->fd);
+		file->fd = -1;
+	}
 	if (file->fd < 0) {
 		free_file(file);
 		return;
 	}
+	file->engine->files.closing++;
 	file->op.io = (struct ucm_io){ .op = UCM_IO_CLOSE, .fd = file->fd };
 	file->op.done = on_closed;
 	ucm_lane_queue(file->engine, &file->op, UCM_RANK_CLOSE);
@@ -306,10 +322,28 @@ static void take_descriptor(struct ucm_load_file *file, int fd)
 }
 
 /* An open has failed: what is to be tried next? */
+/* The process has no descriptor left? Then those of files that nobody uses are given
+ * back, once for each open. */
+static bool spare_some(struct ucm_load_file *file, int err)
+{
+	struct ucm_load_files *files = &file->engine->files;
+
+	if ((err != -EMFILE && err != -ENFILE) || file->spared)
+		return false;
+	file->spared = true;
+	files->spares = true;
+	while (files->oldest)
+		end_oldest(files);
+	files->spares = false;
+	return true;
+}
+
 static void note_failure(struct ucm_load_file *file, int err)
 {
 	struct ucm_shared *shared = file->engine->shared;
 
+	if (spare_some(file, err))
+		return; /* the same place once more */
 	if (err == -EINVAL && file->direct) {
 		atomic_store(&file->place.dir->no_direct, true);
 		return; /* the same place once more */
@@ -402,7 +436,7 @@ static bool open_located(struct ucm_load_file *file)
 					&file->id, &file->place, &size))
 		return false;
 	fd = try_located(file, size, &st);
-	if (fd == -EINVAL && file->direct)
+	if ((fd == -EINVAL && file->direct) || spare_some(file, fd))
 		fd = try_located(file, size, &st);
 	if (fd < 0)
 		return false;
