@@ -216,13 +216,6 @@ struct ucm_handle_ops {
  * has a name. Reference counted: one for each open, one for a staging name,
  * and one for whoever has just looked it up.
  */
-/* "All of it is written, and this is its header": said by its writer
- * (user.ucmfs.written), of the file as it was then. */
-struct ucm_word {
-	struct ucm_block block;
-	struct stat stamp;
-};
-
 struct ucm_handle {
 	struct ucm_handle *next_node, *next_name;
 	fuse_ino_t node;
@@ -241,7 +234,7 @@ struct ucm_handle {
 	struct ucm_key key;	     /* the block, or the block to be */
 	struct ucm_open open;	     /* of a block: for the store to count */
 	struct ucm_temp temp;	     /* if it has one */
-	struct ucm_word *word;	     /* of its writer, or NULL */
+	struct ucm_word *word;	     /* what temp.word is, or NULL */
 	char *name;		     /* of staging, under files.lock */
 	uint64_t counted;	     /* of files/: bytes in the tier's */
 	struct ucm_promise *promise; /* of files/, new: room set aside */

@@ -321,19 +321,6 @@ fuse_ino_t *ucm_handles_open_of(struct ucm_daemon *daemon,
 	return nodes;
 }
 
-/* What its header says, from whoever has written it; NULL: nobody has said so of
- * the file as it is. */
-static const struct ucm_block *handle_word(const struct ucm_handle *file,
-					   const struct ucm_file *opened)
-{
-	struct ucm_temp said;
-
-	if (!file->word)
-		return NULL;
-	said.stamp = file->word->stamp;
-	return ucm_store_unchanged(&said, opened) ? &file->word->block : NULL;
-}
-
 int ucm_handle_commit(const struct ucm_account *within, struct ucm_handle *file,
 		      int fd, const struct ucm_key *key,
 		      enum ucm_commit_when when)
@@ -342,10 +329,8 @@ int ucm_handle_commit(const struct ucm_account *within, struct ucm_handle *file,
 	const struct ucm_file opened = ucm_file_of(file->temp.medium, fd);
 	int err;
 
-	file->temp.written = handle_word(file, &opened);
 	err = ucm_store_commit(within->daemon->store, &file->temp, &opened,
 			       key, when);
-	file->temp.written = NULL;
 	if (err == -EAGAIN)
 		return err;
 	ucm_account_block(&account, key);

@@ -537,7 +537,7 @@ static int staging_parse_word(const char *value, size_t size,
 }
 
 /* Under file->lock. It counts when the file is committed, if that is still as it
- * is now. */
+ * is now (user.ucmfs.written). */
 static int staging_hear(struct ucm_daemon *daemon, struct ucm_handle *file,
 			const char *value, size_t size)
 {
@@ -557,9 +557,11 @@ static int staging_hear(struct ucm_daemon *daemon, struct ucm_handle *file,
 		file->word = malloc(sizeof(*file->word));
 	if (!err && !file->word)
 		err = -ENOMEM;
-	if (!err)
-		*file->word = word;
-	return err;
+	if (err)
+		return err;
+	*file->word = word;
+	file->temp.word = file->word;
+	return 0;
 }
 
 static int staging_set_written(struct ucm_daemon *daemon, fuse_ino_t ino,

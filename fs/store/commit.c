@@ -12,6 +12,7 @@
  * that a fork made, or by a mapping. So the state of the file (its stamp) is
  * taken before anything of it is judged, and compared before and after the
  * link: a verdict holds for the state that it was formed on and for no other.
+ * So does its writer's word that the payload need not be read.
  * What is written later is late.c's.
  *
  * Two writers of one block: link(2) lets one win, in one directory; the index
@@ -125,24 +126,29 @@ static int judge_bytes(struct ucm_temp *temp, const struct ucm_file *file,
 	return err;
 }
 
-static enum ucm_fault judge_written(const struct ucm_temp *temp,
-				    const struct ucm_key *key,
-				    struct ucm_block *block)
+static bool same_header(const struct ucm_block *a, const struct ucm_block *b)
 {
-	uint64_t size = ucm_block_file_size(temp->written);
+	return !memcmp(&a->id, &b->id, sizeof(a->id)) && a->form == b->form &&
+	       a->data_offset == b->data_offset && a->flags == b->flags &&
+	       a->payload_crc == b->payload_crc &&
+	       a->created_ns == b->created_ns &&
+	       !memcmp(&a->geometry, &b->geometry, sizeof(a->geometry)) &&
+	       !memcmp(&a->parent, &b->parent, sizeof(a->parent)) &&
+	       !memcmp(a->space_id, b->space_id, sizeof(a->space_id));
+}
 
-	if (memcmp(&temp->written->id, &key->id, sizeof(key->id)) != 0)
-		return UCM_FAULT_NAME;
-	if ((uint64_t)temp->stamp.st_size != size)
-		return (uint64_t)temp->stamp.st_size < size ? UCM_FAULT_SHORT
-							    : UCM_FAULT_SIZE;
-	*block = *temp->written;
-	return UCM_FAULT_NONE;
+/* Whoever has written it all knows that the payload is there: of the file as it
+ * was when that was said, and of one that has the header that was named. */
+static bool word_counts(const struct ucm_temp *temp,
+			const struct ucm_block *block)
+{
+	return temp->word && (block->flags & UCM_BLOCK_HAS_CRC) &&
+	       ucm_store_same_stamp(&temp->word->stamp, &temp->stamp) &&
+	       same_header(&temp->word->block, block);
 }
 
 /* What is wrong with the file, of which temp->stamp is the state before
- * anything of it was read. Whoever has written it all knows that it is
- * whole. */
+ * anything of it was read. Its header is read whatever was said of it. */
 static int find_fault(struct ucm_temp *temp, const struct ucm_file *file,
 		      struct ucm_space *space, const struct ucm_key *key,
 		      enum ucm_commit_when when, struct ucm_block *block,
@@ -150,14 +156,9 @@ static int find_fault(struct ucm_temp *temp, const struct ucm_file *file,
 {
 	const struct ucm_bytes bytes = ucm_file_bytes(file);
 	uint64_t size = (uint64_t)temp->stamp.st_size;
-	int err;
+	int err = ucm_verify_commit(&bytes, size, &key->id, block, fault);
 
-	if (temp->written) {
-		*fault = judge_written(temp, key, block);
-		return 0;
-	}
-	err = ucm_verify_commit(&bytes, size, &key->id, block, fault);
-	if (!err && !*fault)
+	if (!err && !*fault && !word_counts(temp, block))
 		err = judge_bytes(temp, file, key, when, block, fault);
 	if (!err && !*fault && block->form == UCM_FORM_BARE)
 		*fault = judge_bare(space, block, size, when);

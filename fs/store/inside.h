@@ -26,6 +26,11 @@
 #include "fs/store/store.h"
 #include "fs/tier/wait.h"
 
+/* ---- stamps (late.c) ---- */
+
+/* The same file as far as its stamp shows: size, mtime and ctime. */
+bool ucm_store_same_stamp(const struct stat *a, const struct stat *b);
+
 /* ---- entries (entry.c) ---- */
 
 void ucm_store_lock_name(struct ucm_store *store, const struct ucm_id *id);

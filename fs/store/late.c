@@ -41,7 +41,7 @@ int ucm_store_find_late_fault(struct ucm_space *space,
 	return 0;
 }
 
-static bool late_same_stamp(const struct stat *a, const struct stat *b)
+bool ucm_store_same_stamp(const struct stat *a, const struct stat *b)
 {
 	return a->st_size == b->st_size &&
 	       !memcmp(&a->st_mtim, &b->st_mtim, sizeof(a->st_mtim)) &&
@@ -53,7 +53,7 @@ bool ucm_store_unchanged(const struct ucm_temp *temp,
 {
 	struct stat st;
 
-	return !ucm_file_stat(file, &st) && late_same_stamp(&st, &temp->stamp);
+	return !ucm_file_stat(file, &st) && ucm_store_same_stamp(&st, &temp->stamp);
 }
 
 /* Its size and mtime are those that the index knows, from the commit or from
@@ -146,7 +146,7 @@ void ucm_store_recheck(struct ucm_store *store, const struct ucm_temp *temp,
 
 	if (!temp->committed || !temp->ref || ucm_file_stat(file, &st))
 		return;
-	if (!temp->shared && late_same_stamp(&st, &temp->stamp))
+	if (!temp->shared && ucm_store_same_stamp(&st, &temp->stamp))
 		return;
 	if (!ucm_index_get(store->index, temp->ref, &entry))
 		return;

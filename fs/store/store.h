@@ -239,6 +239,14 @@ struct ucm_allowance {
 	uint64_t bytes;
 };
 
+/* "All of it is written, and this is its header": said by who has written it, of
+ * the file as it was then. A commit reads no more than the header if it still is,
+ * and has that one. */
+struct ucm_word {
+	struct ucm_block block;
+	struct stat stamp;
+};
+
 /* A file being written. */
 struct ucm_temp {
 	struct ucm_medium *medium;
@@ -260,10 +268,7 @@ struct ucm_temp {
 	struct ucm_key key; /* once committed */
 	ucm_ref ref;        /* 0: a duplicate */
 	struct stat stamp;  /* at the commit, or when it was tried last */
-	/* What its header says, from whoever has written all of the file and
-	 * knows that it was written; the commit reads nothing back then. NULL:
-	 * it looks for itself. */
-	const struct ucm_block *written;
+	const struct ucm_word *word; /* its writer's; NULL: nothing was said */
 };
 
 /*

@@ -271,6 +271,7 @@ static int encode_head(struct ucm_saving *saving, void *bytes)
 		.flags = UCM_BLOCK_HAS_CRC,
 	};
 	struct timespec now;
+	int err;
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	block.created_ns = (uint64_t)ucm_time_ns(&now);
@@ -278,9 +279,13 @@ static int encode_head(struct ucm_saving *saving, void *bytes)
 		block.flags |= UCM_BLOCK_HAS_PARENT;
 		block.parent = task->parents[saving->block];
 	}
-	saving->written = block;
-	return ucm_block_encode_planes(&block, saving->crcs, bytes,
-				       block.data_offset);
+	err = ucm_block_encode_planes(&block, saving->crcs, bytes,
+				      block.data_offset);
+	/* as whoever commits it will read it */
+	if (!err && ucm_block_parse(bytes, block.data_offset, 0,
+				    &saving->written))
+		err = -EINVAL;
+	return err;
 }
 
 static void on_head_written(struct ucm_saving *saving)

@@ -345,11 +345,13 @@ static int tiers_commit(struct ucm_source *source, struct ucm_draft *draft,
 			int fd, const struct ucm_block *written)
 {
 	const struct ucm_file file = ucm_file_of(draft->temp.medium, fd);
+	struct ucm_word word = { .block = *written };
 	int err;
 
-	/* what the store reads, if it does, may use any memory */
+	/* what the store reads may use any memory */
 	fcntl(fd, F_SETFL, O_RDWR);
-	draft->temp.written = written;
+	if (!ucm_file_stat(&file, &word.stamp))
+		draft->temp.word = &word;
 	err = ucm_store_commit(source->store, &draft->temp, &file,
 			       &draft->key, UCM_COMMIT_NOW);
 

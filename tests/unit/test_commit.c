@@ -43,6 +43,18 @@ static int commit(int fd, const struct fx_file *as, enum ucm_commit_when when)
 	return fx_commit_temp(&temp, fd, &as->key, when);
 }
 
+/* Who writes it says so, of the file as it is. */
+static struct ucm_word word;
+
+static void say(int fd, const struct fx_file *as)
+{
+	ck_assert_int_eq(ucm_block_parse(as->bytes, as->len, as->len,
+					 &word.block),
+			 UCM_FAULT_NONE);
+	ck_assert_int_eq(fx_fstat(fd, &word.stamp), 0);
+	temp.word = &word;
+}
+
 static void end(int fd)
 {
 	fx_close_file(fd);
@@ -102,7 +114,8 @@ UNIT_TEST(a_commit_tells_the_index_the_parent, .rows = 2)
 	fx_encode(&file, true);
 	ck_assert_int_eq(fx_commit(&second), 0);
 	fd = begin(&file, file.len);
-	temp.written = _i ? &file.block : NULL; /* as the loader's own store */
+	if (_i) /* as the loader's own store */
+		say(fd, &file);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_CLOSED), 0);
 	end(fd);
 	key = second.key;
@@ -138,38 +151,103 @@ UNIT_TEST(an_incomplete_file_may_be_gone_on_with)
 	ck_assert_uint_eq(fx_set->stats.commit_refused, 0);
 }
 
-static int no_reads(const char *call, const char *path)
+/* The payload's checksums differ: whoever believes its writer does not know. */
+static int begin_with_wrong_payload(void)
 {
-	(void)path;
-	return strcmp(call, "read") ? 0 : -EIO;
+	int fd;
+
+	fx_block(&file, 1, FX_PAGED);
+	fd = begin(&file, file.len);
+	ck_assert_int_eq(fx_pwrite(fd, "X", 1, 5000), 1);
+	temp.presized = true; /* else none is read at its close */
+	return fd;
 }
 
-/* Who has written all of a file says what its header is. */
 UNIT_TEST(what_the_writer_knows_is_not_read_back)
 {
-	struct ucm_block other;
+	int fd;
+
+	fx_store("$/a");
+	fd = begin_with_wrong_payload();
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EINVAL);
+	say(fd, &file);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
+	end(fd);
+	ck_assert_int_eq(fx_find(&file), 0);
+}
+
+static void older_word(struct ucm_word *of)
+{
+	of->stamp.st_ctim.tv_nsec ^= 1;
+}
+
+static void other_size(struct ucm_word *of)
+{
+	of->stamp.st_size++;
+}
+
+static void other_payload(struct ucm_word *of)
+{
+	of->block.payload_crc ^= 1;
+}
+
+static void other_geometry(struct ucm_word *of)
+{
+	of->block.geometry.dtype++;
+}
+
+static void other_parent(struct ucm_word *of)
+{
+	of->block.parent.bytes[0] ^= 1;
+}
+
+static void other_block(struct ucm_word *of)
+{
+	of->block.id.bytes[0] ^= 1;
+}
+
+static const struct {
+	const char *what;
+	void (*alter)(struct ucm_word *of);
+} idle_words[] = {
+	{ "older", older_word },
+	{ "another size", other_size },
+	{ "another payload", other_payload },
+	{ "another geometry", other_geometry },
+	{ "another parent", other_parent },
+	{ "another block", other_block },
+};
+
+UNIT_TEST(a_word_counts_for_the_file_that_it_names,
+	  .rows = NUM_ROWS(idle_words))
+{
+	int fd;
+
+	fx_store("$/a");
+	fd = begin_with_wrong_payload();
+	say(fd, &file);
+	idle_words[_i].alter(&word);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EINVAL);
+	fx_misses(&file);
+	end(fd);
+}
+
+/* A size, and the word of a header that is not there. */
+UNIT_TEST(a_word_is_no_header, .rows = 2)
+{
 	int fd;
 
 	fx_store("$/a");
 	fx_block(&file, 1, FX_PAGED);
-	fx_block(&second, 2, FX_PAGED);
-	other = second.block;
-	ucm_os_fault = no_reads;
-	fd = begin(&file, file.len);
-	temp.written = &other;
-	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EINVAL);
-	temp.written = &file.block;
-	ck_assert_int_eq(fx_ftruncate(fd, (off_t)file.len + 1), 0);
-	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EINVAL);
-	ck_assert_int_eq(fx_ftruncate(fd, (off_t)file.len - 1), 0);
-	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EAGAIN);
+	fd = begin(&file, _i ? file.len - 1 : 0);
+	if (!_i)
+		ck_assert_int_eq(fx_ftruncate(fd, (off_t)file.len), 0);
+	say(fd, &file);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW),
+			 _i ? -EAGAIN : -EINVAL);
 	fx_misses(&file);
-	ck_assert_int_eq(fx_pwrite(fd, file.bytes, file.len, 0),
-			 (ssize_t)file.len);
-	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
-	ucm_os_fault = NULL;
 	end(fd);
-	fx_serves(&file);
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 0);
 }
 
 static const struct {
@@ -1241,6 +1319,7 @@ static const struct {
 };
 static const char *intruder_call, *intruder_bytes;
 static int intruder_fd;
+static off_t intruder_off;
 
 static int intrude(const char *call, const char *path)
 {
@@ -1249,7 +1328,9 @@ static int intrude(const char *call, const char *path)
 		return 0;
 	intruder_call = NULL; /* once */
 	if (intruder_bytes)
-		ck_assert_int_eq(fx_pwrite(intruder_fd, intruder_bytes, 1, 0), 1);
+		ck_assert_int_eq(fx_pwrite(intruder_fd, intruder_bytes, 1,
+					   intruder_off),
+				 1);
 	fx_wait(stamp_differs, &intruder_fd);
 	return 0;
 }
@@ -1283,6 +1364,31 @@ UNIT_TEST(what_is_written_during_a_commit_is_judged_again,
 		fx_serves(&file);
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks),
 			  !intruders[_i].result);
+}
+
+UNIT_TEST(a_word_does_not_outlive_a_write_during_the_commit)
+{
+	int fd;
+
+	fx_configure("$/a");
+	fx_option("durability", "data");
+	fx_open();
+	fx_start();
+	fx_block(&file, 1, FX_PAGED);
+	fd = begin(&file, file.len);
+	temp.presized = true;
+	say(fd, &file);
+	intruder_fd = fd;
+	intruder_call = "fdatasync";
+	intruder_bytes = "X";
+	intruder_off = 5000;
+	ucm_os_fault = intrude;
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EINVAL);
+	ucm_os_fault = NULL;
+	intruder_off = 0;
+	ck_assert_ptr_null(intruder_call);
+	end(fd);
+	fx_misses(&file);
 }
 
 /* ---- after the commit ---- */
@@ -1554,7 +1660,7 @@ UNIT_TEST(room_is_given_back_as_it_was_taken)
 	fx_block_of(&file, 1, FX_PAGED, &large);
 	fd = begin(&file, 4096);
 	ck_assert_int_eq(fx_ftruncate(fd, (off_t)file.len), 0);
-	temp.written = &file.block;
+	say(fd, &file);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
 	ck_assert_int_eq(fx_pwrite(fd, file.bytes, file.len, 0),
 			 (ssize_t)file.len);
