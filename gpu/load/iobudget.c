@@ -273,15 +273,24 @@ void ucm_iobudget_leave(struct ucm_iobudget *budget, uint64_t bytes)
 static void average(struct ucm_iobudget *budget, int64_t now_ns)
 {
 	double passed = (double)(now_ns - budget->rate_ns);
+	/* less than nothing, if more were given back than begun */
+	int64_t bytes = (int64_t)(budget->bytes - budget->rate_bytes);
 	double now;
 
 	if (passed <= 0)
 		return;
-	now = (double)(budget->bytes - budget->rate_bytes) / passed * 1e9;
+	now = (double)bytes / passed * 1e9;
 	budget->rate += (now - budget->rate) * passed /
 			(passed + (double)SMOOTH_NS);
 	budget->rate_bytes = budget->bytes;
 	budget->rate_ns = now_ns;
+}
+
+static uint64_t rate_of_late(const struct ucm_iobudget *budget)
+{
+	if (budget->rate <= 0)
+		return 0;
+	return budget->rate < 0x1p63 ? (uint64_t)budget->rate : UCM_FAIR_ALL;
 }
 
 /* Under the lock; false: nothing. */
@@ -292,8 +301,7 @@ static bool find_wants(struct ucm_iobudget *budget, int64_t now_ns,
 	*out = (struct ucm_wants){
 		.rate = now_ns - budget->short_rate_ns < SHORT_NS
 				? UCM_FAIR_ALL
-				: (uint64_t)(budget->rate > 0 ? budget->rate
-							      : 0),
+				: rate_of_late(budget),
 		.in_flight = now_ns - budget->short_flight_ns < SHORT_NS
 				     ? UCM_FAIR_ALL
 				     : budget->in_flight,

@@ -209,6 +209,28 @@ UNIT_TEST(one_that_has_nothing_to_do_counts_for_nothing)
 	check_part(takers[1].taken, RATE, 95, 105);
 }
 
+/* As with saves of which half are skipped: they were begun, and then not. */
+UNIT_TEST(what_is_given_back_was_not_wanted)
+{
+	struct ucm_iobudget *budget = add(0, RATE, 0)->budget;
+	uint64_t rate = 50 * SOME, told; /* SOME each 20 ms */
+	int64_t until;
+
+	ucm_iobudget_follow(budget, now);
+	for (unsigned i = 0; i < 100; i++) {
+		now += 10 * MS;
+		ck_assert(ucm_iobudget_take(budget, UCM_IOBUDGET_SAVE, 2 * SOME,
+					    now, &until));
+		ucm_iobudget_follow(budget, now);
+		now += 10 * MS;
+		ucm_iobudget_give_back(budget, SOME);
+		ucm_iobudget_follow(budget, now);
+		told = atomic_load(&memory->sharers[0].rate);
+		ck_assert_uint_le(told, rate);
+	}
+	check_part(told, rate, 85, 100);
+}
+
 /* It ends in the middle of what it does, and tells nobody. */
 UNIT_TEST(the_share_of_one_that_was_killed_comes_back)
 {
