@@ -20,7 +20,8 @@
  * Late: whoever waits for this lane is passed over, and its blocks cost
  * memory only: a piece and the file that it waits for, without a descriptor.
  * No deadline ends that but the task's own. Nothing of a late lane counts where
- * others are kept waiting: descriptors, bytes of a window that was given.
+ * others are kept waiting: descriptors, bytes of a window that was given, or of
+ * a budget.
  *
  * What a lane can hold while it does not answer, if it may hang:
  *
@@ -46,6 +47,7 @@
 
 #include "common/clock.h"
 #include "gpu/load/engine.h"
+#include "gpu/load/toll.h"
 
 #define LATE_NS (INT64_C(100) * 1000000)
 #define HUNG_NS (INT64_C(1000) * 1000000)
@@ -256,8 +258,11 @@ void ucm_lanes_look(struct ucm_engine *engine)
 	int64_t now = ucm_monotonic_ns();
 
 	for (struct ucm_lane *lane = engine->lanes; lane; lane = lane->next) {
-		if (ucm_lane_look(lane, now))
+		if (ucm_lane_look(lane, now)) {
+			if (lane->late)
+				ucm_toll_leave_lane(engine, lane);
 			ucm_engine_feed(engine);
+		}
 		while (engine->held && queue_one(engine, lane))
 			;
 	}

@@ -99,8 +99,7 @@ static void leave_window(struct ucm_piece *piece)
 {
 	struct ucm_engine *engine = piece->engine;
 
-	ucm_iobudget_leave(engine->shared->budget, piece->tolled);
-	piece->tolled = 0;
+	ucm_toll_leave(piece);
 	if (!piece->counted)
 		return;
 	ucm_window_give(&piece->file->lane->window, piece->counted,
@@ -558,8 +557,7 @@ static int get_room(struct ucm_piece *piece)
 		return err;
 	}
 	enter_window(piece);
-	piece->tolled = piece->counted;
-	ucm_iobudget_enter(budget, piece->tolled);
+	ucm_toll_enter(piece, piece->counted);
 	return 0;
 }
 

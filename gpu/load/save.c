@@ -96,6 +96,13 @@ void ucm_turn_settle(struct ucm_engine *engine, const struct ucm_turn *turn,
 	settle(engine, turn->part, turn->block, outcome, taken, taken);
 }
 
+/* Its bytes do not count as under way any more. */
+static void leave_budget(struct ucm_saving *saving)
+{
+	ucm_iobudget_leave(saving->engine->shared->budget, saving->tolled);
+	saving->tolled = 0;
+}
+
 /* The present turn ends. */
 static void end_turn(struct ucm_saving *saving,
 		     const struct ucm_outcome *outcome)
@@ -107,7 +114,7 @@ static void end_turn(struct ucm_saving *saving,
 	saving->task = NULL;
 	saving->busy = false;
 	saving->engine->savings_busy--;
-	ucm_iobudget_leave(saving->engine->shared->budget, ucm_turn_bytes(task));
+	leave_budget(saving);
 	/* whoever hears of the end finds the file, or nothing */
 	if (saving->kept)
 		ucm_kept_hide(saving->kept);
@@ -757,7 +764,8 @@ static void take_turn(struct ucm_saving *saving, const struct ucm_turn *turn)
 	ucm_task_get(task);
 	saving->busy = true;
 	saving->engine->savings_busy++;
-	ucm_iobudget_enter(saving->engine->shared->budget, ucm_turn_bytes(task));
+	saving->tolled = ucm_turn_bytes(task);
+	ucm_iobudget_enter(saving->engine->shared->budget, saving->tolled);
 	saving->copied = saving->unbilled = turn->kept;
 	saving->task = task;
 	saving->part = turn->part;
@@ -865,6 +873,7 @@ void ucm_saving_give_up(struct ucm_saving *saving, struct ucm_part *part,
 		ucm_kept_hide(saving->kept);
 	settle(saving->engine, part, saving->block, outcome, saving->copied,
 	       saving->unbilled);
+	leave_budget(saving); /* a call that hangs shall not keep others waiting */
 	ucm_engine_feed(saving->engine); /* a hungry one ends at once */
 }
 

@@ -64,6 +64,7 @@ struct ucm_saving {
 	struct ucm_task *task;
 	struct ucm_part *part;
 	uint32_t block, end_layer;
+	uint64_t tolled; /* of it: under way, in the loader's budget */
 	struct ucm_turn *turns; /* that wait */
 	struct ucm_saving *hungry_next; /* waits for staging memory */
 	bool hungry;

@@ -5,6 +5,7 @@
 #include "gpu/load/toll.h"
 
 #include "common/clock.h"
+#include "gpu/load/lane.h"
 
 bool ucm_toll_pay(struct ucm_engine *engine, enum ucm_iobudget_class class,
 		  uint64_t bytes)
@@ -18,6 +19,35 @@ bool ucm_toll_pay(struct ucm_engine *engine, enum ucm_iobudget_class class,
 	if (!engine->toll_ns || again_ns < engine->toll_ns)
 		engine->toll_ns = again_ns;
 	return false;
+}
+
+void ucm_toll_enter(struct ucm_piece *piece, uint64_t bytes)
+{
+	if (piece->file->lane->late)
+		return;
+	piece->tolled = bytes;
+	ucm_iobudget_enter(piece->engine->shared->budget, bytes);
+}
+
+void ucm_toll_leave(struct ucm_piece *piece)
+{
+	ucm_iobudget_leave(piece->engine->shared->budget, piece->tolled);
+	piece->tolled = 0;
+}
+
+void ucm_toll_leave_lane(struct ucm_engine *engine, const struct ucm_lane *lane)
+{
+	for (unsigned rank = 0; rank < UCM_RANKS; rank++) {
+		struct ucm_part *part = engine->loads[rank];
+
+		for (; part; part = part->next) {
+			struct ucm_piece *piece = part->pieces;
+
+			for (; piece; piece = piece->part_next)
+				if (piece->tolled && piece->file->lane == lane)
+					ucm_toll_leave(piece);
+		}
+	}
 }
 
 void ucm_toll_look(struct ucm_engine *engine, int64_t now_ns)

@@ -14,6 +14,13 @@
 bool ucm_toll_pay(struct ucm_engine *engine, enum ucm_iobudget_class class,
 		  uint64_t bytes);
 
+/* So many bytes of a piece are under way; not of one whose lane is late. They no
+ * longer are: it has been read, or given up. */
+void ucm_toll_enter(struct ucm_piece *piece, uint64_t bytes);
+void ucm_toll_leave(struct ucm_piece *piece);
+/* The lane is late: what it has under way shall not keep others waiting. */
+void ucm_toll_leave_lane(struct ucm_engine *engine, const struct ucm_lane *lane);
+
 /* Each round: feed, if it is time. */
 void ucm_toll_look(struct ucm_engine *engine, int64_t now_ns);
 /* Until then in ns; -1: nothing waits. */

@@ -570,6 +570,33 @@ UNIT_TEST(others_go_on_while_some_hang)
 	ucm_loader_close(loader);
 }
 
+/* Nor from being begun, where little may be under way at a time: neither before
+ * they are given up, nor those that come to the late directory meanwhile. */
+UNIT_TEST(what_hangs_is_not_under_way_for_a_budget)
+{
+	struct ucm_loader_options options = { .io = UCM_IO_THREADS,
+					      .threads = 1,
+					      .inflight = 4 * LAYER };
+	struct ucm_request request = { .deadline_ms = 10000 };
+	struct ucm_task *tasks[2];
+	struct ucm_loader *loader;
+
+	plant(8);
+	loader = lf_loader("$/tier", &cache, &options);
+	lf_hold(UCM_IO_READ, 0);
+	for (unsigned i = 0; i < 2; i++)
+		tasks[i] = lf_submit(loader, false, i, 1, NULL);
+	lf_wait_held(2); /* the second one when the directory is late */
+	lf_hold(UCM_IO_CLOSE, 1000);
+	ck_assert_int_eq(lf_load(loader, 4, 4, &request, NULL), 0);
+	lf_release();
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_int_eq(ucm_task_wait(tasks[i], 20000), 0);
+		ucm_task_free(tasks[i]);
+	}
+	ucm_loader_close(loader);
+}
+
 /* ---- cancelling ---- */
 
 UNIT_TEST(a_load_is_cancelled_while_it_is_read, .rows = NUM_ROWS(hangs))

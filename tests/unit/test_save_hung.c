@@ -179,6 +179,28 @@ UNIT_TEST(a_store_that_hangs_costs_a_save_its_time,
 	ucm_loader_close(loader);
 }
 
+/* Nor do its bytes count as under way from then on: what they are is all that
+ * may be. */
+UNIT_TEST(a_save_that_was_given_up_is_not_under_way, .rows = NUM_ROWS(ways))
+{
+	struct ucm_loader_options options = ways[_i];
+	struct ucm_request soon = { .deadline_ms = 50 },
+			   later = { .deadline_ms = 10000 };
+	struct ucm_loader *loader;
+
+	options.inflight = 1;
+	loader = lf_loader("$/tier", &cache, &options);
+	lf_plant("$/tier", &lf_geometry, NUM);
+	hang(CREATE);
+	ck_assert_int_eq(lf_save(loader, 0, 1, &soon, NULL), -EIO);
+	ck_assert_int_eq(lf_load(loader, NUM, 1, &later, NULL), 0);
+	let_go();
+	fx_wait(has_no_temps, NULL);
+	/* what it was comes to nothing twice: others still have their limit */
+	ck_assert_int_eq(lf_save(loader, 1, 2, &later, NULL), 0);
+	ucm_loader_close(loader);
+}
+
 /* The same block anew, while the first attempt is still with the store. */
 UNIT_TEST(a_second_save_waits_for_the_first_one, .rows = NUM_ROWS(ways))
 {
