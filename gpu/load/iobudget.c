@@ -6,11 +6,15 @@
  * budget. A share is worked out by a thread (ucm_iobudget_follow()) while the
  * loader does anything, from what all sharers want (sharers.h); nobody who reads
  * or writes waits for others of the node, or for the mount. When the mount's daemon
- * goes its memory stays, and the sharers go on sharing it, until the thread finds
- * a new one.
+ * goes its memory stays, and the sharers go on sharing it, until a new one is
+ * found.
  *
  * What is wanted is told as it is: all there is, while something had to wait for
  * it not long ago; else what was used of late, and the others have the rest.
+ *
+ * The mount is asked by another thread (node_watch.c), which may hang with the
+ * daemon, so that the others hear of this loader meanwhile. Where there is
+ * no memory to be had from it, it is asked again and again.
  *
  * Order within the loader: what somebody waits for first. Loads beforehand and
  * saves are owed a part of its bytes, and a turn after a time (share.h), as in
@@ -34,11 +38,13 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "gpu/load/fair.h"
+#include "gpu/load/node_watch.h"
 #include "gpu/load/share.h"
 
 #define MS INT64_C(1000000)
 #define STEP_NS (10 * MS)      /* of the thread */
-#define LOOK_NS (200 * MS)     /* for a new mount */
+#define LOOK_NS (200 * MS)     /* for a new mount, */
+#define IDLE_LOOK_NS (500 * MS) /* if nothing is shared */
 #define AGAIN_NS (2 * MS)      /* somebody is to come first, or to end */
 #define WAITS_NS (50 * MS)     /* who was refused, and has not asked since */
 #define SHORT_NS (100 * MS)    /* since something had to wait */
@@ -77,6 +83,7 @@ struct ucm_iobudget {
 	struct ucm_sharers sharers;
 	struct ucm_node_budget region;
 	char *mount;
+	struct ucm_node_watch *watch;
 	int64_t looked_ns;
 	pthread_t thread;
 	pthread_cond_t wake;
@@ -314,6 +321,8 @@ static struct ucm_limits share_of(struct ucm_iobudget *budget, int64_t now_ns)
 {
 	struct ucm_limits share = budget->node;
 
+	if (!budget->shared)
+		return share;
 	ucm_sharers_share(&budget->sharers, now_ns, &share.rate,
 			  &share.in_flight);
 	share.rate = share.rate ? share.rate : 1;
@@ -326,8 +335,6 @@ bool ucm_iobudget_follow(struct ucm_iobudget *budget, int64_t now_ns)
 	struct ucm_wants wants;
 	bool active;
 
-	if (!budget->shared)
-		return false;
 	/* a place first, so that what is said can be heard */
 	share = share_of(budget, now_ns);
 	pthread_mutex_lock(&budget->lock);
@@ -338,7 +345,8 @@ bool ucm_iobudget_follow(struct ucm_iobudget *budget, int64_t now_ns)
 	budget->share = share;
 	budget->follows = active;
 	pthread_mutex_unlock(&budget->lock);
-	ucm_sharers_say(&budget->sharers, active ? &wants : NULL);
+	if (budget->shared)
+		ucm_sharers_say(&budget->sharers, active ? &wants : NULL);
 	return active;
 }
 
@@ -370,33 +378,55 @@ static void join(struct ucm_iobudget *budget, struct ucm_node_budget *region,
 		ucm_sharers_init(&budget->sharers, region->memory, random_id(),
 				 now_ns);
 	if (region->why)
-		ucm_warning("%s: the node's budget cannot be shared: %s; this "
-			    "loader takes all of it for itself",
+		ucm_warning("%s: the node's budget cannot be shared: %s; until "
+			    "it can this loader takes all of it for itself",
 			    budget->mount, strerror(-region->why));
 	budget->shared = region->memory;
 	budget->region = *region;
 	set_node(budget, &region->limits, now_ns);
 }
 
-/* The daemon has gone: is there another one? The old memory is shared until
- * then. */
+static void leave_mount(struct ucm_iobudget *budget)
+{
+	if (budget->shared)
+		ucm_sharers_leave(&budget->sharers);
+	budget->shared = false;
+	ucm_node_budget_close(&budget->region);
+}
+
+/* Is it another budget, and none that is worse than what we have? Of one that
+ * cannot be shared just now the old memory, which others share, is better. */
+static bool is_news(const struct ucm_iobudget *budget,
+		    const struct ucm_node_budget *found)
+{
+	if (found->index)
+		return ucm_node_budget_lives(found);
+	if (budget->shared)
+		return !found->why;
+	return found->limits.rate != budget->node.rate ||
+	       found->limits.in_flight != budget->node.in_flight;
+}
+
+/* The daemon has gone, or there is no index that would say so: what is there
+ * now? The old memory is shared until then. */
 static void look_for_mount(struct ucm_iobudget *budget, int64_t now_ns)
 {
-	struct ucm_node_budget region;
+	struct ucm_node_budget found;
 
-	if (ucm_node_budget_lives(&budget->region) ||
-	    now_ns - budget->looked_ns < LOOK_NS)
+	if (ucm_node_budget_lives(&budget->region))
 		return;
-	budget->looked_ns = now_ns;
-	if (ucm_node_budget_open(budget->mount, &region))
-		return;
-	if (region.memory && !ucm_node_budget_lives(&region)) {
-		ucm_node_budget_close(&region);
-		return;
+	if (ucm_node_watch_take(budget->watch, &found)) {
+		if (is_news(budget, &found)) {
+			leave_mount(budget);
+			join(budget, &found, now_ns);
+		} else {
+			ucm_node_budget_close(&found);
+		}
+	} else if (now_ns - budget->looked_ns >=
+		   (budget->shared ? LOOK_NS : IDLE_LOOK_NS)) {
+		budget->looked_ns = now_ns;
+		ucm_node_watch_ask(budget->watch);
 	}
-	ucm_sharers_leave(&budget->sharers);
-	ucm_node_budget_close(&budget->region);
-	join(budget, &region, now_ns);
 }
 
 static void sleep_for(struct ucm_iobudget *budget, int64_t ns)
@@ -414,7 +444,7 @@ static void *budget_main(void *arg)
 
 	pthread_mutex_lock(&budget->lock);
 	while (!budget->stopping) {
-		if (!budget->follows || !budget->shared) {
+		if (!budget->follows) {
 			pthread_cond_wait(&budget->wake, &budget->lock);
 			continue;
 		}
@@ -423,7 +453,7 @@ static void *budget_main(void *arg)
 		ucm_iobudget_follow(budget, ucm_monotonic_ns());
 		pthread_mutex_lock(&budget->lock);
 		if (!budget->stopping && budget->follows)
-			sleep_for(budget, STEP_NS);
+			sleep_for(budget, budget->shared ? STEP_NS : LOOK_NS);
 	}
 	pthread_mutex_unlock(&budget->lock);
 	return NULL;
@@ -481,37 +511,35 @@ static int start_thread(struct ucm_iobudget *budget)
 static int join_mount(struct ucm_iobudget *budget, const char *mount)
 {
 	struct ucm_node_budget region;
-	int err = ucm_node_budget_open(mount, &region);
+	int err = ucm_node_watch_opens(mount, &region);
 
 	if (err)
 		return err;
 	budget->mount = realpath(mount, NULL);
-	if (!budget->mount) {
+	err = -errno;
+	if (budget->mount) {
+		budget->watch = ucm_node_watch_open(budget->mount);
+		err = -ENOMEM;
+	}
+	if (!budget->watch) {
 		ucm_node_budget_close(&region);
-		return -errno;
+		return err;
 	}
 	join(budget, &region, ucm_monotonic_ns());
-	return budget->shared ? start_thread(budget) : 0;
-}
-
-/* By its own options, or by the mount, which the thread may look at. */
-static bool is_limited(struct ucm_iobudget *budget)
-{
-	bool limited;
-
-	pthread_mutex_lock(&budget->lock);
-	limited = budget->own.rate || budget->own.in_flight ||
-		  budget->node.rate || budget->node.in_flight;
-	pthread_mutex_unlock(&budget->lock);
-	return limited;
+	return start_thread(budget);
 }
 
 int ucm_iobudget_open(const struct ucm_limits *own, const char *mount,
 		    struct ucm_iobudget **out, struct ucm_error *error)
 {
-	struct ucm_iobudget *budget = budget_new(own, ucm_monotonic_ns());
-	int err = budget ? 0 : -ENOMEM;
+	struct ucm_iobudget *budget;
+	int err;
 
+	*out = NULL;
+	if (!mount && !own->rate && !own->in_flight)
+		return 0;
+	budget = budget_new(own, ucm_monotonic_ns());
+	err = budget ? 0 : -ENOMEM;
 	if (!err && mount)
 		err = join_mount(budget, mount);
 	if (err) {
@@ -519,10 +547,6 @@ int ucm_iobudget_open(const struct ucm_limits *own, const char *mount,
 		return ucm_error_set(error, err, "%s: the node's budget: %s",
 				     mount ? mount : "no mount",
 				     strerror(-err));
-	}
-	if (!is_limited(budget)) {
-		ucm_iobudget_close(budget);
-		budget = NULL;
 	}
 	*out = budget;
 	return 0;
@@ -539,9 +563,8 @@ void ucm_iobudget_close(struct ucm_iobudget *budget)
 		pthread_mutex_unlock(&budget->lock);
 		pthread_join(budget->thread, NULL);
 	}
-	if (budget->shared)
-		ucm_sharers_leave(&budget->sharers);
-	ucm_node_budget_close(&budget->region);
+	ucm_node_watch_close(budget->watch);
+	leave_mount(budget);
 	pthread_mutex_destroy(&budget->lock);
 	pthread_cond_destroy(&budget->wake);
 	free(budget->mount);

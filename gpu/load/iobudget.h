@@ -25,11 +25,11 @@ enum ucm_iobudget_class {
 };
 #define UCM_IOBUDGET_CLASSES 3
 
-/* mount: whose budget is shared, or NULL. *out is NULL where nothing is limited;
- * NULL is harmless to all calls. */
+/* mount: whose budget is shared, now or when it has one, or NULL. *out is NULL
+ * where nothing will be limited; NULL is harmless to all calls. */
 int ucm_iobudget_open(const struct ucm_limits *own, const char *mount,
 		    struct ucm_iobudget **out, struct ucm_error *error);
-/* Nothing is under way. */
+/* Nothing is under way. Waits for the mount no longer than a little. */
 void ucm_iobudget_close(struct ucm_iobudget *budget);
 
 /* For tests: one that shares that memory, with no thread. */

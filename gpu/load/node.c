@@ -70,38 +70,40 @@ static int map_file(int root, const char *name, int flags, size_t len,
 	return 0;
 }
 
-static int map_index(int root, void **out)
+static int map_index(int root, struct ucm_node_budget *region)
 {
 	const struct ucm_index_memory_header *header;
+	void *index;
 	int err = map_file(root, UCM_TREE_INDEX, O_RDONLY,
-			   UCM_INDEX_MEMORY_HEADER_BYTES, out);
+			   UCM_INDEX_MEMORY_HEADER_BYTES, &index);
 
 	if (err)
 		return err;
-	header = *out;
+	header = region->index = index;
 	if (!memcmp(header->magic, UCM_INDEX_MEMORY_MAGIC,
 		    sizeof(header->magic)) &&
 	    header->version == UCM_INDEX_MEMORY_VERSION)
 		return 0;
-	munmap(*out, UCM_INDEX_MEMORY_HEADER_BYTES);
+	ucm_node_budget_close(region);
 	return -EPROTO;
 }
 
 static int map_both(int root, struct ucm_node_budget *region)
 {
-	void *memory, *index;
-	int err = map_index(root, &index);
+	struct ucm_node_budget both = *region;
+	void *memory;
+	int err = map_index(root, &both);
 
 	if (err)
 		return err;
 	err = map_file(root, UCM_TREE_BUDGET, O_RDWR, UCM_CONTROL_BUDGET_BYTES,
 		       &memory);
 	if (err) {
-		munmap(index, UCM_INDEX_MEMORY_HEADER_BYTES);
+		ucm_node_budget_close(&both);
 		return err;
 	}
-	region->index = index;
-	region->memory = memory;
+	both.memory = memory;
+	*region = both;
 	return 0;
 }
 
@@ -116,21 +118,23 @@ int ucm_node_budget_open(const char *mount, struct ucm_node_budget *out)
 	err = ask_limits(root, &region);
 	if (err)
 		return err;
-	if (!region.limits.rate && !region.limits.in_flight)
+	if (!region.limits.rate && !region.limits.in_flight) {
 		region.why = 0;
-	else if (!region.why)
+		map_index(root, &region); /* else it is asked again */
+	} else if (!region.why) {
 		region.why = map_both(root, &region);
+	}
 	*out = region;
 	return 0;
 }
 
 void ucm_node_budget_close(struct ucm_node_budget *region)
 {
-	if (region->memory) {
+	if (region->memory)
 		munmap(region->memory, UCM_CONTROL_BUDGET_BYTES);
+	if (region->index)
 		munmap((void *)(uintptr_t)region->index,
 		       UCM_INDEX_MEMORY_HEADER_BYTES);
-	}
 	*region = (struct ucm_node_budget){ .memory = NULL };
 }
 
@@ -138,6 +142,6 @@ bool ucm_node_budget_lives(const struct ucm_node_budget *region)
 {
 	const struct ucm_index_memory_header *header = region->index;
 
-	return ucm_lifeline_lives(atomic_load(&header->alive)) &&
+	return header && ucm_lifeline_lives(atomic_load(&header->alive)) &&
 	       !(atomic_load(&header->state) & UCM_INDEX_MEMORY_CLOSED);
 }

@@ -20,16 +20,19 @@ struct ucm_limits {
 
 struct ucm_node_budget {
 	struct ucm_limits limits;
-	struct ucm_sharers_memory *memory; /* NULL: it cannot be shared */
+	struct ucm_sharers_memory *memory; /* NULL: no limits, or it cannot be
+					    * shared */
 	int why;                           /* -errno: why not */
-	const void *index; /* a part of it, which says whether the daemon lives */
+	/* a part of it, which says whether the daemon lives; NULL: nobody knows
+	 * when there is something else to be had */
+	const void *index;
 };
 
 /* 0, also of a mount without limits, and where they cannot be shared. */
 int ucm_node_budget_open(const char *mount, struct ucm_node_budget *out);
 void ucm_node_budget_close(struct ucm_node_budget *region);
 
-/* Without a call. */
+/* Is that still all there is? Without a call; not if there is no index. */
 bool ucm_node_budget_lives(const struct ucm_node_budget *region);
 
 #endif

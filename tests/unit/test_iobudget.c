@@ -8,6 +8,7 @@
 #include "gpu/load/iobudget.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,9 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "fs/index/memory_layout.h"
 #include "gpu/load/fair.h"
+#include "gpu/load/node_watch.h"
 #include "tests/unit/dir_fixture.h"
 #include "tests/unit/random.h"
 
@@ -332,6 +335,239 @@ UNIT_TEST(a_folder_is_no_mount)
 	ck_assert_int_eq(ucm_node_budget_open(fx_path("$/mnt"), &node),
 			 -ENOTCONN);
 	fx_teardown();
+}
+
+/* ---- a mount that has a budget, or has it later ---- */
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	uint64_t rate;
+	int why;
+	bool hangs;
+	unsigned looks;
+	struct ucm_index_memory_header *index; /* shared with whoever opens it */
+	int index_fd, memory_fd;
+} mount = { .lock = PTHREAD_MUTEX_INITIALIZER,
+	    .changed = PTHREAD_COND_INITIALIZER };
+
+static void *map_fd(int fd, size_t len)
+{
+	void *mapped = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+			    0);
+
+	must(mapped != MAP_FAILED);
+	return mapped;
+}
+
+/* As ucm_node_budget_open(). */
+static int open_mount(const char *path, struct ucm_node_budget *out)
+{
+	(void)path;
+	pthread_mutex_lock(&mount.lock);
+	mount.looks++;
+	while (mount.hangs)
+		pthread_cond_wait(&mount.changed, &mount.lock);
+	*out = (struct ucm_node_budget){ .limits.rate = mount.rate,
+					 .why = mount.why };
+	if (!mount.why)
+		out->index = map_fd(mount.index_fd,
+				    UCM_INDEX_MEMORY_HEADER_BYTES);
+	if (mount.rate && !mount.why)
+		out->memory = map_fd(mount.memory_fd,
+				     UCM_CONTROL_BUDGET_BYTES);
+	pthread_mutex_unlock(&mount.lock);
+	return 0;
+}
+
+static int memory_of(size_t len)
+{
+	int fd = memfd_create("test", MFD_CLOEXEC);
+
+	must(fd >= 0 && !ftruncate(fd, (off_t)len));
+	return fd;
+}
+
+/* The daemon that was ends, and another one comes. */
+static void start_mount(uint64_t rate, int why)
+{
+	pthread_mutex_lock(&mount.lock);
+	if (mount.index) {
+		atomic_store(&mount.index->alive, 0);
+		munmap(mount.index, UCM_INDEX_MEMORY_HEADER_BYTES);
+		munmap(memory, sizeof(*memory));
+		close(mount.index_fd);
+		close(mount.memory_fd);
+	} else {
+		munmap(memory, sizeof(*memory));
+	}
+	mount.rate = rate;
+	mount.why = why;
+	mount.index_fd = memory_of(UCM_INDEX_MEMORY_HEADER_BYTES);
+	mount.memory_fd = memory_of(UCM_CONTROL_BUDGET_BYTES);
+	mount.index = map_fd(mount.index_fd, UCM_INDEX_MEMORY_HEADER_BYTES);
+	memory = map_fd(mount.memory_fd, sizeof(*memory));
+	atomic_store(&mount.index->alive, 1);
+	pthread_mutex_unlock(&mount.lock);
+}
+
+static void hang_mount(bool hangs)
+{
+	pthread_mutex_lock(&mount.lock);
+	mount.hangs = hangs;
+	pthread_cond_broadcast(&mount.changed);
+	pthread_mutex_unlock(&mount.lock);
+}
+
+static struct ucm_iobudget *open_budget(void)
+{
+	const struct ucm_limits own = { .rate = 0 };
+	struct ucm_iobudget *budget = NULL;
+	struct ucm_error error;
+
+	ucm_node_watch_opens = open_mount;
+	ck_assert_int_eq(ucm_iobudget_open(&own, "/", &budget, &error), 0);
+	ck_assert_ptr_nonnull(budget);
+	return budget;
+}
+
+/* It takes something, so that it follows. */
+static void take_some(struct ucm_iobudget *budget)
+{
+	int64_t until;
+
+	ucm_iobudget_take(budget, UCM_IOBUDGET_DEMAND, 1, ucm_monotonic_ns(),
+			  &until);
+}
+
+static bool shares(void *budget)
+{
+	take_some(budget);
+	return atomic_load(&memory->sharers[0].owner) != 0;
+}
+
+/* Twice in a row: there is no rate. */
+static bool is_free(void *budget)
+{
+	int64_t until, time = ucm_monotonic_ns();
+
+	return ucm_iobudget_take(budget, UCM_IOBUDGET_DEMAND, S, time,
+				 &until) &&
+	       ucm_iobudget_take(budget, UCM_IOBUDGET_DEMAND, S, time, &until);
+}
+
+static bool is_bound(void *budget)
+{
+	return !is_free(budget);
+}
+
+static void end_mount(struct ucm_iobudget *budget)
+{
+	ucm_iobudget_close(budget);
+	ucm_node_watch_opens = ucm_node_budget_open;
+}
+
+static bool looked(struct ucm_iobudget *budget, unsigned times)
+{
+	bool yes;
+
+	take_some(budget);
+	pthread_mutex_lock(&mount.lock);
+	yes = mount.looks >= times;
+	pthread_mutex_unlock(&mount.lock);
+	return yes;
+}
+
+/* After the one at the open. */
+static bool was_looked_at(void *budget)
+{
+	return looked(budget, 2);
+}
+
+static bool was_answered(void *budget)
+{
+	return looked(budget, 3);
+}
+
+static const struct {
+	uint64_t rate;
+	int why;
+} without[] = {
+	{ 0, 0 },             /* no options */
+	{ RATE, -EMFILE },    /* and then a moment without descriptors */
+};
+
+UNIT_TEST(a_budget_that_comes_later_is_followed, .rows = NUM_ROWS(without))
+{
+	struct ucm_iobudget *budget;
+
+	start_mount(without[_i].rate, without[_i].why);
+	budget = open_budget();
+	ck_assert(_i ? is_bound(budget) : is_free(budget));
+	start_mount(RATE, 0);
+	fx_wait(shares, budget);
+	ck_assert(is_bound(budget));
+	end_mount(budget);
+	ck_assert_uint_eq(atomic_load(&memory->sharers[0].owner), 0);
+}
+
+/* For one life of the daemon it had no options. */
+UNIT_TEST(a_budget_that_goes_comes_back)
+{
+	struct ucm_iobudget *budget;
+
+	start_mount(RATE, 0);
+	budget = open_budget();
+	fx_wait(shares, budget);
+	start_mount(0, 0);
+	fx_wait(is_free, budget);
+	start_mount(RATE, 0);
+	fx_wait(shares, budget);
+	ck_assert(is_bound(budget));
+	end_mount(budget);
+}
+
+/* The old memory is shared until the new one can be. */
+UNIT_TEST(a_moment_without_descriptors_ends_no_sharing)
+{
+	struct ucm_sharers_memory *old;
+	struct ucm_iobudget *budget;
+
+	start_mount(RATE, 0);
+	budget = open_budget();
+	fx_wait(shares, budget);
+	old = map_fd(mount.memory_fd, sizeof(*old));
+	start_mount(RATE, -EMFILE);
+	fx_wait(was_answered, budget);
+	ck_assert_uint_ne(atomic_load(&old->sharers[0].owner), 0);
+	start_mount(RATE, 0);
+	fx_wait(shares, budget);
+	ck_assert_uint_eq(atomic_load(&old->sharers[0].owner), 0);
+	munmap(old, sizeof(*old));
+	end_mount(budget);
+}
+
+/* While the mount does not answer, the old memory hears of the loader; and it
+ * ends all the same. */
+UNIT_TEST(a_mount_that_hangs_stops_nothing)
+{
+	struct ucm_sharers_memory *old;
+	struct ucm_iobudget *budget;
+	uint64_t beat;
+
+	start_mount(RATE, 0);
+	budget = open_budget();
+	fx_wait(shares, budget);
+	old = map_fd(mount.memory_fd, sizeof(*old));
+	hang_mount(true);
+	start_mount(RATE, 0);
+	fx_wait(was_looked_at, budget);
+	beat = atomic_load(&old->sharers[0].beat);
+	while (atomic_load(&old->sharers[0].beat) < beat + 5)
+		take_some(budget);
+	end_mount(budget); /* within the time of a test */
+	munmap(old, sizeof(*old));
+	hang_mount(false);
 }
 
 /* ---- who comes first in a loader ---- */
