@@ -61,8 +61,12 @@ struct uring {
 	 * base, lost. */
 	struct iovec pinned[MAX_PINNED];
 	unsigned num_pinned; /* places that have been used */
-	/* What the parts from that place on are of; NULL: of nobody else. */
-	struct ucm_pinned *shared[MAX_PINNED];
+	/* By the place of its first part. */
+	struct whole {
+		size_t len;     /* 0: none begins there */
+		unsigned parts; /* less than there are if not all was to be had */
+		struct ucm_pinned *shared; /* NULL: of nobody else */
+	} wholes[MAX_PINNED];
 };
 
 static struct uring *of(struct ucm_ring *base)
@@ -436,8 +440,11 @@ static int find_places(const struct uring *ring, size_t num, unsigned *out)
 	return -ENOSPC;
 }
 
-static void take_place(struct uring *ring, unsigned place, struct iovec part)
+/* The next part of what begins at first. */
+static void take_place(struct uring *ring, unsigned first, struct iovec part)
 {
+	unsigned place = first + ring->wholes[first].parts++;
+
 	ring->pinned[place] = part;
 	if (ring->num_pinned <= place)
 		ring->num_pinned = place + 1;
@@ -457,9 +464,9 @@ static int pin_shared(struct uring *ring, void *memory, size_t len,
 		ucm_pinned_put(pinned);
 		return err;
 	}
-	ring->shared[place] = pinned;
+	ring->wholes[place] = (struct whole){ .len = len, .shared = pinned };
 	for (size_t at = 0; at < len; at += UCM_PINNED_PART)
-		take_place(ring, place++, part_of(memory, len, at));
+		take_place(ring, place, part_of(memory, len, at));
 	return 0;
 }
 
@@ -474,15 +481,19 @@ static int set_place(struct uring *ring, unsigned place, struct iovec part)
 
 /* For this ring alone. */
 static int pin_own(struct uring *ring, void *memory, size_t len,
-		   unsigned place)
+		   unsigned first)
 {
-	for (size_t at = 0; at < len; at += UCM_PINNED_PART, place++) {
+	struct whole *whole = &ring->wholes[first];
+
+	*whole = (struct whole){ 0 };
+	for (size_t at = 0; at < len; at += UCM_PINNED_PART) {
 		struct iovec part = part_of(memory, len, at);
-		int err = set_place(ring, place, part);
+		int err = set_place(ring, first + whole->parts, part);
 
 		if (err)
 			return err;
-		take_place(ring, place, part);
+		whole->len = len;
+		take_place(ring, first, part);
 	}
 	return 0;
 }
@@ -503,14 +514,6 @@ static int uring_pin(struct ucm_ring *base, void *memory, size_t len,
 	return pin_own(ring, memory, len, place);
 }
 
-static bool is_part(const struct uring *ring, unsigned place,
-		    struct iovec part)
-{
-	return place < ring->num_pinned && part.iov_len &&
-	       ring->pinned[place].iov_base == part.iov_base &&
-	       ring->pinned[place].iov_len == part.iov_len;
-}
-
 /* Whatever the kernel says, nothing is read there any more: other memory may
  * soon have these addresses, and the kernel would still have the former one. */
 static void free_place(struct uring *ring, unsigned place)
@@ -526,23 +529,29 @@ static void free_place(struct uring *ring, unsigned place)
 			    strerror(-err));
 }
 
-/* Perhaps not all of it was to be had. */
+/* Others may begin at the same address and have the same first part. */
+static bool is_whole(const struct uring *ring, unsigned first,
+		     const void *memory, size_t len)
+{
+	return ring->wholes[first].len == len &&
+	       ring->pinned[first].iov_base == memory;
+}
+
 static void uring_unpin(struct ucm_ring *base, void *memory, size_t len)
 {
 	struct uring *ring = of(base);
-	unsigned place = 0;
+	struct whole whole;
+	unsigned first = 0;
 
-	while (place < ring->num_pinned &&
-	       !is_part(ring, place, part_of(memory, len, 0)))
-		place++;
-	if (place == ring->num_pinned)
+	while (first < ring->num_pinned && !is_whole(ring, first, memory, len))
+		first++;
+	if (!len || first == ring->num_pinned)
 		return;
-	ucm_pinned_put(ring->shared[place]);
-	ring->shared[place] = NULL;
-	for (size_t at = 0;
-	     at < len && is_part(ring, place, part_of(memory, len, at));
-	     at += UCM_PINNED_PART)
-		free_place(ring, place++);
+	whole = ring->wholes[first];
+	ring->wholes[first] = (struct whole){ 0 };
+	ucm_pinned_put(whole.shared);
+	for (unsigned i = 0; i < whole.parts; i++)
+		free_place(ring, first + i);
 }
 
 static bool uring_is_pinned(const struct ucm_ring *base, const void *memory,
@@ -601,7 +610,7 @@ static void uring_close(struct ucm_ring *base)
 	}
 	ucm_remains_fini(&ring->remains);
 	for (unsigned i = 0; i < ring->num_pinned; i++)
-		ucm_pinned_put(ring->shared[i]);
+		ucm_pinned_put(ring->wholes[i].shared);
 	if (ring->failed != -EBADF) /* else it may be another file's number */
 		close(ring->wake_fd);
 	free(ring->hows);

@@ -875,6 +875,59 @@ UNIT_TEST(memory_that_several_rings_use_is_pinned_once, .rows = 2)
 	ucm_ring_close(rings[!_i]);
 }
 
+#ifdef HAVE_URING
+#define SHEET ((size_t)2 << 20)
+
+/* So many bytes of addresses, all of the same two MiB. */
+static char *map_sheets(size_t len)
+{
+	int fd = memfd_create("sheet", MFD_CLOEXEC);
+	char *memory = mmap(NULL, len, PROT_NONE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	ck_assert(fd >= 0 && memory != MAP_FAILED);
+	ck_assert_int_eq(ftruncate(fd, (off_t)SHEET), 0);
+	for (size_t at = 0; at < len; at += SHEET)
+		must(mmap(memory + at, SHEET, PROT_READ | PROT_WRITE,
+			  MAP_SHARED | MAP_FIXED, fd, 0) == memory + at);
+	close(fd);
+	return memory;
+}
+
+/* They have their first parts in common, and part with their own. Row: are they
+ * pinned for the ring alone? */
+UNIT_TEST(pins_that_begin_alike_are_told_apart, .rows = 2)
+{
+	int (*const pin[])(struct ucm_ring *, void *, size_t) = {
+		ucm_ring_pin, ucm_ring_pin_own,
+	};
+	const size_t len = UCM_PINNED_PART + SHEET, longer = len + SHEET;
+	struct ucm_ring *ring = open_ring(0, 1);
+	char *memory, *last;
+
+	if (!ring)
+		return;
+	memory = map_sheets(longer);
+	last = memory + UCM_PINNED_PART;
+	if (pin[_i](ring, memory, len) || pin[_i](ring, memory, longer)) {
+		unit_skip("2 GiB cannot be pinned");
+		goto unmap;
+	}
+	ucm_ring_unpin(ring, memory, longer);
+	ck_assert(ucm_ring_is_pinned(ring, memory, UNIT));
+	ck_assert(ucm_ring_is_pinned(ring, last, SHEET));
+	ck_assert(!ucm_ring_is_pinned(ring, last + SHEET, UNIT));
+	ucm_ring_unpin(ring, memory, longer); /* is none any more */
+	ck_assert(ucm_ring_is_pinned(ring, memory, UNIT));
+	ucm_ring_unpin(ring, memory, len);
+	ck_assert(!ucm_ring_is_pinned(ring, memory, UNIT));
+	ck_assert(!ucm_ring_is_pinned(ring, last, UNIT));
+unmap:
+	ucm_ring_close(ring);
+	munmap(memory, longer);
+}
+#endif
+
 /* ---- a kernel's ring that fails ---- */
 
 static int refuse_entry(void)
