@@ -655,5 +655,9 @@ void ucm_engine_stop(struct ucm_engine *engine)
 	pthread_mutex_unlock(&engine->lock);
 	mail(engine);
 	pthread_join(engine->thread, NULL);
+}
+
+void ucm_engine_close(struct ucm_engine *engine)
+{
 	close_parts(engine);
 }

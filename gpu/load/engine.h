@@ -363,8 +363,11 @@ struct ucm_engine {
 /* Start a thread. The engine is the caller's memory, zeroed. */
 int ucm_engine_start(struct ucm_engine *engine, struct ucm_shared *shared,
 		     unsigned number, struct ucm_error *error);
-/* All tasks must be done; I/O that came too late is waited for. */
+/* End its thread. All tasks must be done; I/O that came too late is waited for.
+ * Engines that are left may go on waking this one. */
 void ucm_engine_stop(struct ucm_engine *engine);
+/* When those of the loader have stopped. */
+void ucm_engine_close(struct ucm_engine *engine);
 
 /* From other threads; these two wait, and are called by one of them at a time.
  * A group is removed when nobody uses it: no task has a reference of the loader.

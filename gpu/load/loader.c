@@ -354,8 +354,10 @@ void ucm_loader_close(struct ucm_loader *loader)
 {
 	if (!loader)
 		return;
-	for (unsigned i = 0; i < loader->num_engines; i++) {
+	for (unsigned i = 0; i < loader->num_engines; i++)
 		ucm_engine_stop(loader->engines[i]);
+	for (unsigned i = 0; i < loader->num_engines; i++) {
+		ucm_engine_close(loader->engines[i]);
 		free(loader->engines[i]);
 	}
 	ucm_iobudget_close(loader->shared.budget);

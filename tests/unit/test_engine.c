@@ -360,6 +360,7 @@ static void give_up_held(struct ucm_task *task, unsigned num, int how)
 static void stop(void)
 {
 	ucm_engine_stop(&engine);
+	ucm_engine_close(&engine);
 	ck_assert_uint_eq(atomic_load(&shared.save_waiting), 0);
 }
 
@@ -922,4 +923,5 @@ UNIT_TEST(a_group_that_takes_long_holds_up_no_submit)
 	ck_assert_int_eq(ucm_task_wait(task, 10000), 0);
 	ucm_task_free(task);
 	ucm_engine_stop(&engine);
+	ucm_engine_close(&engine);
 }

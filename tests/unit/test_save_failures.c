@@ -5,12 +5,15 @@
  */
 #include <config.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "gpu/load/engine.h"
@@ -646,6 +649,104 @@ UNIT_TEST(who_does_not_place_by_parents_is_not_told, .rows = NUM_ROWS(ways))
 	check_chain(loader);
 	ck_assert_uint_eq(placer.told, 0);
 	ucm_loader_close(loader);
+}
+
+/* The threads of this process: those that carry out I/O, and how many others
+ * there are. */
+struct threads {
+	pid_t io[64];
+	unsigned num_io, others;
+};
+
+static void list_threads(struct threads *threads)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	struct dirent *entry;
+
+	*threads = (struct threads){ .others = 0 };
+	while ((entry = readdir(tasks))) {
+		char path[64], name[32] = "";
+		FILE *file;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%.20s/comm",
+			 entry->d_name);
+		file = fopen(path, "re");
+		if (!file)
+			continue;
+		must(fgets(name, sizeof(name), file));
+		fclose(file);
+		if (strcmp(name, "ucm-io\n"))
+			threads->others++;
+		else if (threads->num_io < NUM_ROWS(threads->io))
+			threads->io[threads->num_io++] = atoi(entry->d_name);
+	}
+	closedir(tasks);
+}
+
+static bool others_are_left(void *num)
+{
+	struct threads now;
+
+	list_threads(&now);
+	return now.others == *(unsigned *)num;
+}
+
+static bool any_has_gone(const struct threads *before)
+{
+	for (unsigned i = 0; i < before->num_io; i++) {
+		if (!fx_exists(fx_path("/proc/self/task/%d", before->io[i])))
+			return true;
+	}
+	return false;
+}
+
+/* Of the second of two threads. */
+static unsigned block_of_the_second(void)
+{
+	struct ucm_id id = lf_id(NUM);
+	unsigned n = NUM;
+	uint32_t hash;
+
+	for (;; id = lf_id(++n)) {
+		memcpy(&hash, id.bytes + 8, sizeof(hash)); /* see home_of() */
+		if (hash % 2)
+			return n;
+	}
+}
+
+static void *close_it(void *loader)
+{
+	ucm_loader_close(loader);
+	return NULL;
+}
+
+/* Its thread wakes the others when the call comes back. */
+UNIT_TEST(who_hangs_when_told_finds_all_threads_at_the_end)
+{
+	struct ucm_loader *loader = placing_loader(&ways[3], true);
+	const struct timespec moment = { .tv_nsec = 50 * 1000000 };
+	struct ucm_id parent = lf_id(0);
+	struct threads before;
+	struct ucm_task *task;
+	pthread_t closer;
+	bool early;
+
+	ck_assert_int_eq(lf_save(loader, 0, NUM, NULL, NULL), 0);
+	task = lf_submit(loader, true, block_of_the_second(), 1,
+			 &(struct ucm_request){ .parents = &parent,
+						.deadline_ms = 30 });
+	placer_wait_told(1);
+	ck_assert_int_eq(ucm_task_wait(task, 20000), -EIO);
+	ucm_task_free(task);
+	list_threads(&before);
+	ck_assert_uint_gt(before.num_io, 1);
+	ck_assert_int_eq(pthread_create(&closer, NULL, close_it, loader), 0);
+	fx_wait(others_are_left, &before.others); /* without the first */
+	nanosleep(&moment, NULL); /* in which it must not go */
+	early = any_has_gone(&before);
+	placer_let_go();
+	pthread_join(closer, NULL);
+	ck_assert(!early);
 }
 
 static void save_and_wait(struct ucm_loader *loader, uint32_t first,
