@@ -132,6 +132,21 @@ static int look_at_event(struct ucm_engine *engine, struct ucm_task *task)
 	return reached < 0 ? reached : 0;
 }
 
+/* A commit finds what was saved before it: of its group, as blocks are not
+ * looked for here. Decided once for a round, as events complete in between. */
+static void release(struct ucm_engine *engine, struct ucm_part *part)
+{
+	const struct ucm_task *task = part->task;
+	const struct ucm_part *before = engine->saves;
+
+	if (part->released || !atomic_load(&task->released))
+		return;
+	while (task->is_commit && before != part &&
+	       (before->released || before->task->group != task->group))
+		before = before->next;
+	part->released = !task->is_commit || before == part;
+}
+
 /* Parts that are done leave; those that are overdue are given up. */
 static void sweep(struct ucm_engine *engine, struct ucm_part **at)
 {
@@ -152,6 +167,7 @@ static void sweep(struct ucm_engine *engine, struct ucm_part **at)
 		else if (err)
 			ucm_load_give_up(engine, part, err);
 		if (!is_over(part)) {
+			release(engine, part);
 			at = &part->next;
 			continue;
 		}
@@ -172,9 +188,7 @@ static void sweep_all(struct ucm_engine *engine)
 
 static bool has_more(const struct ucm_part *part)
 {
-	return part->cursor < num_pieces(part) &&
-	       atomic_load_explicit(&part->task->released,
-				    memory_order_relaxed);
+	return part->cursor < num_pieces(part) && part->released;
 }
 
 /* Start as much as there is room for; false: there is none left, or not the

@@ -48,6 +48,9 @@ struct ucm_part {
 	uint32_t num_blocks;
 	uint64_t number;            /* of those that the thread has been given */
 	uint64_t cursor;            /* the next piece to start */
+	bool released;              /* it need not wait for its task's event,
+				     * nor a commit for those of saves that
+				     * came before */
 	uint32_t settled;           /* saves: blocks */
 	struct ucm_piece *pieces;   /* that were started */
 };

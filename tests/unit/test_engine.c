@@ -78,6 +78,7 @@ struct ucm_copy {
 
 static _Atomic bool device_holds;
 static _Atomic int device_err;
+static _Atomic bool event_comes; /* the one that is waited for */
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER; /* into its memory */
 static pthread_mutex_t adding_gate = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool is_adding;
@@ -173,6 +174,13 @@ static struct ucm_copy_job *device_poll(struct ucm_copy *copy)
 	return done;
 }
 
+static int device_reached(struct ucm_copy *copy, void *event)
+{
+	(void)copy;
+	(void)event;
+	return atomic_load(&event_comes);
+}
+
 static const struct ucm_copy_ops device = {
 	.name = "device",
 	.open = device_open,
@@ -184,6 +192,7 @@ static const struct ucm_copy_ops device = {
 	.scatter = device_scatter,
 	.gather = device_gather,
 	.poll = device_poll,
+	.reached = device_reached,
 };
 
 static bool device_has(void *arg)
@@ -287,8 +296,8 @@ static void fill(unsigned num)
 		lf_fill_page(&cache, i, i);
 }
 
-static struct ucm_task *submit(bool is_save, unsigned first, unsigned num,
-			       const struct ucm_request *options)
+static struct ucm_task *make_task(bool is_save, unsigned first, unsigned num,
+				  const struct ucm_request *options)
 {
 	struct ucm_move moves[NUM] = { 0 };
 	struct ucm_request request = { 0 };
@@ -313,13 +322,34 @@ static struct ucm_task *submit(bool is_save, unsigned first, unsigned num,
 	part->num_blocks = num;
 	for (unsigned i = 0; i < num; i++)
 		part->blocks[i] = i;
+	return task;
+}
+
+static struct ucm_task *post(struct ucm_task *task)
+{
+	ucm_task_get(task);
+	ucm_engine_post(&engine, &task->parts[0]);
+	return task;
+}
+
+static struct ucm_task *submit(bool is_save, unsigned first, unsigned num,
+			       const struct ucm_request *options)
+{
+	struct ucm_task *task = make_task(is_save, first, num, options);
+
 	if (is_save)
 		atomic_fetch_add(&shared.save_waiting,
 				 num * (task->end_layer - task->first_layer) *
 					 (uint64_t)LAYER);
-	ucm_task_get(task);
-	ucm_engine_post(&engine, part);
-	return task;
+	return post(task);
+}
+
+static struct ucm_task *submit_commit(unsigned first, unsigned num)
+{
+	struct ucm_task *task = make_task(true, first, num, NULL);
+
+	task->is_commit = true;
+	return post(task);
 }
 
 /* Both ways in which a task is given up. */
@@ -826,6 +856,44 @@ UNIT_TEST(a_save_is_given_up_while_it_waits_for_its_turn, .rows = 2)
 	for (unsigned i = 0; i < 4; i++)
 		ck_assert(is_block(i));
 	stop();
+}
+
+/* Others that come later need not wait, and are committed meanwhile. */
+UNIT_TEST(a_commit_waits_for_saves_that_wait_for_events)
+{
+	struct ucm_request held = { .hold = 1, .after = &event_comes };
+	struct ucm_task *save, *commit;
+
+	fill(4);
+	start(1 << 20);
+	atomic_store(&event_comes, false);
+	save = submit(true, 0, 2, &held);
+	commit = submit_commit(0, 2);
+	ended(submit(true, 2, 2, NULL), 0, 0);
+	ck_assert(!ucm_task_done(save));
+	ck_assert(!ucm_task_done(commit));
+	atomic_store(&event_comes, true);
+	ended(save, 0, 0);
+	ended(commit, 0, 0);
+	ck_assert(is_block(0) && is_block(1));
+	stop();
+}
+
+/* What was to be committed has not been saved then. */
+UNIT_TEST(a_commit_does_not_wait_for_what_was_given_up, .rows = 2)
+{
+	struct ucm_request held = { .hold = 1, .after = &event_comes };
+	struct ucm_task *save, *commit;
+
+	fill(2);
+	start(1 << 20);
+	atomic_store(&event_comes, false);
+	save = submit(true, 0, 2, &held);
+	commit = submit_commit(0, 2);
+	give_up(save, _i);
+	ended(save, 0, ends[_i].err);
+	ended(commit, 0, -ENOENT);
+	stop_unsaved(2);
 }
 
 /* Where closing commits, what failed in its middle must not look whole. */
