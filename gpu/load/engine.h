@@ -51,7 +51,7 @@ struct ucm_shared {
 	const char *buffer_home;     /* see buffer.h */
 	struct ucm_hints *touches;   /* NULL: nobody to inform */
 	struct ucm_hints *opened;    /* likewise; of files that were located */
-	struct ucm_hints *verified;  /* likewise */
+	struct ucm_hints *verified;  /* likewise; of any, if one is damaged */
 	bool locates; /* open files by the source's locate() first */
 	struct ucm_lessee *lessee;   /* NULL: look-ups lease nothing */
 	uint32_t lease_ms;
@@ -215,7 +215,7 @@ bool ucm_verified_is(const struct ucm_load_file *file);
 void ucm_verified_add(struct ucm_load_file *file, uint32_t first_layer,
 		      uint32_t end_layer);
 
-/* Something of it was not. */
+/* Something of it was not, wherever it was opened. */
 void ucm_verified_deny(const struct ucm_load_file *file);
 
 /* May a read of it keep the ring waiting? (ring.h) */

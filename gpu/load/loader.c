@@ -332,7 +332,7 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 	if (!err && loader->shared.locates)
 		err = ucm_hints_open(own.mount, UCM_HINT_OPENED,
 				     &loader->shared.opened, error);
-	if (!err && loader->shared.locates)
+	if (!err && own.mount)
 		err = ucm_hints_open(own.mount, UCM_HINT_VERIFIED,
 				     &loader->shared.verified, error);
 	if (!err && own.mount)

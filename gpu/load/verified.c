@@ -104,7 +104,6 @@ void ucm_verified_add(struct ucm_load_file *file, uint32_t first_layer,
 
 void ucm_verified_deny(const struct ucm_load_file *file)
 {
-	if (file->located)
-		ucm_hints_add_verified(file->engine->shared->verified,
-				       file->group->space, &file->id, 0);
+	ucm_hints_deny(file->engine->shared->verified, file->group->space,
+		       &file->id);
 }

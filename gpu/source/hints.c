@@ -6,6 +6,11 @@
  * with the daemon: it is the thread's alone; at the close it is waited for a
  * little, and then left to its fate with what it needs. Where the mount went and
  * came back, the next batch is for its new daemon.
+ *
+ * A batch is of one space, and what does not fit is dropped. Denials are not: as
+ * long as a file counts as verified, others use its bytes unseen. They have a
+ * list, of all spaces, which the thread tells at once, and after the batch: that
+ * may have one of the same file, from before.
  */
 #include <config.h>
 
@@ -26,6 +31,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/log.h"
 #include "gpu/source/source.h"
 #include "hashing/tree.h"
 
@@ -63,6 +69,13 @@ _Static_assert(offsetof(struct ucm_control_batch, u) ==
 			       sizeof(struct ucm_control_head),
 	       "all have them after the head");
 
+/* A file's checksums differ. */
+struct denial {
+	struct denial *next;
+	struct ucm_id id;
+	char space[sizeof(((struct ucm_control_head *)NULL)->space)];
+};
+
 struct ucm_hints {
 	const struct hint_kind *kind;
 	int fd;     /* the thread's, from its start on */
@@ -72,12 +85,24 @@ struct ucm_hints {
 	pthread_t thread; /* from the first hint on: most give none of a kind */
 	bool started;
 	union hint_batch *filling;
+	struct denial *denials, **denials_end;
 	bool stopping;
 	union hint_batch *told; /* the thread's */
 };
 
+static void free_denials(struct denial *denial)
+{
+	while (denial) {
+		struct denial *next = denial->next;
+
+		free(denial);
+		denial = next;
+	}
+}
+
 static void free_hints(struct ucm_hints *hints)
 {
+	free_denials(hints->denials);
 	if (hints->fd >= 0)
 		close(hints->fd);
 	pthread_mutex_destroy(&hints->lock);
@@ -88,17 +113,22 @@ static void free_hints(struct ucm_hints *hints)
 	free(hints);
 }
 
-/* Until there is a full batch, or an older one, or the end. */
+static bool is_urgent(const struct ucm_hints *hints)
+{
+	return hints->denials || hints->stopping;
+}
+
+/* Until there is a full batch, or an older one, or a denial, or the end. */
 static void wait_for_batch(struct ucm_hints *hints)
 {
 	struct timespec until;
 
-	while (!hints->filling->head.num && !hints->stopping)
+	while (!hints->filling->head.num && !is_urgent(hints))
 		pthread_cond_wait(&hints->cond, &hints->lock);
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += hints->kind->after_s;
 	while (hints->filling->head.num < hints->kind->most &&
-	       !hints->stopping &&
+	       !is_urgent(hints) &&
 	       pthread_cond_timedwait(&hints->cond, &hints->lock, &until) !=
 		       ETIMEDOUT)
 		;
@@ -131,6 +161,30 @@ static void find_again(struct ucm_hints *hints)
 	hints->fd = fd;
 }
 
+/* The batch has been told: it is used for them. */
+static void tell_denials(struct ucm_hints *hints, union hint_batch *batch,
+			 const struct denial *denial)
+{
+	for (; denial; denial = denial->next) {
+		memcpy(batch->head.space, denial->space,
+		       sizeof(batch->head.space));
+		batch->verified.u.blocks[0] =
+			(struct ucm_control_verified_block){ .id = denial->id };
+		batch->head.num = 1;
+		if (!tell(hints, batch))
+			find_again(hints);
+	}
+}
+
+static struct denial *take_denials(struct ucm_hints *hints)
+{
+	struct denial *first = hints->denials;
+
+	hints->denials = NULL;
+	hints->denials_end = &hints->denials;
+	return first;
+}
+
 static void *hints_main(void *arg)
 {
 	struct ucm_hints *hints = arg;
@@ -138,6 +192,7 @@ static void *hints_main(void *arg)
 
 	while (more) {
 		union hint_batch *batch;
+		struct denial *denials;
 
 		pthread_mutex_lock(&hints->lock);
 		wait_for_batch(hints);
@@ -146,9 +201,12 @@ static void *hints_main(void *arg)
 		hints->filling = hints->told;
 		hints->filling->head.num = 0;
 		hints->told = batch;
+		denials = take_denials(hints);
 		pthread_mutex_unlock(&hints->lock);
 		if (batch->head.num && !tell(hints, batch))
 			find_again(hints);
+		tell_denials(hints, batch, denials);
+		free_denials(denials);
 	}
 	return NULL;
 }
@@ -176,6 +234,7 @@ int ucm_hints_open(const char *mount, enum ucm_hint hint,
 	if (!hints)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
 	hints->kind = &kinds[hint];
+	hints->denials_end = &hints->denials;
 	pthread_mutex_init(&hints->lock, NULL);
 	ucm_cond_init_monotonic(&hints->cond);
 	snprintf(path, sizeof(path), "%s/" UCM_TREE_CONTROL, mount);
@@ -263,4 +322,39 @@ void ucm_hints_add_verified(struct ucm_hints *hints, const char *space,
 							  .stamp = stamp };
 
 	add_hint(hints, space, &block);
+}
+
+static void lost_denial(const struct ucm_id *id, int err)
+{
+	char hex[UCM_ID_HEX + 1];
+
+	ucm_id_format(id, hex);
+	ucm_warning("block %s: the mount is not told that it is damaged: %s",
+		    hex, strerror(-err));
+}
+
+void ucm_hints_deny(struct ucm_hints *hints, const char *space,
+		    const struct ucm_id *id)
+{
+	struct denial *denial;
+	int err = 0;
+
+	if (!hints)
+		return;
+	denial = calloc(1, sizeof(*denial));
+	if (!denial) {
+		lost_denial(id, -ENOMEM);
+		return;
+	}
+	denial->id = *id;
+	snprintf(denial->space, sizeof(denial->space), "%s", space);
+	pthread_mutex_lock(&hints->lock);
+	if (!hints->started)
+		err = start_thread(hints);
+	*hints->denials_end = denial; /* perhaps the next one starts it */
+	hints->denials_end = &denial->next;
+	pthread_cond_signal(&hints->cond);
+	pthread_mutex_unlock(&hints->lock);
+	if (err)
+		lost_denial(id, err);
 }

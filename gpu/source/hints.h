@@ -6,7 +6,7 @@
  * Blocks that are read from the directories it hears of here, by touch of
  * .ucmfs/control; by warm, which ones are about to be read; and by verified, which
  * ones need not be verified again. Hints, no more: what cannot be sent soon is
- * forgotten, and nobody waits for it.
+ * forgotten, and nobody waits for it. That a file is damaged is not forgotten.
  */
 #ifndef UCM_HINTS_H
 #define UCM_HINTS_H
@@ -38,8 +38,11 @@ void ucm_hints_close(struct ucm_hints *hints);
 void ucm_hints_add(struct ucm_hints *hints, const char *space,
 		   const struct ucm_id *id);
 
-/* The same of UCM_HINT_VERIFIED. stamp: of the file; 0: its checksums differ. */
+/* The same of UCM_HINT_VERIFIED. stamp: of the file. */
 void ucm_hints_add_verified(struct ucm_hints *hints, const char *space,
 			    const struct ucm_id *id, uint64_t stamp);
+/* Its checksums differ: told at once, after all that was added before. */
+void ucm_hints_deny(struct ucm_hints *hints, const char *space,
+		    const struct ucm_id *id);
 
 #endif
