@@ -447,6 +447,9 @@ class Basics(Case):
             self.until(runner, lambda: runner.scheduler.requests[
                 name].num_computed_tokens >= 48)
             self.adapter = "22" * 32
+            half = self.half(runner)
+            self.until(runner, lambda: half._requests[name].left_out)
+            self.assertNotIn(name, half._undecided)
             runner.settle()
             saved = counted["saved_blocks"]
             self.assertLess(saved, 6)

@@ -481,7 +481,7 @@ class UcmfsScheduler:
             return
         if any(end > have for end, have in zip(ends, known.decided)):
             if not self._has_its_adapter(known):
-                del self._undecided[known.request.request_id]
+                known.undecided_from = NEVER
                 return
             known.decided = self._save(known, here, tables, ends)
         behind = [end > have for end, have in zip(ends, known.decided)]
