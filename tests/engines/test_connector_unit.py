@@ -13,6 +13,7 @@ import functools
 import json
 import logging
 import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -54,6 +55,19 @@ class FakeRunner(fake_runner.FakeRunner):
         os.mkdir(inner)
         self.directory = SimpleNamespace(name=inner, cleanup=outer.cleanup)
         super().write_model()
+
+
+class WithFiles(FakeRunner):
+    """Its model has files with weights."""
+
+    def write_model(self) -> None:
+        super().write_model()
+        self.write_weights(b"some")
+
+    def write_weights(self, content: bytes) -> None:
+        path = os.path.join(self.directory.name, "model.bin")
+        with open(path, "wb") as file:
+            file.write(content)
 
 
 class WithEvents(FakeRunner):
@@ -1580,6 +1594,27 @@ class Reset(Case):
         self.weights, other.epoch = "b", 1
         self.one(other, self.prompt(100))  # no reset since the start
         self.assertEqual(other.stats["tokens loaded"], 96)
+
+    def test_files_are_not_looked_at_again(self) -> None:
+        """What an engine has started with keeps its name, whatever has become
+        of the files; and they need not be there."""
+        self.weights = "a"
+        runner = self.weighing(extra={"weights": ""}, kind=WithFiles)
+        names = lambda: self.half(runner)._link.now.names  # noqa: E731
+        self.one(runner, self.prompt(100))
+        usual = names()
+        runner.write_weights(b"others")
+        for self.weights, runner.epoch, found in (("b", 1, 0), ("a", 0, 96)):
+            before = runner.stats["tokens loaded"]
+            self.reset(runner)
+            self.one(runner, self.prompt(100))
+            self.assertEqual(runner.stats["tokens loaded"] - before, found)
+        self.assertEqual(names(), usual)
+        shutil.rmtree(runner.directory.name)
+        self.weights, runner.epoch = "", 2
+        self.reset(runner)
+        self.one(runner, self.prompt(100))
+        self.assertNotEqual(names(), usual)
 
     def test_private_spaces_do_not_pile_up(self) -> None:
         runner = self.runner()

@@ -1463,6 +1463,24 @@ class WithTheManager(MountCase):
                 self.assertEqual(view[slot].tobytes(), want[key])
             manager.complete_load(keys, context)
 
+    def test_files_are_looked_at_once(self) -> None:
+        """They may be others later, or gone."""
+        looks = []
+
+        def manifest(*_: Any, **__: Any) -> Dict[str, Any]:
+            looks.append(None)
+            return {"model": {"weights": f"files:{len(looks)}"}, "epoch": ""}
+
+        with mock.patch.object(tier, "engine_manifest", manifest):
+            own = self.make(namespace="").secondary_tiers[0]
+            usual, context = own.space, ReqContext(req_id="r")
+            for self.weights, same in (("b", False), ("", False),
+                                       ("a", True)):
+                own.drain_jobs()
+                own.lookup(key_of(1), context)
+                self.assertEqual(own.space == usual, same)
+        self.assertEqual(len(looks), 1)
+
     def test_private_spaces_do_not_pile_up(self) -> None:
         manager = self.make()
         context = ReqContext(req_id="r")

@@ -13,12 +13,16 @@ that say so ("weights": "tensors:..."), which an engine with the same ones
 shares. If nobody can say, or the operator wants it (reset: epoch), each reset
 makes a private epoch, of which nobody else knows; its spaces are to be removed
 by whoever leaves them.
+
+The manifest is made once, when the engine starts. Later only what has changed
+is replaced: the model's files may be others by then, or gone, and say nothing
+of what the engine computes with.
 """
 
 from __future__ import annotations
 
 import uuid
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Dict, NamedTuple
 
 from .fingerprint import FULL
 from .mount import log
@@ -54,6 +58,19 @@ class Epochs:
         self.unsure = self._was_reset = False
         self.now = self._find(was_reset)
         return self.now != before
+
+    def in_force(self, manifest: Dict[str, Any]) -> Dict[str, Any]:
+        """The manifest of the start, as it is now."""
+        if self.now == self.usual:
+            return manifest
+        out = {**manifest, "epoch": self.now.epoch}
+        if self.now.weights == self.usual.weights:
+            return out
+        if "model" in out:
+            out["model"] = {**out["model"], "weights": self.now.weights}
+        else:  # a namespace that was declared
+            out["weights"] = self.now.weights
+        return out
 
     def _find(self, was_reset: bool) -> Epoch:
         if was_reset and self._always:

@@ -42,7 +42,7 @@ from .mount import (Chores, Link, Open, Pause, Question, Teller, close_all,
 from .options import ConnectorOptions
 from .pins import Pins
 from .place import Directories, avoid
-from .spaces import load_mode, plan_for, spaces_for
+from .spaces import load_mode, manifests_for, plan_for, spaces_for
 from .undecided import Undecided
 from .wishes import USUAL, Wishes, wishes_of
 
@@ -131,8 +131,7 @@ class UcmfsScheduler:
     def __init__(self, vllm_config: Any, kv_cache_config: Any,
                  options: ConnectorOptions,
                  clock: Callable[[], float] = time.monotonic) -> None:
-        self._config = vllm_config
-        self._cache = kv_cache_config
+        self._model = vllm_config.model_config.model
         self._options = options
         self._clock = clock
         self.plan: Plan = plan_for(vllm_config, kv_cache_config)
@@ -191,6 +190,8 @@ class UcmfsScheduler:
         self._unsure: List[Known] = []  # stale since the last reset
         self._private: List[str] = []   # spaces that nobody else knows
         self._space = 0
+        self._manifests = manifests_for(vllm_config, kv_cache_config,
+                                        self.plan, options)
         self._link = Link(options.mount, self._spaces(), self.plan.shards,
                           may_miss=options.on_missing == "run")
         here = self._link.now
@@ -198,8 +199,8 @@ class UcmfsScheduler:
         _warn_of_policy(vllm_config)
 
     def _spaces(self) -> List[Any]:
-        return spaces_for(self._config, self._cache, self.plan, self._options,
-                          self._epochs.now)
+        return spaces_for(self._model, self.plan, self._options,
+                          self._manifests, self._epochs)
 
     def bind_gpu_block_pool(self, pool: Any) -> None:
         self.pins.bind(pool)

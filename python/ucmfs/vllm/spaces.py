@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 from ..namespace import check_name, default_name
-from .epochs import Epoch
+from .epochs import Epochs
 from .fingerprint import EngineConfigs, Overrides, engine_manifest
 from .groups import Plan, plan_of, space_names
 from .mount import Space
@@ -50,23 +50,24 @@ def space_prefix(model: Any) -> str:
     return "vllm-" + re.sub("[^A-Za-z0-9._-]", "_", name)[:64]
 
 
-def spaces_for(vllm_config: Any, kv_cache_config: Any, plan: Plan,
-               options: ConnectorOptions, epoch: Epoch) -> List[Space]:
-    """A space for each group. epoch: the configured one, or what a reset has
-    made of it; the same tokens have other blocks in another epoch."""
+def manifests_for(vllm_config: Any, kv_cache_config: Any, plan: Plan,
+                  options: ConnectorOptions) -> List[Dict[str, Any]]:
+    """One for each group, as the engine starts: looks at the model's files."""
     common = engine_manifest(
         EngineConfigs(vllm_config, kv_cache_config),
-        hash_block_size=plan.hash_tokens,
-        overrides=Overrides.of(options)._replace(
-            epoch=epoch.epoch, weights=epoch.weights))
-    manifests = [_manifest(common, plan, g) for g in range(len(plan.groups))]
-    if options.space:
-        base = options.space
-        if (epoch.epoch, epoch.weights) != (options.epoch, options.weights):
-            base = default_name(base, manifests[0])
-    else:
-        base = default_name(space_prefix(vllm_config.model_config.model),
-                            manifests[0])
+        hash_block_size=plan.hash_tokens, overrides=Overrides.of(options))
+    return [_manifest(common, plan, g) for g in range(len(plan.groups))]
+
+
+def spaces_for(model: Any, plan: Plan, options: ConnectorOptions,
+               manifests: Sequence[Dict[str, Any]],
+               epochs: Epochs) -> List[Space]:
+    """A space for each group. model: its name; manifests: of the start. The
+    same tokens have other blocks in another epoch."""
+    manifests = [epochs.in_force(manifest) for manifest in manifests]
+    base = options.space
+    if not base or epochs.now != epochs.usual:
+        base = default_name(base or space_prefix(model), manifests[0])
     return [Space(check_name(name), manifest) for name, manifest
             in zip(space_names(plan, base), manifests)]
 

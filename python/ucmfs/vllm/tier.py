@@ -24,7 +24,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import time
-from dataclasses import replace
 from typing import (Any, ClassVar, Dict, Iterable, List, Mapping, Optional,
                     Sequence, Set, Tuple)
 
@@ -42,7 +41,7 @@ from ucmfs.namespace import default_name
 
 from .adapters import Adapters
 from .engine import Engine
-from .epochs import TENSORS, Epochs
+from .epochs import Epochs
 from .fingerprint import (EngineConfigs, Overrides, engine_configs,
                           engine_manifest, hashes, plain,
                           refuse_counted_media)
@@ -75,8 +74,6 @@ def tier_manifest(spec: Any, slot_bytes: int, config: TierOptions,
             "engine": {"name": "vllm", "declared": config.namespace},
             "hash": hashes(configs.vllm, offload.cache.tokens_per_hash),
             "tenant": config.tenant, "epoch": config.epoch}
-        if config.weights.startswith(TENSORS):  # others than at the start
-            engine["weights"] = config.weights
     else:
         engine = engine_manifest(
             configs, hash_block_size=offload.cache.tokens_per_hash,
@@ -275,6 +272,9 @@ class UcmfsTier(SecondaryTierManager):
         self._epochs = Epochs(self.config, self._engine.weigh)
         self._adapters = Adapters(self.config.lora, self._engine.adapter)
         self._asks = self.config.lora != "name" and self._engine.has_adapters
+        self._manifest = tier_manifest(
+            offloading_spec, self.block_size_bytes, self.config,
+            self._configs)
         self.space, manifest = self._space_now()
         offload = offloading_spec.config
         self._chunk_tokens = {
@@ -315,15 +315,12 @@ class UcmfsTier(SecondaryTierManager):
 
     def _space_now(self) -> Tuple[str, Dict[str, Any]]:
         """The name of the space, and its manifest."""
-        now, config = self._epochs.now, self.config
-        manifest = tier_manifest(
-            self._spec, self.block_size_bytes,
-            replace(config, epoch=now.epoch, weights=now.weights),
-            self._configs)
-        if config.space and now == self._epochs.usual:
-            return config.space, manifest
-        return default_name(config.space or space_prefix(
-            self._spec.config.model.name), manifest), manifest
+        manifest = self._epochs.in_force(self._manifest)
+        name = self.config.space
+        if not name or self._epochs.now != self._epochs.usual:
+            name = default_name(name or space_prefix(
+                self._spec.config.model.name), manifest)
+        return name, manifest
 
     def _settle(self) -> None:
         """Find out which space is this engine's, if that is in doubt."""
