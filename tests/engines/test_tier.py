@@ -1481,6 +1481,29 @@ class WithTheManager(MountCase):
                 self.assertEqual(own.space == usual, same)
         self.assertEqual(len(looks), 1)
 
+    def test_what_has_kv_of_before_is_not_saved_as_of_now(self) -> None:
+        manager = self.make()
+        own = manager.secondary_tiers[0]
+        requests = {name: SimpleNamespace(num_computed_tokens=tokens)
+                    for name, tokens in (("runs", 64), ("waits", 0))}
+        scheduler = SimpleNamespace(requests=requests)
+        own._engine._scheduler = lambda: scheduler
+        runs, waits = (ReqContext(req_id=name) for name in requests)
+        manager.on_new_request(runs)
+        manager.on_new_request(waits)
+        for self.weights, context, amount in (
+                ("a", runs, 1),               # a reset like any other
+                ("b", runs, 0), ("b", waits, 1),
+                ("b", runs, 1)):              # of before, and of now
+            self.forget(manager)
+            self.store(manager, context, keys_of(amount))
+            self.assertEqual(len(self.mount.blocks(own.space)), amount)
+        self.forget(manager)
+        manager.on_request_finished(runs)
+        manager.on_new_request(runs)  # another of that name
+        self.store(manager, runs, keys_of(2))
+        self.assertEqual(len(self.mount.blocks(own.space)), 2)
+
     def test_private_spaces_do_not_pile_up(self) -> None:
         manager = self.make()
         context = ReqContext(req_id="r")

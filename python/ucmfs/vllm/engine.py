@@ -75,6 +75,12 @@ class Engine:
         scheduler = self._scheduler and self._scheduler()
         return scheduler and scheduler.requests.get(name)
 
+    def computed(self) -> List[str]:
+        """Names of the requests that have KV."""
+        scheduler = self._scheduler and self._scheduler()
+        return [name for name, one in scheduler.requests.items()
+                if one.num_computed_tokens] if scheduler else []
+
 
 def _found(kinds: Sequence[Tuple[str, str]], config: Any) -> List[Any]:
     """A reference to the object of each class that an engine of this

@@ -11,9 +11,14 @@ wait: see slots.py for how. Here is what vLLM's types ask for, versions 0.31 to
 What a request has found is leased until it is loaded (leases.py).
 
 vLLM does not tell a tier of a reset, but it lets nobody else than a reset wait
-for all jobs: drain_jobs() stands for it. Nor does it tell of adapters: the
-request is asked (engine.py), and its keys get others in the store, by what the
-adapter is. Where nobody can say, the request's blocks are not kept.
+for all jobs: drain_jobs() stands for it. A request that runs on over it is
+stored again from its start: if the weights are others then, it is left out
+until it has ended. It may be preempted and computed anew before, but stores of
+its former blocks may still be on their way then.
+
+Nor does vLLM tell of adapters: the request is asked (engine.py), and its keys
+get others in the store, by what the adapter is. Where nobody can say, the
+request's blocks are not kept.
 
 A load counts as a use of its block, and so does touch(): what vLLM finds in
 its own memory is in use as well. What the mount does not want is not saved.
@@ -286,6 +291,8 @@ class UcmfsTier(SecondaryTierManager):
             self._events = self._event_list(offloading_spec)
         self._verdicts: Dict[bytes, int] = {}  # of this step
         self._requests: Dict[str, _Known] = {}
+        self._doubtful: Set[str] = set()  # had KV at the last reset
+        self._stale: Set[str] = set()     # have KV of other weights
         self._loads: Dict[int, _Known] = {}  # by job
         self._to_pin: Set[int] = set()       # jobs whose blocks are
         self._keys: Dict[int, Dict[bytes, bytes]] = {}  # of jobs, by name
@@ -324,8 +331,12 @@ class UcmfsTier(SecondaryTierManager):
 
     def _settle(self) -> None:
         """Find out which space is this engine's, if that is in doubt."""
-        if not self._epochs.unsure or not self._epochs.settle():
+        if not self._epochs.unsure:
             return
+        doubtful, self._doubtful = self._doubtful, set()
+        if not self._epochs.settle():
+            return
+        self._stale |= doubtful
         self._verdicts.clear()
         for known in self._requests.values():
             self._release(known)
@@ -444,9 +455,15 @@ class UcmfsTier(SecondaryTierManager):
                          self._teller)
 
     def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
+        self._forget(req_context.req_id)  # another may have been called so
         return RequestOffloadingContext()
 
+    def _forget(self, name: str) -> None:
+        self._doubtful.discard(name)
+        self._stale.discard(name)
+
     def on_request_finished(self, req_context: Any) -> None:
+        self._forget(req_context.req_id)
         known = self._requests.pop(req_context.req_id, None)
         if known is not None:
             if known.to_pin:
@@ -483,7 +500,10 @@ class UcmfsTier(SecondaryTierManager):
             known.before(keys, known.positions(context), self._chunk_tokens))
 
     def _may_save(self, context: Any) -> bool:
-        """Its adapter may be another one than when it was looked up."""
+        """Its KV may be of other weights, and its adapter another one than
+        when it was looked up."""
+        if getattr(context, "req_id", "") in self._stale:
+            return False
         if not self._asks:
             return True
         known = self._requests.get(getattr(context, "req_id", ""))
@@ -561,6 +581,7 @@ class UcmfsTier(SecondaryTierManager):
 
     def drain_jobs(self) -> None:
         self._store.drain()
+        self._doubtful.update(self._engine.computed())
         self._epochs.reset()
         self._adapters.reset()
 
