@@ -46,10 +46,12 @@ from vllm.distributed.kv_transfer.kv_connector.factory import (
     KVConnectorFactory)
 from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
+from vllm.distributed.utils import get_pp_indices
 from vllm.forward_context import get_forward_context, set_forward_context
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import get_hash_fn_by_name
-from vllm.v1.core.kv_cache_utils import (generate_scheduler_kv_cache_config,
+from vllm.v1.core.kv_cache_utils import (_project_kv_cache_groups_to_worker,
+                                         generate_scheduler_kv_cache_config,
                                          get_kv_cache_config_from_groups,
                                          get_request_block_hasher,
                                          init_none_hash,
@@ -88,7 +90,9 @@ class Config:
     extra: dict = field(default_factory=dict)
     policy: str = "recompute"
     ranks: int = 1
-    # All ranks hold the same heads, as with MLA or few of them.
+    # Of a pipeline: each has so many ranks, and a part of the layers.
+    stages: int = 1
+    # All ranks of a stage hold the same heads, as with MLA or few of them.
     replicated: bool = False
     # 0: one group. Otherwise a second one with a window of so many tokens.
     window: int = 0
@@ -199,12 +203,14 @@ class Rank:
     def __init__(self, runner: "FakeRunner", rank: int) -> None:
         config = runner.config
         self.rank = rank
+        self.stage, shard = divmod(rank, config.ranks)
         self.runner = runner
-        self.content = Content(config, rank, runner.shapes)
+        self.content = Content(config, shard, runner.shapes)
+        kv_cache_config = runner.stage_configs[self.stage]
         self.vllm_config = runner.make_vllm_config(rank)
         self.vllm_config.cache_config.kv_cache_layout = config.layout
         self.caches = allocate_kv_cache(
-            runner.kv_cache_config, torch.device("cpu"),
+            kv_cache_config, torch.device("cpu"),
             self.vllm_config.cache_config.get_resolved_kv_cache_layout(),
             runner.sizes)
         # The same bytes as [blocks, heads, slots, cell] of unsigned integers.
@@ -214,7 +220,7 @@ class Rank:
         with set_current_vllm_config(self.vllm_config):
             self.connector = KVConnectorFactory.create_connector(
                 config=self.vllm_config, role=KVConnectorRole.WORKER,
-                kv_cache_config=runner.kv_cache_config)
+                kv_cache_config=kv_cache_config)
         self.connector.register_kv_caches(self.caches)
         self.tables: dict = {}
         self.states: dict = {}  # of requests: the place that has it
@@ -233,6 +239,9 @@ class Rank:
         if output.has_sync_kv_loads:
             self.start_load()
         self.move_states(output)
+
+    def handshake(self):
+        return self.connector.get_handshake_metadata()
 
     def start_load(self) -> None:
         with set_forward_context(None, self.vllm_config):
@@ -301,7 +310,8 @@ class Rank:
             before = self.states.get(req_id, (first - 1) // size)
             now = self.states[req_id] = (first + count - 1) // size
             for name, group in self.runner.layers:
-                if before in (-1, now) or not self.runner.is_state[group]:
+                if (before in (-1, now) or not self.runner.is_state[group]
+                        or name not in self.arrays):
                     continue
                 table = self.tables[req_id][group]
                 if not table[before] or not table[now]:
@@ -387,6 +397,17 @@ class Rank:
 
 # ---- the engine ----
 
+@dataclass
+class Step:
+    """One that is scheduled: the stage that it waits for, what the stages
+    before have made of it, and what the scheduler is told in the end."""
+
+    output: object
+    stage: int = 0
+    tainted: dict = field(default_factory=dict)
+    results: list = field(default_factory=list)
+    result: Optional[ModelRunnerOutput] = None
+
 
 class FakeRunner:
     """Scheduler, ranks, and the books over what everything must be."""
@@ -400,9 +421,10 @@ class FakeRunner:
         vllm_config = self.make_vllm_config(0)
         self.make_groups(vllm_config)
         self.make_scheduler(vllm_config)
-        self.ranks = [Rank(self, rank) for rank in range(config.ranks)]
+        self.ranks = self.make_ranks()
         self.aggregator = KVOutputAggregator.from_connector(
-            self.ranks[0].connector, config.ranks)
+            self.scheduler.connector, len(self.ranks))
+        self.tell_each_other()
         self.sequences: dict = {}
         self.delivered: dict = {}
         self.epoch = 0
@@ -410,6 +432,20 @@ class FakeRunner:
         self.queue: deque = deque()
         self.history: dict = defaultdict(lambda: deque(maxlen=16))
         self.stats: Counter = Counter()
+
+    def make_ranks(self) -> list:
+        return [Rank(self, rank)
+                for rank in range(self.config.ranks * self.config.stages)]
+
+    def tell_each_other(self) -> None:
+        """What workers have for the scheduler's half, as the engine core asks
+        for it."""
+        told = [(divmod(rank.rank, self.config.ranks), rank.handshake())
+                for rank in self.ranks]
+        told = pickle.loads(pickle.dumps(
+            {place: one for place, one in told if one is not None}))
+        if told:
+            self.scheduler.connector.set_xfer_handshake_metadata_pp_aware(told)
 
     def write_model(self) -> None:
         config = self.config
@@ -440,7 +476,8 @@ class FakeRunner:
                 max_num_batched_tokens=config.batch_tokens,
                 is_encoder_decoder=False, async_scheduling=False),
             parallel_config=ParallelConfig(
-                tensor_parallel_size=config.ranks),
+                tensor_parallel_size=config.ranks,
+                pipeline_parallel_size=config.stages),
             device_config=DeviceConfig("cpu"),
             kv_transfer_config=KVTransferConfig(
                 kv_connector=config.connector,
@@ -472,7 +509,7 @@ class FakeRunner:
         elif config.state:
             self.make_states(names, same)
         elif config.window:
-            half = config.layers // 2
+            names, half = self.halves(names)
             times = (config.window_block or config.block_size) \
                 // config.block_size
             sliding = SlidingWindowSpec(sliding_window=config.window, **{
@@ -486,6 +523,13 @@ class FakeRunner:
         else:
             self.groups = [KVCacheGroupSpec(names, FullAttentionSpec(**same))]
         self.finish_groups(vllm_config)
+
+    def halves(self, names: list) -> tuple:
+        """The layers of two groups, and how many are in the first. Each stage
+        has some of both."""
+        if self.config.stages == 1:
+            return names, len(names) // 2
+        return names[::2] + names[1::2], len(names[::2])
 
     def make_indexers(self, same: dict) -> None:
         config = self.config
@@ -505,7 +549,7 @@ class FakeRunner:
         """Two tensors a state. Pages are of one size, by padding, but where
         blocks are outermost."""
         config = self.config
-        half = config.layers // 2
+        names, half = self.halves(names)
         full = FullAttentionSpec(**same)
         padded = None if config.layout.startswith("B") \
             else full.page_size_bytes
@@ -532,13 +576,40 @@ class FakeRunner:
         self.kv_cache_config.kv_cache_layout = config.layout
         if config.replicated:
             self.kv_cache_config.kv_tp_replicas = config.ranks
+        self.make_stages(vllm_config)
+
+    def make_stages(self, vllm_config: VllmConfig) -> None:
+        """The KV cache of each stage, with the layers that vLLM gives it."""
+        config = self.config
+        if config.stages == 1:
+            self.stage_of = dict.fromkeys(
+                (name for name, _ in self.layers), 0)
+            self.stage_configs = [self.kv_cache_config]
+            return
+        self.stage_of = {
+            name: stage for stage in range(config.stages)
+            for first, end in [get_pp_indices(config.layers, stage,
+                                              config.stages)]
+            for name, _ in self.layers
+            if first <= int(name.split(".")[2]) < end}
+        self.stage_configs = []
+        for stage in range(config.stages):
+            mine = dict.fromkeys(name for name, _ in self.layers
+                                 if self.stage_of[name] == stage)
+            made = get_kv_cache_config_from_groups(
+                vllm_config, _project_kv_cache_groups_to_worker(
+                    self.groups, mine), 1 << 30)
+            made.kv_cache_layout = config.layout
+            made.kv_tp_replicas = self.kv_cache_config.kv_tp_replicas
+            self.stage_configs.append(made)
 
     def make_scheduler(self, vllm_config: VllmConfig) -> None:
         cls = AsyncScheduler if self.config.async_scheduling else Scheduler
         block_size, hash_block_size = resolve_kv_cache_block_sizes(
             self.kv_cache_config, vllm_config)
-        self.kv_cache_config.hash_block_size = hash_block_size
-        told = generate_scheduler_kv_cache_config([self.kv_cache_config])
+        for one in self.stage_configs:
+            one.hash_block_size = hash_block_size
+        told = generate_scheduler_kv_cache_config(self.stage_configs)
         with set_current_vllm_config(vllm_config):
             self.scheduler = cls(
                 vllm_config=vllm_config, kv_cache_config=told,
@@ -648,7 +719,7 @@ class FakeRunner:
         for req_id, ids in zip(cached.req_ids, cached.new_block_ids):
             if ids is not None:
                 self.note_table(req_id, ids)
-        self.queue.append([output, None])
+        self.queue.append(Step(output))
 
     def work(self, output) -> list:
         """(request, first position, tokens, outputs known) of what is due."""
@@ -665,45 +736,64 @@ class FakeRunner:
                 for req_id, first, outputs in work]
 
     def execute(self) -> None:
-        """Run on all ranks what has been scheduled and not yet executed."""
-        for entry in self.queue:
-            if entry[1] is None:
-                entry[1] = self.execute_one(entry[0])
+        """Run on all ranks what has been scheduled and not yet executed. A
+        stage of a pipeline takes the steps in order, each when the stage before
+        is done with it: which of several does so first is left to chance."""
+        while True:
+            due, before = [], self.config.stages
+            for step in self.queue:
+                if step.stage < before:
+                    due.append(step)
+                before = step.stage
+            if not due:
+                return
+            self.execute_stage(due[0] if len(due) == 1
+                               else self.random.choice(due))
 
-    def execute_one(self, output) -> ModelRunnerOutput:
-        work = self.work(output)
-        for rank in self.ranks:
-            rank.begin(output)
+    def execute_stage(self, step: Step) -> None:
+        work = self.work(step.output)
+        ranks = self.ranks[step.stage * self.config.ranks:][:self.config.ranks]
+        step.results += self.run_on(ranks, step, work)
+        step.stage += 1
+        if step.stage < self.config.stages:
+            return
+        self.judge(step.tainted, step.results)
+        step.results[0].sampled_token_ids = [
+            self.sample(piece, step.tainted) for piece in work]
+        step.result = self.aggregator.aggregate(step.results)
+
+    def run_on(self, ranks: list, step: Step, work: list) -> list:
+        for rank in ranks:
+            rank.begin(step.output)
         self.grow(work)
-        tainted = self.forward(work)
-        results = [rank.end(output) for rank in self.ranks]
-        self.judge(tainted, results)
-        results[0].sampled_token_ids = [
-            self.sample(piece, tainted) for piece in work]
-        return self.aggregator.aggregate(results)
+        self.forward(ranks, work, step.tainted)
+        return [rank.end(step.output) for rank in ranks]
 
-    def forward(self, work: list) -> dict:
-        """Write what is scheduled; {request: (rank, layer, position)} if off.
+    def forward(self, ranks: list, work: list, tainted: dict) -> None:
+        """Write what is scheduled on a stage's ranks; tainted: {request:
+        (rank, layer, position)} if off, in a stage before or now.
 
         As in a model each layer writes all its new cells before it reads, so
         requests of one step may share blocks that one of them fills; and
         garbage in one rank's cells is garbage on all.
         """
-        tainted: dict = {}
         if not work:
-            return tainted
-        for layer, (name, group) in enumerate(self.layers):
-            for rank in self.ranks:
+            return
+        layers = [(layer, name, group)
+                  for layer, (name, group) in enumerate(self.layers)
+                  if self.stage_of[name] == ranks[0].stage]
+        for layer, name, group in layers:
+            for rank in ranks:
                 rank.connector.wait_for_layer_load(name)
                 if self.is_state[group]:
                     continue
                 for req_id, first, count, _ in work:
                     rank.write(req_id, group, layer, first, count)
             if self.is_state[group]:
-                self.advance(work, tainted, layer)
+                self.advance(ranks, work, tainted, layer)
             else:
-                self.compare(work, tainted, layer)
-            for rank in self.ranks:
+                self.compare(ranks, work, tainted, layer)
+            for rank in ranks:
                 rank.connector.save_kv_layer(
                     name, rank.caches[name],
                     SimpleNamespace(num_actual_tokens=sum(
@@ -711,40 +801,42 @@ class FakeRunner:
         while tainted:
             # What the other layers wrote for these is garbage as well.
             before = len(tainted)
-            for layer, (_, group) in enumerate(self.layers):
+            for layer, _, group in layers:
                 if self.is_state[group]:
-                    self.spoil(work, tainted, layer)
+                    self.spoil(ranks, work, tainted, layer)
                 else:
-                    self.compare(work, tainted, layer)
+                    self.compare(ranks, work, tainted, layer)
             if len(tainted) == before:
                 break
-        return tainted
 
-    def advance(self, work: list, tainted: dict, layer: int) -> None:
+    def advance(self, ranks: list, work: list, tainted: dict,
+                layer: int) -> None:
         """States: who goes on from garbage leaves some."""
         group = self.layers[layer][1]
         for req_id, first, count, _ in work:
-            for rank in self.ranks:
+            for rank in ranks:
                 off = rank.compare_state(req_id, group, layer, first)
                 if off is not None:
                     tainted.setdefault(req_id, (rank, layer, off))
-            for rank in self.ranks:
+            for rank in ranks:
                 rank.write_state(req_id, group, layer, first + count)
-        self.spoil(work, tainted, layer)
+        self.spoil(ranks, work, tainted, layer)
 
-    def spoil(self, work: list, tainted: dict, layer: int) -> None:
+    def spoil(self, ranks: list, work: list, tainted: dict,
+              layer: int) -> None:
         group = self.layers[layer][1]
         for req_id, _, _, _ in work:
-            for rank in self.ranks if req_id in tainted else ():
+            for rank in ranks if req_id in tainted else ():
                 rank.poison_state(req_id, group, layer)
 
-    def compare(self, work: list, tainted: dict, layer: int) -> None:
+    def compare(self, ranks: list, work: list, tainted: dict,
+                layer: int) -> None:
         """Find who reads garbage, make garbage of what they write, repeat."""
         group = self.layers[layer][1]
         while True:
             before = len(tainted)
             for req_id, first, _, _ in work:
-                for rank in self.ranks:
+                for rank in ranks:
                     if req_id in tainted:
                         break
                     off = rank.compare(req_id, group, layer, first)
@@ -752,7 +844,7 @@ class FakeRunner:
                         tainted[req_id] = (rank, layer, off)
             for req_id, first, count, _ in work:
                 if req_id in tainted:
-                    for rank in self.ranks:
+                    for rank in ranks:
                         rank.poison(req_id, group, layer, first, count)
             if len(tainted) == before:
                 return
@@ -788,7 +880,8 @@ class FakeRunner:
     def finish(self, between) -> None:
         """Hand the oldest step's output to the scheduler."""
         self.execute()
-        output, result = self.queue.popleft()
+        step = self.queue.popleft()
+        output, result = step.output, step.result
         if between:
             between()
         kv = result.kv_connector_output

@@ -588,6 +588,144 @@ class Basics(Case):
         self.assertGreater(lines[1]["load_ms"], 0)
 
 
+# ---- stages of a pipeline ----
+
+class Pipeline(Case):
+    """A stage has other layers, and here other numbers of them."""
+
+    MORE = {"layers": 3, "stages": 2}
+
+    def stages(self, before: set) -> list:
+        """Blocks that are new in the spaces of each stage."""
+        names = [path.split("/spaces/")[1].split("/")[0]
+                 for path in set(self.paths()) - before]
+        return [sum(name.endswith(f"-p{stage}") for name in names)
+                for stage in (0, 1)]
+
+    def test_second_engine_hits(self) -> None:
+        for more in ({"ranks": 2, "replicated": True}, {"indexer": 5},
+                     {"ranks": 2, "layers": 5, "window": 40},
+                     {"layers": 5, "state": 60, "layout": "BLNHC"}):
+            with self.subTest(**more):
+                more = {**self.MORE, **more}
+                first = self.runner(**more)
+                self.one(first, self.prompt(100))
+                self.assertEqual(first.stats["loads"], 0)
+                second = self.runner(**more)
+                counted = Counted(second)
+                self.one(second, self.prompt(100))
+                self.assertEqual(second.stats["tokens loaded"], 96)
+                self.assertEqual(counted["saved_blocks"], 0)
+                self.assertEqual(counted["load_failed_blocks"], 0)
+
+    def test_blocks_of_each_rank(self) -> None:
+        before = set(self.paths())
+        runner = self.runner(ranks=2, **self.MORE)
+        self.one(runner, self.prompt(100))
+        self.assertEqual(self.stages(before), [12, 12])
+        names = self.half(runner)._link.now.names
+        first, second = (read_manifest(self.mount.path, name)
+                         for name in names)
+        self.assertEqual([first["geometry"]["num_layers"],
+                          second["geometry"]["num_layers"]], [2, 1])
+        self.assertEqual(first["connector"]["stages"],
+                         second["connector"]["stages"])
+        self.assertFalse(set(first["connector"]["layers"])
+                         & set(second["connector"]["layers"]))
+
+    def of_stage(self, before: set, stage: int) -> list:
+        return sorted(path for path in set(self.paths()) - before
+                      if f"-p{stage}/" in path)
+
+    def test_all_stages_or_none(self) -> None:
+        """A block that one stage lacks is absent, and is saved again."""
+        for stage in (0, 1):
+            with self.subTest(stage=stage):
+                before, prompt = set(self.paths()), self.prompt(70, of=stage)
+                self.one(self.runner(**self.MORE), prompt)
+                lost = self.of_stage(before, stage)[0]
+                self.unlink(lost)
+                second = self.runner(**self.MORE)
+                counted = Counted(second)
+                self.one(second, prompt)
+                self.assertLess(second.stats["tokens loaded"], 64)
+                self.assertEqual(counted["load_failed_blocks"], 0)
+                self.assertTrue(os.path.exists(lost))
+
+    def test_damaged_in_a_stage(self) -> None:
+        for stage in (0, 1):
+            with self.subTest(stage=stage):
+                before, prompt = set(self.paths()), self.prompt(100, of=stage)
+                self.one(self.runner(**self.MORE), prompt)
+                for path in self.of_stage(before, stage):
+                    os.truncate(path, 100)
+                second = self.runner(**self.MORE)
+                self.one(second, prompt)
+                self.assertGreater(second.stats["blocks failed"], 0)
+
+    def test_other_stages_share_nothing(self) -> None:
+        """The same layers in the first stage, and others in those behind:
+        each has its own spaces, which are found again."""
+        for turn, cut in enumerate(("1,2,1", "1,1,2", "1,2,1")):
+            with self.subTest(cut=cut), mock.patch.dict(
+                    os.environ, VLLM_PP_LAYER_PARTITION=cut):
+                runner = self.runner(layers=4, stages=3)
+                self.one(runner, self.prompt(100))
+                self.assertEqual(runner.stats["tokens loaded"],
+                                 96 if turn > 1 else 0)
+
+    def test_in_the_step_is_not_done(self) -> None:
+        for load in ("sync", "layerwise"):
+            with self.subTest(load=load):
+                runner = self.runner({"load": load}, **self.MORE)
+                self.assertTrue(self.half(runner).asynchronous)
+
+    def test_pinned(self) -> None:
+        """A request that wants it has the blocks of all stages pinned."""
+        runner = self.runner(ranks=2, **self.MORE)
+        half, wanted = self.half(runner), []
+        with mock.patch.object(
+                scheduler, "pin_blocks",
+                lambda _, space, ids: wanted.append((space, len(ids)))):
+            runner.add(self.prompt(100), 3, kv_transfer_params={
+                "ucmfs": {"pin": True}})
+            runner.settle()
+            self.until(runner, lambda: len(wanted) == 2)
+        self.assertEqual(sorted(wanted), sorted(
+            (name, 12) for name in half._link.now.names))
+
+    def test_a_stage_without_layers_of_a_group(self) -> None:
+        with self.assertRaisesRegex(ConfigError, "VLLM_PP_LAYER_PARTITION"):
+            self.runner(layers=3, window=40, stages=2)
+
+    def test_stages_that_nobody_has_told_of(self) -> None:
+        class Silent(FakeRunner):
+            def tell_each_other(self) -> None:
+                pass
+
+        runner = self.runner(kind=Silent, **self.MORE)
+        with self.assertRaisesRegex(ConfigError, "have not told"):
+            runner.add(self.prompt(100), 3)
+
+    def test_missing_mount(self) -> None:
+        """It is there later: the stages' spaces are opened then."""
+        mount = Mount(start=False)
+        self.addCleanup(mount.close)
+        runner = self.runner({"mount": mount.path}, **self.MORE)
+        self.one(runner, self.prompt(100))
+        mount.start()
+        self.until_found(runner)
+
+    def until_found(self, runner: FakeRunner) -> None:
+        end, of = time.monotonic() + 20, 100
+        while not runner.stats["tokens loaded"]:
+            self.assertLess(time.monotonic(), end, "nothing is found")
+            self.one(runner, self.prompt(100, of=of))
+            self.forget(runner)
+            self.one(runner, self.prompt(100, of=of))
+            of += 1
+
+
 # ---- several groups, ranks that hold the same ----
 
 class Replicas(FakeRunner):

@@ -78,12 +78,18 @@ ENGINES = {
     "states_blocks_outermost": {"state": 40, "layout": "BLNHC",
                                 "v2_runner": True, "async_scheduling": True},
     "few_blocks": {"num_blocks": 34},
+    "pipeline": {"stages": 3, "layers": 4},
+    "pipeline_two_ranks": {"stages": 2, "ranks": 2},
+    "pipeline_window": {"stages": 2, "layers": 5, "window": 40},
+    "pipeline_states_v2_async": {
+        "stages": 2, "layers": 5, "state": 60, "ranks": 2, "v2_runner": True,
+        "async_scheduling": True},
 }
 
 # One of each kind, where not all are asked for.
 CHOSEN = {
-    "async": ("plain", "async_scheduling", "two_ranks", "window_two_ranks",
-              "states_kept", "policy_fail", "few_blocks"),
+    "async": ("plain", "async_scheduling", "pipeline_two_ranks",
+              "window_two_ranks", "states_kept", "policy_fail", "few_blocks"),
     "sync": ("plain", "two_ranks"),
     "layerwise": ("plain", "replicated_ranks"),
 }

@@ -15,7 +15,8 @@ from tests.lib.seed import SEED
 from ucmfs.errors import ConfigError
 from ucmfs.layout import Geometry
 from ucmfs.vllm import benefit, hits
-from ucmfs.vllm.groups import Group, Plan, pack, plan_of, space_names
+from ucmfs.vllm.groups import (Group, Plan, pack, plan_of, space_names,
+                               stages_of)
 from ucmfs.vllm.options import ConnectorOptions
 from ucmfs.vllm.pins import Pins
 from ucmfs.vllm.spaces import load_mode
@@ -217,6 +218,49 @@ class Plans(unittest.TestCase):
                            and told.writes(r, block)]
                 self.assertEqual(len(writers), 1)
 
+    def stage(self, *layers: str, size: int = 64, **more: int) -> Plan:
+        """What a worker with these layers makes of them."""
+        config = config_of(FullAttentionSpec(
+            block_size=16, page_size_bytes=size), kv_tp_replicas=more.pop(
+                "replicas", 1))
+        config.kv_cache_groups[0].layer_names = list(layers)
+        return plan_of(vllm_of(tensor_parallel_size=2,
+                               pipeline_parallel_size=2, **more), config, 16,
+                       16)
+
+    def test_stages(self) -> None:
+        first, second = self.stage("a", "b"), self.stage("c")
+        self.assertEqual((first.ranks, first.shards, first.stage_shards),
+                         (4, 4, 2))
+        self.assertEqual([first.stage_of(rank) for rank in range(4)],
+                         [0, 0, 1, 1])
+        self.assertEqual(space_names(first, "a"), ["a-p0", "a-p1"])
+        told = {(s, r): (first, second)[s] for s in (0, 1) for r in (0, 1)}
+        self.assertEqual(stages_of(first, told), (first, second))
+        same = self.stage("a", replicas=2)
+        self.assertEqual((same.shards, same.stage_shards), (2, 1))
+        self.assertEqual([same.stage_of(rank) for rank in range(4)],
+                         [0, 0, 1, 1])
+
+    def test_stages_that_do_not_fit(self) -> None:
+        first, second = self.stage("a", "b"), self.stage("c")
+        told = {(s, r): (first, second)[s] for s in (0, 1) for r in (0, 1)}
+        for place, other, text in (
+                ((1, 1), None, "rank 1 of stage 1 has not told"),
+                ((1, 1), self.stage("d"), "rank 1 of stage 1"),
+                ((1, 1), self.stage("c", size=32), "rank 1 of stage 1"),
+                ((0, 0), self.stage("a", "b", replicas=2),
+                 "rank 0 of stage 0")):
+            with self.subTest(text=text), self.assertRaisesRegex(
+                    ConfigError, text):
+                stages_of(first, {**told, place: other})
+        self.refused("pipeline_parallel_size: a stage has no layers",
+                     vllm_of(pipeline_parallel_size=2), SimpleNamespace(
+                         kv_cache_groups=[SimpleNamespace(
+                             layer_names=[], kv_cache_spec=FullAttentionSpec(
+                                 block_size=16, page_size_bytes=64))],
+                         kv_cache_tensors=[], num_blocks=10))
+
     def test_not_for_a_hash(self) -> None:
         """Groups that no hash finds are none of ours."""
         plan = plan_of(vllm_of(), config_of(
@@ -240,10 +284,10 @@ class Plans(unittest.TestCase):
                 vllm_of(), config_of(full, MambaSpec(
                     block_size=16, page_size_bytes=64, mamba_cache_mode=mode,
                     num_speculative_blocks=blocks)))
-        self.refused("pipeline_parallel_size",
-                     vllm_of(pipeline_parallel_size=2), config_of(full))
         self.refused("decode_context", vllm_of(
             decode_context_parallel_size=2), config_of(full))
+        self.refused("prefill_context", vllm_of(
+            prefill_context_parallel_size=2), config_of(full))
         self.refused("none of them", vllm_of(), config_of(
             full, prefix_cacheable_group_ids=()))
         self.refused("hashes are over 16", vllm_of(), config_of(
@@ -337,8 +381,9 @@ def hashes_of(num: int) -> list:
 
 
 def plan_with(shards: int, *groups: Group, hash_tokens: int = 16,
-              alignment: int = 16) -> Plan:
-    return Plan(tuple(groups), 100, hash_tokens, alignment, shards)
+              alignment: int = 16, stages: int = 1) -> Plan:
+    return Plan(tuple(groups), 100, hash_tokens, alignment, shards,
+                stages=stages)
 
 
 def group_with(index: int, tokens: int, **more: int) -> Group:
@@ -394,13 +439,15 @@ class Hits(unittest.TestCase):
     def test_longest(self) -> None:
         rng = random.Random(SEED)
         for turn in range(400):
-            shards = rng.choice((1, 2))
+            stages = rng.choice((1, 1, 2, 3))
+            each = rng.choice((1, 2))  # shards of a stage
             groups = [group_with(0, 32)]
             for g in range(1, rng.randint(1, 3)):
                 groups.append(group_with(
                     g, rng.choice((16, 32)), **rng.choice((
                         {}, {"window": rng.randint(1, 200)}, {"chunk": 64}))))
-            plan = plan_with(shards, *groups, alignment=32)
+            plan = plan_with(each * stages, *groups, alignment=32,
+                             stages=stages)
             ids = hits.Ids(plan, [FakeHasher(g) for g in range(len(groups))])
             ids.update(hashes_of(40))
             there = []
@@ -410,15 +457,18 @@ class Hits(unittest.TestCase):
                 lost = rng.sample(range(len(all_ids)), rng.randint(0, 3))
                 there.append({one for i, one in enumerate(all_ids)
                               if i not in lost})
-            indexes = [FakeIndex(t) for t in there]
+            # Ids tell their shard. Each stage has none of the others.
+            indexes = [FakeIndex({one for one in t if one[15] // each == s})
+                       for s in range(stages) for t in there]
             local = rng.choice((0, 0, 32, 96, 320))
             limit = rng.randint(0, 640)
-            got = hits.longest_hit(plan, indexes, ids, local, limit)
+            got = hits.longest_hit(plan, hits.of_groups(plan, indexes), ids,
+                                   local, limit)
             self.assertEqual(
                 max(got, local),
                 max(self.slow_hit(plan, there, ids, local, limit), local),
                 (turn, plan, local, limit))
-            for group, index in zip(groups, indexes):
+            for index in indexes:
                 self.assertLessEqual(index.calls, 1)
 
     def test_drop_last(self) -> None:
@@ -513,12 +563,14 @@ class LoadMode(unittest.TestCase):
         tokens of the step."""
         one = Plan((group_with(0, 16),), 100, 16, 16)
         two = Plan((group_with(0, 16), group_with(1, 16)), 100, 16, 16)
+        stages = plan_with(2, group_with(0, 16), stages=2)
         quiet = SimpleNamespace(max_concurrent_batches=1,
                                 speculative_config=None)
         for load in ("sync", "layerwise"):
             options = ConnectorOptions("/m", load=load)
             for config, plan, why in (
                     (quiet, one, ""), (quiet, two, "groups"),
+                    (quiet, stages, "pipeline"),
                     (SimpleNamespace(max_concurrent_batches=2), one,
                      "asynchronous scheduling"),
                     (SimpleNamespace(max_concurrent_batches=1,

@@ -20,7 +20,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1, KVConnectorRole, SupportsHMA)
 
 from ..errors import ConfigError
-from .metadata import UcmfsMetadata
+from .metadata import UcmfsHandshake, UcmfsMetadata
 from .metrics import UcmfsPromMetrics, UcmfsStats
 from .options import connector_options
 from .scheduler import UcmfsScheduler
@@ -109,6 +109,11 @@ class UcmfsConnector(KVConnectorBase_V1, SupportsHMA):
 
     # ---- the scheduler's ----
 
+    def set_xfer_handshake_metadata_pp_aware(
+            self, metadata: Dict[Tuple[int, int], UcmfsHandshake]) -> None:
+        self._scheduler.set_stages(
+            {rank: told.plan for rank, told in metadata.items()})
+
     def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
         super().bind_kv_cache_manager(kv_cache_manager)
         self._scheduler.block_ids = kv_cache_manager.get_block_ids
@@ -159,6 +164,10 @@ class UcmfsConnector(KVConnectorBase_V1, SupportsHMA):
         return self._scheduler.reset_cache()
 
     # ---- a worker's ----
+
+    def get_handshake_metadata(self) -> Optional[UcmfsHandshake]:
+        plan = self._worker.plan
+        return UcmfsHandshake(plan) if plan.stages > 1 else None
 
     def register_kv_caches(self, kv_caches: Dict[str, Any]) -> None:
         self._worker.register_kv_caches(kv_caches)

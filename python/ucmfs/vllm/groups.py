@@ -9,8 +9,8 @@ need no engine. What cannot be kept right is refused here, by name.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, List, Optional, Sequence, Tuple
+from dataclasses import dataclass, replace
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 from ..errors import ConfigError
 from ..layout import Geometry
@@ -71,9 +71,12 @@ class Group:
 class Plan:
     """All that is kept of an engine's KV cache.
 
-    shards: ranks that hold different pages, each with ids of its own;
-    replicas: ranks in a row that hold the same ones. alignment: tokens that
-    hits are multiples of; hash_tokens: to a hash of the engine's.
+    stages: of the pipeline; the groups have the layers of one of them, the
+    worker's own or, as vLLM tells no others, the scheduler's first. ranks: of
+    all stages, those of a stage in a row. shards: ranks that hold different
+    pages, each with ids of its own; replicas: ranks in a row that hold the
+    same ones. alignment: tokens that hits are multiples of; hash_tokens: to a
+    hash of the engine's.
     """
 
     groups: Tuple[Group, ...]
@@ -83,10 +86,19 @@ class Plan:
     ranks: int = 1
     replicas: int = 1
     drop_last: bool = False
+    stages: int = 1
 
     @property
     def shards(self) -> int:
         return self.ranks // self.replicas
+
+    @property
+    def stage_shards(self) -> int:
+        """Shards of a stage, which are in a row."""
+        return self.shards // self.stages
+
+    def stage_of(self, rank: int) -> int:
+        return self.shard_of(rank) // self.stage_shards
 
     def shard_of(self, rank: int) -> int:
         return rank // self.replicas
@@ -110,7 +122,7 @@ class Plan:
 def plan_of(vllm_config: Any, kv_cache_config: Any, hash_tokens: int,
             alignment: int) -> Plan:
     """The plan, or ConfigError for what cannot be kept."""
-    ranks = _ranks_of(vllm_config)
+    ranks, stages = _ranks_of(vllm_config)
     indexes = getattr(kv_cache_config, "prefix_cacheable_group_ids", None)
     if indexes is None:
         indexes = range(len(kv_cache_config.kv_cache_groups))
@@ -126,22 +138,57 @@ def plan_of(vllm_config: Any, kv_cache_config: Any, hash_tokens: int,
                 f"{hash_tokens}")
     alignment = math.lcm(alignment, *(g.block_tokens for g in groups))
     return Plan(groups, kv_cache_config.num_blocks, hash_tokens, alignment,
-                ranks, _replicas_of(kv_cache_config, groups, ranks),
-                _drops_last(vllm_config))
+                ranks * stages, _replicas_of(kv_cache_config, groups, ranks),
+                _drops_last(vllm_config), stages)
 
 
-def _ranks_of(vllm_config: Any) -> int:
+def stages_of(plan: Plan, told: Mapping[Tuple[int, int], Plan],
+              ) -> Tuple[Plan, ...]:
+    """The plan of each stage. told: by pipeline rank and tensor rank, what
+    its worker has made of its own layers; plan: the scheduler's. ConfigError
+    if a worker is missing, or its blocks are not as those of the others."""
+    each = plan.ranks // plan.stages
+    found = []
+    for stage in range(plan.stages):
+        theirs = [told.get((stage, rank)) for rank in range(each)]
+        for rank, one in enumerate(theirs):
+            who = f"rank {rank} of stage {stage}"
+            if one is None:
+                raise ConfigError("pipeline_parallel_size", f"{who} has not "
+                                  "told which layers it has")
+            if one != theirs[0] or _without_layers(one) != _without_layers(
+                    plan):
+                raise ConfigError("kv_cache_groups", f"those of {who} are not "
+                                  "as other ranks'")
+            found += [one] if not rank else []
+    return tuple(found)
+
+
+def _without_layers(plan: Plan) -> Plan:
+    """What all stages have in common."""
+    return replace(plan, groups=tuple(
+        replace(group, layers=(), places=(), sizes=(),
+                geometry=Geometry(num_layers=1, block_size=group.block_tokens,
+                                  dtype="opaque", k_bytes=1, v_bytes=0,
+                                  order="opaque"))
+        for group in plan.groups))
+
+
+def _ranks_of(vllm_config: Any) -> Tuple[int, int]:
+    """Ranks of a stage, and stages."""
     parallel = vllm_config.parallel_config
-    for name in ("pipeline_parallel_size", "decode_context_parallel_size",
+    for name in ("decode_context_parallel_size",
                  "prefill_context_parallel_size"):
         size = getattr(parallel, name, 1)
         if size != 1:
             raise ConfigError(name, f"{size} is not supported: 1 is needed")
-    return parallel.tensor_parallel_size
+    return (parallel.tensor_parallel_size,
+            getattr(parallel, "pipeline_parallel_size", 1))
 
 
 def _replicas_of(kv_cache_config: Any, groups: Sequence[Group],
                  ranks: int) -> int:
+    """ranks: of a stage."""
     told = getattr(kv_cache_config, "kv_tp_replicas", None)
     if told is None:
         # Before vLLM told: the latent of MLA is the same on all ranks.
@@ -165,6 +212,11 @@ def _drops_last(vllm_config: Any) -> bool:
 def _group_of(kv_cache_config: Any, index: int) -> Group:
     group = kv_cache_config.kv_cache_groups[index]
     layers = tuple(group.layer_names)
+    if not layers:
+        raise ConfigError("pipeline_parallel_size", "a stage has no layers of "
+                          f"KV cache group {index}, which others have; "
+                          "VLLM_PP_LAYER_PARTITION says how many layers each "
+                          "stage has")
     where = f"KV cache group {index} ({_some(layers)})"
     spec = group.kv_cache_spec
     parts = getattr(spec, "kv_cache_specs", None)
@@ -279,7 +331,12 @@ def _some(names: Sequence[str]) -> str:
 
 
 def space_names(plan: Plan, base: str) -> List[str]:
-    """A space for each group: its blocks have a geometry of their own."""
-    if len(plan.groups) == 1:
-        return [base]
-    return [f"{base}-g{group.index}" for group in plan.groups]
+    """A space for each stage and group, stage by stage: their blocks have a
+    geometry of their own."""
+    names = [base]
+    if len(plan.groups) > 1:
+        names = [f"{base}-g{group.index}" for group in plan.groups]
+    if plan.stages > 1:
+        names = [f"{name}-p{stage}" for stage in range(plan.stages)
+                 for name in names]
+    return names

@@ -35,6 +35,53 @@ def interleave(parts: Sequence[bytes]) -> bytes:
     return bytes(out)
 
 
+def of_stage(plan: Plan, ids: bytes, stage: int) -> bytes:
+    """Of ids of all shards, block by block, those of a stage."""
+    if plan.stages == 1:
+        return ids
+    whole, own = ID * plan.shards, ID * plan.stage_shards
+    return b"".join(ids[at:at + own]
+                    for at in range(stage * own, len(ids), whole))
+
+
+class Stages:
+    """The indexes of a pipeline's stages as one, asked for whole blocks: of
+    each shard its own stage knows whether it is there."""
+
+    def __init__(self, plan: Plan, indexes: Sequence[Asked]) -> None:
+        self._plan = plan
+        self._indexes = indexes
+
+    def prefix(self, ids: bytes) -> Tuple[int, bool]:
+        each = self._plan.stage_shards
+        blocks, unsure = len(ids) // (ID * self._plan.shards), False
+        for stage, index in enumerate(self._indexes):
+            # No further than the stages before have it.
+            count, unknown = index.prefix(of_stage(
+                self._plan, ids[:blocks * ID * self._plan.shards], stage))
+            if count // each < blocks:
+                blocks, unsure = count // each, unknown
+        return blocks * self._plan.shards, unsure
+
+    def lookup(self, ids: bytes) -> Tuple[bytes, bytes]:
+        each = self._plan.stage_shards
+        both = [index.lookup(of_stage(self._plan, ids, stage))
+                for stage, index in enumerate(self._indexes)]
+        present, unknown = (
+            b"".join(part[at:at + each] for at in range(
+                0, len(parts[0]), each) for part in parts)
+            for parts in zip(*both))
+        return present, unknown
+
+
+def of_groups(plan: Plan, indexes: Sequence[Asked]) -> Sequence[Asked]:
+    """An index for each group, from those of their spaces."""
+    if plan.stages == 1:
+        return indexes
+    return [Stages(plan, indexes[g::len(plan.groups)])
+            for g in range(len(plan.groups))]
+
+
 class Ids:
     """The ids of a request's blocks, group by group.
 

@@ -9,12 +9,23 @@ steps, are added.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Set, Tuple
+from typing import Dict, List, Optional, Set, Tuple
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
-    KVConnectorMetadata, KVConnectorWorkerMetadata)
+    KVConnectorHandshakeMetadata, KVConnectorMetadata,
+    KVConnectorWorkerMetadata)
+
+from .groups import Plan
 
 NO_ID = bytes(16)
+
+
+@dataclass
+class UcmfsHandshake(KVConnectorHandshakeMetadata):
+    """What a worker of a pipeline's stage tells the scheduler's half once, as
+    vLLM tells it of the first stage's layers alone."""
+
+    plan: Optional[Plan] = None
 
 
 @dataclass

@@ -334,8 +334,9 @@ class Open:
             index.close()
 
 
-# Behind the model's name in that of a space: the manifest's digest, the group.
-_DIGEST = re.compile("[0-9a-f]{12}(-g[0-9]+)?$")
+# Behind the model's name in that of a space: the manifest's digest, the group,
+# the stage.
+_DIGEST = re.compile("[0-9a-f]{12}(-g[0-9]+)?(-p[0-9]+)?$")
 TOLD_MOST = 5  # differences
 
 
@@ -365,7 +366,8 @@ def _tell_nearest(mount: str, space: Space) -> None:
 
 class Link:
     """Spaces of a mount, opened by the constructor, which raises what the
-    mount says, and later by a thread. One thread at a time.
+    mount says, and later by a thread; without spaces, by begin(). One thread
+    at a time.
 
     ranks: that have ids of their own. may_miss: a mount that is missing, or
     hangs, is none of the constructor's errors. losses: how often the mount has
@@ -375,17 +377,24 @@ class Link:
     def __init__(self, mount: str, spaces: Sequence[Space],
                  ranks: int = 1, may_miss: bool = False) -> None:
         self._mount = mount
-        self._spaces = spaces
+        self._spaces: Sequence[Space] = ()
         self._compares = True
         self._ranks = ranks
+        self._may_miss = may_miss
         self._attempt: Optional[Attempt] = None
         self._open: Optional[Open] = None
         self.losses = 0
-        if not may_miss:
+        if spaces:
+            self.begin(spaces)
+
+    def begin(self, spaces: Sequence[Space]) -> None:
+        """Open them, as the constructor does."""
+        self._spaces = spaces
+        if not self._may_miss:
             self._open = self._make(spaces)
             return
         self._open, attempt = at_start(
-            mount, "ucmfs-open", lambda: self._make(spaces), Open.close)
+            self._mount, "ucmfs-open", lambda: self._make(spaces), Open.close)
         if self._open is None:
             self._attempt = attempt
 

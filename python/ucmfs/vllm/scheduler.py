@@ -12,6 +12,11 @@ of a prompt are saved after the step that completes them, and pinned until all
 ranks are done with them. Where loads happen in the step that uses them
 (options.load is not async), saves wait for the step's report: what was
 computed from a block that could not be loaded must not be saved.
+
+Of a pipeline each stage has spaces of its own, as it holds other layers. vLLM
+tells the scheduler of the first stage's; the workers tell theirs before the
+first request, and only then are there spaces. A block has one name, from which
+each shard's is made, and it is there if all shards of all stages are.
 """
 
 from __future__ import annotations
@@ -31,8 +36,9 @@ from .adapters import Adapters
 from .benefit import Benefit
 from .engine import Engine
 from .epochs import Epochs
-from .groups import Plan
-from .hits import ID, Budget, Ids, all_shards, longest_hit
+from .groups import Plan, stages_of
+from .hits import (ID, Budget, Ids, all_shards, longest_hit, of_groups,
+                   of_stage)
 from .leases import Leases
 from .metadata import (NO_ID, Job, Loaded, Part, UcmfsMetadata,
                        UcmfsWorkerMetadata)
@@ -42,7 +48,7 @@ from .mount import (Chores, Link, Open, Pause, Question, Teller, close_all,
 from .options import ConnectorOptions
 from .pins import Pins
 from .place import Directories, avoid
-from .spaces import load_mode, manifests_for, plan_for, spaces_for
+from .spaces import load_mode, manifest_for, plan_for, spaces_for
 from .undecided import Undecided
 from .wishes import USUAL, Wishes, wishes_of
 
@@ -190,8 +196,11 @@ class UcmfsScheduler:
         self._unsure: List[Known] = []  # stale since the last reset
         self._private: List[str] = []   # spaces that nobody else knows
         self._space = 0
-        self._manifests = manifests_for(vllm_config, kv_cache_config,
-                                        self.plan, options)
+        self._manifest = manifest_for(vllm_config, kv_cache_config,
+                                      self.plan, options)
+        self._stages: Tuple[Plan, ...] = ()
+        if self.plan.stages == 1:
+            self._stages = self.plan,
         self._link = Link(options.mount, self._spaces(), self.plan.shards,
                           may_miss=options.on_missing == "run")
         here = self._link.now
@@ -199,8 +208,22 @@ class UcmfsScheduler:
         _warn_of_policy(vllm_config)
 
     def _spaces(self) -> List[Any]:
-        return spaces_for(self._model, self.plan, self._options,
-                          self._manifests, self._epochs)
+        """None before it is known which layers the stages have."""
+        if not self._stages:
+            return []
+        return spaces_for(self._model, self._stages, self._options,
+                          self._manifest, self._epochs)
+
+    def set_stages(self, told: Mapping[Tuple[int, int], Plan]) -> None:
+        """What the workers say of their layers, by pipeline rank and tensor
+        rank; again, if vLLM asks them again."""
+        stages = stages_of(self.plan, told)
+        if self._stages and stages != self._stages:
+            raise ConfigError("pipeline_parallel_size", "stages have other "
+                              "layers than at the start")
+        if not self._stages:
+            self._stages = stages
+            self._link.begin(self._spaces())
 
     def bind_gpu_block_pool(self, pool: Any) -> None:
         self.pins.bind(pool)
@@ -214,6 +237,10 @@ class UcmfsScheduler:
     def _known(self, request: Any) -> Known:
         known = self._requests.get(request.request_id)
         if known is None or known.request is not request:
+            if not self._stages:
+                raise ConfigError(
+                    "pipeline_parallel_size", "the workers have not told "
+                    "which layers they have")
             if known is not None:
                 self._release(known)
             known = Known(
@@ -302,12 +329,15 @@ class UcmfsScheduler:
         self._release(known)
         known.held = held
         step = ID * self.plan.shards
-        for g, group in enumerate(self.plan.groups):
+        for i, name in enumerate(here.names):
+            stage, g = divmod(i, len(self.plan.groups))
+            group = self.plan.groups[g]
             first = max(local // group.block_tokens,
                         group.first_needed(tokens))
             last = tokens // group.block_tokens
             known.holds += self._leases.hold(
-                known.ids.all[g][first * step:last * step], here.names[g])
+                of_stage(self.plan, known.ids.all[g][first * step:last * step],
+                         stage), name)
 
     def _release(self, known: Known) -> None:
         if known.holds:
@@ -343,7 +373,8 @@ class UcmfsScheduler:
                 return self._hit_later(known, here, ids, local, limit)
             end = self._clock() + self._options.lookup_budget_us / 1e6
             indexes = [Budget(i, end, self._clock) for i in here.indexes]
-            tokens = longest_hit(self.plan, indexes, ids, local, limit)
+            tokens = longest_hit(self.plan, of_groups(self.plan, indexes), ids,
+                                 local, limit)
         except UcmfsError as error:
             self._link.lost(error)
             return 0
@@ -358,8 +389,9 @@ class UcmfsScheduler:
         key = (self._space, local, limit)
         if known.question is None or known.question[0] != key:
             known.question = key, here.asker.ask(
-                lambda: longest_hit(self.plan, here.indexes, ids, local,
-                                    limit), self._clock())
+                lambda: longest_hit(
+                    self.plan, of_groups(self.plan, here.indexes), ids, local,
+                    limit), self._clock())
         question = known.question[1]
         if not question.done.is_set():
             known.cut = self._clock() - question.asked > LATE_SECONDS
@@ -571,7 +603,7 @@ class UcmfsScheduler:
         ids, num = self._ids(known, here), len(places)
         there = bytes(num)
         if here.asker is None:
-            present, _ = here.indexes[g].lookup(
+            present, _ = of_groups(self.plan, here.indexes)[g].lookup(
                 _ids_at(ids.all[g], places, ID * self.plan.shards))
             there = all_shards(present, self.plan.shards)
             if self._want_events and 1 in there:
@@ -610,8 +642,9 @@ class UcmfsScheduler:
         here, step = self._link.now, ID * self.plan.shards
         for g, place in places:
             if here is not None and known.space == self._space:
-                avoid(here.indexes[g],
-                      known.ids.all[g][place * step:(place + 1) * step])
+                for index in here.indexes[g::len(self.plan.groups)]:
+                    avoid(index, known.ids.all[g][place * step:
+                                                  (place + 1) * step])
             known.decided[g] = min(known.decided[g], place)
             self._announced.discard(_id(known.ids.base[g], place))
         known.undecided_from = 0
@@ -834,8 +867,11 @@ class UcmfsScheduler:
         spaces, step = self._told[1], ID * self.plan.shards
         if known.space != self._space or not spaces:
             return []
-        return [(spaces[g][0], _split(known.ids.all[g][:have * step]))
-                for g, have in enumerate(known.decided)]
+        groups = len(known.decided)
+        return [(name, _split(of_stage(
+            self.plan, known.ids.all[i % groups][
+                :known.decided[i % groups] * step], i // groups)))
+                for i, (name, _) in enumerate(spaces)]
 
     def _pin(self, request_id: str) -> None:
         """In the store, as soon as no save of the request is under way."""

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 from ..namespace import check_name, default_name
 from .epochs import Epochs
-from .fingerprint import EngineConfigs, Overrides, engine_manifest
+from .fingerprint import EngineConfigs, Overrides, digest, engine_manifest
 from .groups import Plan, plan_of, space_names
 from .mount import Space
 from .options import ConnectorOptions
@@ -37,6 +37,9 @@ def load_mode(vllm_config: Any, plan: Plan, options: ConnectorOptions,
     if getattr(vllm_config, "speculative_config", None) is not None:
         return "async", ("speculative decoding: vLLM asks what has become of "
                          "loads before it lets the step end")
+    if plan.stages > 1:
+        return "async", ("pipeline parallelism: the next step is made before "
+                         "a load is known to have failed")
     if getattr(vllm_config, "max_concurrent_batches", 1) > 1:
         return "async", ("asynchronous scheduling: the next step is made "
                          "before a load is known to have failed "
@@ -50,21 +53,24 @@ def space_prefix(model: Any) -> str:
     return "vllm-" + re.sub("[^A-Za-z0-9._-]", "_", name)[:64]
 
 
-def manifests_for(vllm_config: Any, kv_cache_config: Any, plan: Plan,
-                  options: ConnectorOptions) -> List[Dict[str, Any]]:
-    """One for each group, as the engine starts: looks at the model's files."""
-    common = engine_manifest(
+def manifest_for(vllm_config: Any, kv_cache_config: Any, plan: Plan,
+                 options: ConnectorOptions) -> Dict[str, Any]:
+    """The engine's, as it starts: looks at the model's files."""
+    return engine_manifest(
         EngineConfigs(vllm_config, kv_cache_config),
         hash_block_size=plan.hash_tokens, overrides=Overrides.of(options))
-    return [_manifest(common, plan, g) for g in range(len(plan.groups))]
 
 
-def spaces_for(model: Any, plan: Plan, options: ConnectorOptions,
-               manifests: Sequence[Dict[str, Any]],
-               epochs: Epochs) -> List[Space]:
-    """A space for each group. model: its name; manifests: of the start. The
+def spaces_for(model: Any, stages: Sequence[Plan], options: ConnectorOptions,
+               common: Dict[str, Any], epochs: Epochs) -> List[Space]:
+    """A space for each group of each stage, stage by stage. model: its name;
+    stages: a plan of each; common: the engine's manifest of the start. The
     same tokens have other blocks in another epoch."""
-    manifests = [epochs.in_force(manifest) for manifest in manifests]
+    plan = stages[0]
+    common = epochs.in_force(common)
+    manifests = [_manifest(common, stages, stage, g)
+                 for stage in range(len(stages))
+                 for g in range(len(plan.groups))]
     base = options.space
     if not base or epochs.now != epochs.usual:
         base = default_name(base or space_prefix(model), manifests[0])
@@ -72,11 +78,19 @@ def spaces_for(model: Any, plan: Plan, options: ConnectorOptions,
             in zip(space_names(plan, base), manifests)]
 
 
-def _manifest(common: Dict[str, Any], plan: Plan, g: int) -> Dict[str, Any]:
+def _manifest(common: Dict[str, Any], stages: Sequence[Plan], stage: int,
+              g: int) -> Dict[str, Any]:
     """What the engine's own manifest does not say: how blocks are laid out,
-    and which of its groups these are of."""
+    and which of its groups, and of the pipeline's stages, these are of."""
+    plan = stages[stage]
     group = plan.groups[g]
     places: Dict[str, Any] = {}
+    if len(stages) > 1:
+        # Spaces of a pipeline belong together: a block of a request has its
+        # name from the first stage in all of them.
+        places["stage"] = stage
+        places["stages"] = digest([[list(each.layers) for each in one.groups]
+                                   for one in stages])
     if any(plane != "both" for _, plane in group.places):
         # As K and V of which of a block's layers the engine's are kept, and
         # how much of these is not padding.

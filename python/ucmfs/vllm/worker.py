@@ -102,6 +102,7 @@ class UcmfsWorker:
         self.plan: Plan = plan_for(vllm_config, kv_cache_config)
         self.rank = vllm_config.parallel_config.rank % self.plan.ranks
         self._shard = self.plan.shard_of(self.rank)
+        self._stage = self.plan.stage_of(self.rank)
         # Removing takes directories' locks from those that save.
         self._may_remove = not isinstance(options.mount, Directories) or \
             getattr(vllm_config.kv_transfer_config, "is_kv_producer", True)
@@ -224,7 +225,9 @@ class UcmfsWorker:
         if meta.space != self._entering:
             if self._entry is not None:
                 self._entry.give_up()
-            self._entering, spaces = meta.space, list(meta.spaces)
+            num = len(self.plan.groups)
+            self._entering = meta.space
+            spaces = list(meta.spaces)[self._stage * num:][:num]
             self._entry = Attempt("ucmfs-spaces",
                                   lambda: self._enter(spaces),
                                   lambda found: self._leave(found[0]))
@@ -246,7 +249,7 @@ class UcmfsWorker:
     def _enter(self, spaces: Sequence[Tuple[str, bytes]],
                ) -> Tuple[Any, List[Any], List[Any]]:
         """A loader, its groups, and hashers, of spaces that the scheduler has
-        made; their blocks must be what the pages here are."""
+        made for this stage; their blocks must be what the pages here are."""
         from ..hash import Hasher
 
         for group, (name, _) in zip(self.plan.groups, spaces):
