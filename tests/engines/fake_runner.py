@@ -737,8 +737,9 @@ class FakeRunner:
 
     def execute(self) -> None:
         """Run on all ranks what has been scheduled and not yet executed. A
-        stage of a pipeline takes the steps in order, each when the stage before
-        is done with it: which of several does so first is left to chance."""
+        stage of a pipeline takes the steps in order, each when the stage
+        before is done with it: which of several does so first is left to
+        chance."""
         while True:
             due, before = [], self.config.stages
             for step in self.queue:

@@ -35,6 +35,7 @@ from mount import Mount
 
 import fake_runner
 from fake_runner import Config
+from rank_processes import RankDied, WithProcesses
 from ucmfs.blocks import Blocks
 from ucmfs.errors import ConfigError
 from ucmfs.namespace import read_manifest, spaces
@@ -724,6 +725,87 @@ class Pipeline(Case):
             self.forget(runner)
             self.one(runner, self.prompt(100, of=of))
             of += 1
+
+
+# ---- ranks in processes of their own ----
+
+class InProcesses(WithProcesses, FakeRunner):
+    """Spaces are called as those of a runner without processes."""
+
+
+class Processes(Case):
+    """Two stages of two ranks: four processes, ended as an engine's are."""
+
+    MORE = {"layers": 3, "stages": 2, "ranks": 2}
+
+    def again(self, runner: FakeRunner, prompt: list) -> int:
+        """Tokens that a request loads once the engine has forgotten it."""
+        self.forget(runner)
+        before = runner.stats["tokens loaded"]
+        self.one(runner, prompt)
+        return runner.stats["tokens loaded"] - before
+
+    def test_ranks_in_processes(self) -> None:
+        """Saved and loaded by all; saved by all but one; damaged in one;
+        killed before it has saved."""
+        runner = self.runner(kind=InProcesses, **self.MORE)
+        self.assertEqual(len({rank._process.pid for rank in runner.ranks}), 4)
+        prompts = [self.prompt(100, of=i) for i in range(5)]
+        self.one(runner, prompts[0])
+        self.assertEqual(self.again(runner, prompts[0]), 96)
+        for i, rank in enumerate(runner.ranks):
+            self.fails_to_save(runner, rank, prompts[1 + i])
+        self.damaged(runner, self.prompt(100, of=8))
+        self.killed(runner, runner.ranks[2], self.prompt(100, of=9))
+        # Another engine, with all ranks in its own process.
+        second = self.runner(**self.MORE)
+        counted = Counted(second)
+        self.one(second, self.prompt(100, of=9))
+        self.assertEqual(second.stats["tokens promised"], 0)
+        self.assertEqual(counted["saved_blocks"], 6)
+        self.assertEqual(self.again(second, self.prompt(100, of=9)), 96)
+        self.assertEqual(self.again(second, prompts[0]), 96)
+        self.assertEqual(counted["load_failed_blocks"], 0)
+
+    def fails_to_save(self, runner: InProcesses, rank, prompt: list) -> None:
+        """No hit as long as one rank lacks the blocks that others have."""
+        rank.ask("fail_saves")
+        self.one(runner, prompt)
+        self.assertEqual(self.again(runner, prompt), 0)
+        rank.ask("mend_saves")
+        self.assertEqual(self.again(runner, prompt), 0)
+        self.assertEqual(self.again(runner, prompt), 96)
+
+    def damaged(self, runner: InProcesses, prompt: list) -> None:
+        """A block of one rank: all compute what is behind it."""
+        before = set(self.paths())
+        self.one(runner, prompt)
+        new = sorted(set(self.paths()) - before)
+        self.assertEqual(len(new), 24)
+        os.truncate(new[-1], 100)
+        failed = runner.stats["blocks failed"]
+        self.again(runner, prompt)
+        self.assertGreater(runner.stats["blocks failed"], failed)
+
+    def killed(self, runner: InProcesses, rank, prompt: list) -> None:
+        """After all others have saved; what they have is no hit."""
+        before = set(self.paths())
+        rank.ask("hold_saves")
+        runner.add(prompt, 3)
+        self.until(runner, lambda: len(set(self.paths()) - before) == 18)
+        rank.kill()
+        with self.assertRaises(RankDied):
+            self.until(runner, lambda: False)
+
+    def test_garbage_is_noticed(self) -> None:
+        """By the process that has it."""
+        runner = self.runner(kind=InProcesses, ranks=2)
+        self.one(runner, self.prompt(100))
+        runner.add(self.prompt(100, of=2), 30)
+        self.until(runner, lambda: runner.stats["tokens generated"] > 5)
+        runner.ranks[1].ask("spoil")
+        with self.assertRaisesRegex(fake_runner.Violation, "rank 1: .* wrong"):
+            runner.settle()
 
 
 # ---- several groups, ranks that hold the same ----
