@@ -38,6 +38,11 @@ static size_t index_size(struct ucm_daemon *daemon)
 	return ucm_index_memory_size(ucm_index_live(daemon->store->index));
 }
 
+static _Atomic bool *index_refused(struct ucm_daemon *daemon)
+{
+	return &daemon->index_refused;
+}
+
 static int budget_memory(struct ucm_daemon *daemon)
 {
 	return daemon->budget_fd;
@@ -46,6 +51,11 @@ static int budget_memory(struct ucm_daemon *daemon)
 static size_t budget_size(struct ucm_daemon *daemon)
 {
 	return daemon->budget_fd < 0 ? 0 : UCM_CONTROL_BUDGET_BYTES;
+}
+
+static _Atomic bool *budget_refused(struct ucm_daemon *daemon)
+{
+	return &daemon->budget_refused;
 }
 
 /* ---- config.yaml ---- */
@@ -110,6 +120,9 @@ struct control {
 	char *(*text)(struct ucm_daemon *daemon, size_t *len_out);
 	int (*memory)(struct ucm_daemon *daemon);
 	size_t (*size)(struct ucm_daemon *daemon);
+	/* Memory: it cannot be mapped; and what that means, once in the log. */
+	_Atomic bool *(*refused)(struct ucm_daemon *daemon);
+	const char *without;
 	/* One write(2) to it. NULL: it cannot be written to. */
 	int (*write)(struct ucm_daemon *daemon, const char *text);
 	/* NULL: -ENOTTY. */
@@ -134,12 +147,16 @@ static const struct control controls[] = {
 		.mode = 0444,
 		.memory = index_memory,
 		.size = index_size,
+		.refused = index_refused,
+		.without = "clients ask for each block",
 	},
 	{
 		.name = "budget",
 		.mode = 0666,
 		.memory = budget_memory,
 		.size = budget_size,
+		.refused = budget_refused,
+		.without = "loaders keep to all of it, each by itself",
 	},
 	{
 		.name = "control",
@@ -285,10 +302,10 @@ static int control_first_memory(fuse_req_t req, const struct control *control,
 		ucm_os_close(fd);
 		if (!ucm_passthrough_is_refusal(id))
 			return id;
-		if (!atomic_exchange(&daemon->index_refused, true))
+		if (!atomic_exchange(control->refused(daemon), true))
 			ucm_warning("%s: the kernel refused it as a backing "
-				    "file; clients ask for each block",
-				    control->name);
+				    "file; %s",
+				    control->name, control->without);
 		return -EOPNOTSUPP;
 	}
 	file->backing_id = id;
@@ -307,7 +324,8 @@ static int control_open_memory(fuse_req_t req, fuse_ino_t ino,
 	if (ucm_open_changes(fi) && !(control->mode & 0222))
 		return -EPERM;
 	if (!atomic_load(&daemon->passthrough) ||
-	    atomic_load(&daemon->index_refused) || control->memory(daemon) < 0)
+	    atomic_load(control->refused(daemon)) ||
+	    control->memory(daemon) < 0)
 		return -EOPNOTSUPP;
 	file = ucm_handle_open(daemon, &memory_handle, ino);
 	if (!file)

@@ -87,6 +87,7 @@ struct ucm_daemon {
 	_Atomic bool refused[UCM_MAX_DIRS]; /* not for files in there */
 	_Atomic unsigned num_refused;
 	_Atomic bool index_refused;  /* it cannot be mapped; logged */
+	_Atomic bool budget_refused; /* likewise */
 	int budget_fd; /* .ucmfs/budget; < 0: there is none */
 	bool uring;		     /* in use */
 	const char *passthrough_why; /* why not, else NULL */

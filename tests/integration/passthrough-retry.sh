@@ -42,6 +42,17 @@ check "files were refused: $refused_files" test "$refused_files" -gt 1
 taken=$(registered ENOMEM '= [1-9]')
 check "others were taken: $taken" test "$taken" -gt 1
 
+# What the kernel refuses of one control file says nothing of the other.
+ucmfs_wrapper="strace -D -f -q -o $work/trace.first -e trace=ioctl
+	-e inject=ioctl:error=ELOOP:when=1"
+need do_mount -o threads=1,budget=1G "$work/tier"
+ucmfs_wrapper=
+refused 'Operation not supported' 'the index is refused' cat "$mnt/.ucmfs/index"
+refused 'Operation not supported' 'and stays so' cat "$mnt/.ucmfs/index"
+check 'the budget is served' cp "$mnt/.ucmfs/budget" "$work/budget"
+logged 'index: the kernel refused it as a backing file'
+do_umount
+
 mount_with ELOOP
 check 'all is read' mk --count 24 --verify "$mnt/blocks"
 logged "$work/tier: passthrough off"
