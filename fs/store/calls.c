@@ -127,7 +127,8 @@ void ucm_calls_locate(struct ucm_store *store, const struct ucm_key *key,
 }
 
 /* Looked at here, and not believed. A directory whose server may hang is not: no
- * loader opens it beside the mount. */
+ * loader opens it beside the mount. Where stamps can be forged there are no
+ * marks. */
 int ucm_calls_verified(struct ucm_store *store, const struct ucm_key *key,
 		       uint64_t stamp)
 {
@@ -144,7 +145,7 @@ int ucm_calls_verified(struct ucm_store *store, const struct ucm_key *key,
 		return 0;
 	}
 	medium = store->dirs.at[entry.dir];
-	if (medium->remote)
+	if (medium->remote || medium->flags & UCM_MEDIUM_NO_CTIME)
 		return -EOPNOTSUPP;
 	err = ucm_wait_for(&store->dirs, entry.dir);
 	if (err)

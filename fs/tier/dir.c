@@ -76,6 +76,8 @@ static int learn_type(struct ucm_directory *dir)
 	if (dir->medium.remote)
 		dir->medium.flags = UCM_MEDIUM_SHARED |
 				    UCM_MEDIUM_REPORTS_AT_CLOSE;
+	if (!ucm_fstype_has_ctime((uint32_t)st.f_type))
+		dir->medium.flags |= UCM_MEDIUM_NO_CTIME;
 	dir->medium.kind = ucm_fskind_of((uint32_t)st.f_type, dir->medium.dev);
 	if ((uint32_t)st.f_type == FUSE_SUPER_MAGIC && dir->medium.guard)
 		ucm_guard_ask_before_close(dir->medium.guard);

@@ -39,6 +39,11 @@ bool ucm_fstype_is_local(uint32_t type)
 	return false;
 }
 
+bool ucm_fstype_has_ctime(uint32_t type)
+{
+	return type != MSDOS_SUPER_MAGIC && type != EXFAT_SUPER_MAGIC;
+}
+
 const char *const ucm_fskind_names[UCM_FS_KINDS] = {
 	[UCM_FS_MEMORY] = "memory",
 	[UCM_FS_SOLID] = "solid",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fstype.h - can other machines write to a file system, and what does it stand
- * on?
+ * fstype.h - can other machines write to a file system, are its times to be
+ * trusted, and what does it stand on?
  */
 #ifndef UCM_FSTYPE_H
 #define UCM_FSTYPE_H
@@ -17,6 +17,13 @@
  * have; so those are listed that are local, and the rest is not.
  */
 bool ucm_fstype_is_local(uint32_t type);
+
+/*
+ * Does such a file system say when a file was changed last, in a time that nobody
+ * can set? FAT and exFAT have no ctime: they show the mtime, which utimensat(2)
+ * sets.
+ */
+bool ucm_fstype_has_ctime(uint32_t type);
 
 /* What a file system stands on, fast to slow. */
 enum ucm_fskind {

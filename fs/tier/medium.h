@@ -299,6 +299,9 @@ struct ucm_medium_ops {
 /* What it has is gone when the machine restarts: nothing in it is ever synced, and
  * what is to last does not lie here alone. */
 #define UCM_MEDIUM_VOLATILE 0x4u
+/* The time of a change is what somebody has set (fstype.h): a file that looks as it
+ * was may be another. */
+#define UCM_MEDIUM_NO_CTIME 0x8u
 
 struct ucm_medium {
 	const struct ucm_medium_ops *ops;

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "common/filestamp.h"
 #include "fs/store/inside.h"
 #include "tests/unit/store_fixture.h"
 
@@ -160,6 +161,28 @@ UNIT_TEST(locate_tells_what_is_on_disk)
 	ck_assert_uint_eq(place.flags, 0);
 	ucm_calls_locate(fx_set, &other.key, &with_crc, &place);
 	ck_assert_int_eq(place.result, -ENOENT);
+}
+
+UNIT_TEST(where_times_can_be_set_nothing_is_marked)
+{
+	struct ucm_medium *medium = fx_set->dirs.at[0];
+	struct ucm_entry entry;
+	struct stat st;
+	ucm_ref ref;
+
+	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
+	ck_assert_int_eq(medium->ops->find(medium,
+					   ucm_store_folder(fx_set, &entry),
+					   &entry.id, &st),
+			 0);
+	ck_assert_int_eq(ucm_calls_verified(fx_set, &file.key,
+					    ucm_file_stamp(&st)),
+			 0);
+	medium->flags |= UCM_MEDIUM_NO_CTIME;
+	ck_assert_int_eq(ucm_calls_verified(fx_set, &file.key,
+					    ucm_file_stamp(&st)),
+			 -EOPNOTSUPP);
+	ck_assert_int_eq(ucm_calls_verified(fx_set, &file.key, 0), 0);
 }
 
 UNIT_TEST(statistics_add_up)

@@ -427,6 +427,21 @@ UNIT_TEST(a_network_file_system_is_recognised, .rows = NUM_ROWS(types))
 	close_it(false);
 }
 
+/* Elsewhere it is the kernel's, and no program's. */
+UNIT_TEST(where_the_time_of_a_change_can_be_set_is_known, .rows = 3)
+{
+	static const struct { uint32_t type; unsigned flag; } rows[] = {
+		{ EXT4_SUPER_MAGIC, 0 },
+		{ MSDOS_SUPER_MAGIC, UCM_MEDIUM_NO_CTIME },
+		{ EXFAT_SUPER_MAGIC, UCM_MEDIUM_NO_CTIME },
+	};
+
+	fs_type = rows[_i].type;
+	must_open();
+	ck_assert_uint_eq(dir->flags & UCM_MEDIUM_NO_CTIME, rows[_i].flag);
+	close_it(false);
+}
+
 /* Who knows whether others use it, and what a crash leaves there. */
 UNIT_TEST(a_file_system_that_cannot_be_asked_is_not_used)
 {
