@@ -8,9 +8,6 @@
 
 #include "common/clock.h"
 
-#define TICK_NS (INT64_C(50) * 1000000)
-#define LONG_TICK_NS (INT64_C(2500) * 1000000)
-
 /* As the finalizer of SplitMix64: each bit changes half of all others. */
 static uint64_t mix(uint64_t sum, uint64_t word)
 {
@@ -32,17 +29,13 @@ uint64_t ucm_file_stamp(const struct stat *st)
 	return sum ? sum : 1;
 }
 
-/* Some file systems have whole seconds (ext4 with small inodes), or even ones. */
-static int64_t tick_ns(const struct stat *st)
-{
-	return st->st_ctim.tv_nsec ? TICK_NS : LONG_TICK_NS;
-}
-
-/* One from the future, after a clock was set back, is not either. */
+/* One from the future, after a clock was set back, is not either. By the clock that
+ * files have their times from. */
 bool ucm_file_is_settled(const struct stat *st)
 {
 	struct timespec now;
 
-	clock_gettime(CLOCK_REALTIME, &now);
-	return ucm_time_ns(&now) - ucm_time_ns(&st->st_ctim) >= tick_ns(st);
+	clock_gettime(CLOCK_REALTIME_COARSE, &now);
+	return ucm_time_ns(&now) - ucm_time_ns(&st->st_ctim) >=
+	       UCM_FILESTAMP_AGE_S * INT64_C(1000000000);
 }

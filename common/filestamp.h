@@ -19,8 +19,19 @@
 /* Never 0. Two files have the same one by a chance of 2^-38. */
 uint64_t ucm_file_stamp(const struct stat *st);
 
+/*
+ * So old must a file's last change be for its stamp to vouch for its bytes. Clocks of
+ * file systems tick, most of them every 1 to 10 ms, some every two seconds; that is
+ * the least of it. A write(2) sets the times once, when it begins, and its last bytes
+ * come later: after seconds if it writes many to a slow disk at once (O_DIRECT, or
+ * where the page cache is throttled). Stores through a shared mapping set them when a
+ * page is first written to since it was last clean, and the kernel cleans pages after
+ * 30 s by default (vm.dirty_expire_centisecs).
+ */
+#define UCM_FILESTAMP_AGE_S 30
+
 /* Has it been left alone for so long that a change from now on shows in its
- * stamp? Clocks of file systems tick, most of them every 1 to 10 ms. */
+ * stamp? */
 bool ucm_file_is_settled(const struct stat *st);
 
 #endif

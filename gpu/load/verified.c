@@ -15,7 +15,9 @@
  * Both ways the file is looked at when its bytes have been read: a write that
  * came before shows, and one that came later is in no byte that was used. To be
  * told as verified it must also be as it was before its first read, and that
- * must be so long ago that a change in between has another time.
+ * must be so long ago that a change in between has another time, and that no write
+ * that began before is still under way (UCM_FILESTAMP_AGE_S). Its first loads are
+ * verified, and one that comes later marks it.
  */
 #include <config.h>
 
