@@ -544,24 +544,34 @@ int ucm_space_list(const char *mount, const char *tiers,
 
 /* ---- removing ---- */
 
+/* ".HEX.number": what a loader saves in parts (mount.c), and what one that has died
+ * left. Other staging is that of somebody who may still want it. */
+static bool is_draft(const char *name)
+{
+	struct ucm_id id;
+
+	return name[0] == '.' && !ucm_id_parse(name + 1, &id) &&
+	       name[1 + UCM_ID_HEX] == '.';
+}
+
 /* All blocks of a bucket; one that somebody else removes is gone as well. */
 static int empty_bucket(const struct root *root, const char *folder,
 			unsigned bucket)
 {
 	_cleanup_free_ char *names = NULL;
-	char path[UCM_TREE_PATH_MAX];
+	char below[UCM_TREE_PATH_MAX], path[UCM_TREE_PATH_MAX + NAME_MAX + 1];
 	int err;
 
-	ucm_tree_bucket_path(folder, bucket, path);
-	err = ucm_os_list(root->fd, path, &names);
+	ucm_tree_bucket_path(folder, bucket, below);
+	err = ucm_os_list(root->fd, below, &names);
 	if (err)
 		return err == -ENOENT ? 0 : err;
 	for (const char *name = names; *name; name += strlen(name) + 1) {
 		struct ucm_id id;
 
-		if (ucm_tree_parse_block(name, &id))
+		if (ucm_tree_parse_block(name, &id) && !is_draft(name))
 			continue;
-		ucm_tree_block_path(folder, &id, path);
+		snprintf(path, sizeof(path), "%s/%s", below, name);
 		if (unlinkat(root->fd, path, 0) && errno != ENOENT)
 			return -errno;
 	}

@@ -205,6 +205,15 @@ class OnMount(Places, unittest.TestCase):
             with self.assertRaises(ucmfs.InvalidArgument):
                 namespace.remove_space(MOUNT, wrong)
 
+    def test_what_a_dead_saver_left_is_not_in_the_way(self):
+        name = self.name()
+        self.ensure(name, manifest())
+        left = "." + "3f" * 16 + ".0123456789abcdef"
+        with open(os.path.join(MOUNT, "spaces", name, "3f", left), "wb"):
+            pass
+        namespace.remove_space(MOUNT, name)
+        self.assertNotIn(name, namespace.spaces(MOUNT))
+
     def test_that_are_in_use_stay(self):
         name = self.name()
         self.ensure(name, manifest())
