@@ -134,6 +134,22 @@ UNIT_TEST(directories_become_tiers)
 	ck_assert(fx_exists(fx_path("$/b/.ucmfs")));
 }
 
+UNIT_TEST(one_that_is_in_use_keeps_no_other_from_being_made)
+{
+	struct ucm_config config;
+	struct ucm_store *store;
+	int err;
+
+	ucm_config_init(&config);
+	ck_assert_int_eq(ucm_config_source(&config, fx_path("$/a"), &error), 0);
+	ck_assert_int_eq(ucm_store_open(&config, &store, &error), 0);
+	err = ucm_tiers_make(fx_path("$/a:$/b"), &error);
+	ucm_store_close(store);
+	ucm_config_fini(&config);
+	ck_assert_msg(!err, "%s", error.text);
+	ck_assert(fx_exists(fx_path("$/b/.ucmfs")));
+}
+
 UNIT_TEST(what_is_not_there_becomes_no_tier)
 {
 	ck_assert_int_eq(ucm_tiers_make(fx_path("$/a:$/none"), &error),
