@@ -240,10 +240,20 @@ bool ucm_iobudget_take(struct ucm_iobudget *budget,
 		*until_ns = now_ns + (until < STEP_NS ? until : STEP_NS);
 	} else {
 		charge(budget, bytes);
-		count_turn(budget, class, bytes, now_ns);
 	}
 	pthread_mutex_unlock(&budget->lock);
 	return !until;
+}
+
+void ucm_iobudget_begin(struct ucm_iobudget *budget,
+			enum ucm_iobudget_class class, uint64_t bytes,
+			int64_t now_ns)
+{
+	if (!budget || !bytes)
+		return;
+	pthread_mutex_lock(&budget->lock);
+	count_turn(budget, class, bytes, now_ns);
+	pthread_mutex_unlock(&budget->lock);
 }
 
 void ucm_iobudget_give_back(struct ucm_iobudget *budget, uint64_t bytes)

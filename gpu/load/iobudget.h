@@ -43,7 +43,11 @@ struct ucm_iobudget *ucm_iobudget_of(const struct ucm_limits *own,
 bool ucm_iobudget_take(struct ucm_iobudget *budget,
 		       enum ucm_iobudget_class class, uint64_t bytes,
 		       int64_t now_ns, int64_t *until_ns);
-/* It was not begun. */
+/* It is begun: its class has had its turn, and the others are owed a part. */
+void ucm_iobudget_begin(struct ucm_iobudget *budget,
+			enum ucm_iobudget_class class, uint64_t bytes,
+			int64_t now_ns);
+/* It was not begun, or came to nothing. */
 void ucm_iobudget_give_back(struct ucm_iobudget *budget, uint64_t bytes);
 
 /* It is under way; it no longer is. */

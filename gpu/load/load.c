@@ -534,29 +534,29 @@ static int get_slot(struct ucm_piece *piece)
 	return err;
 }
 
-/* Of the loader's budget: then it has to have a slot, or give it back. */
-static bool pay_toll(struct ucm_piece *piece)
+static enum ucm_iobudget_class class_of(const struct ucm_piece *piece)
 {
-	return ucm_toll_pay(piece->engine,
-			    rank_of(piece) ? UCM_IOBUDGET_LOW : UCM_IOBUDGET_DEMAND,
-			    piece_bytes(piece));
+	return rank_of(piece) ? UCM_IOBUDGET_LOW : UCM_IOBUDGET_DEMAND;
 }
 
 /* All that its read needs. -EAGAIN: it has to wait. */
 static int get_room(struct ucm_piece *piece)
 {
-	struct ucm_iobudget *budget = piece->engine->shared->budget;
+	struct ucm_engine *engine = piece->engine;
+	uint64_t bytes = piece_bytes(piece);
 	int err;
 
 	if (!has_turn(piece) || !ucm_lane_may_call(piece->file->lane) ||
-	    !fits_window(piece) || !pay_toll(piece))
+	    !fits_window(piece) ||
+	    !ucm_toll_pay(engine, class_of(piece), bytes))
 		return -EAGAIN;
 	err = get_slot(piece);
-	if (err) {
-		ucm_iobudget_give_back(budget, piece_bytes(piece));
+	if (err) { /* no turn was had: it may be asked often */
+		ucm_iobudget_give_back(engine->shared->budget, bytes);
 		return err;
 	}
 	enter_window(piece);
+	ucm_toll_begin(engine, class_of(piece), bytes);
 	ucm_toll_enter(piece, piece->counted);
 	return 0;
 }

@@ -97,7 +97,10 @@ static bool is_room_for(struct ucm_engine *engine, uint64_t len)
 	     (engine->savings_busy + 1) * len >
 		     ucm_staging_len(engine->staging) / 2))
 		return false;
-	return ucm_toll_pay(engine, UCM_IOBUDGET_SAVE, len);
+	if (!ucm_toll_pay(engine, UCM_IOBUDGET_SAVE, len))
+		return false;
+	ucm_toll_begin(engine, UCM_IOBUDGET_SAVE, len);
+	return true;
 }
 
 static bool may_begin(struct ucm_engine *engine, const struct queued *queued)

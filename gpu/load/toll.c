@@ -21,6 +21,14 @@ bool ucm_toll_pay(struct ucm_engine *engine, enum ucm_iobudget_class class,
 	return false;
 }
 
+void ucm_toll_begin(struct ucm_engine *engine, enum ucm_iobudget_class class,
+		    uint64_t bytes)
+{
+	if (engine->shared->budget)
+		ucm_iobudget_begin(engine->shared->budget, class, bytes,
+				   ucm_monotonic_ns());
+}
+
 void ucm_toll_enter(struct ucm_piece *piece, uint64_t bytes)
 {
 	if (piece->file->lane->late)

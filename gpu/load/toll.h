@@ -9,10 +9,13 @@
 #include "gpu/load/iobudget.h"
 #include "gpu/load/engine.h"
 
-/* May so many bytes be read or written now? They count as begun. Else whoever
- * waits for room is fed when it is worth asking again. */
+/* May so many bytes be read or written now? They are paid for, until they are
+ * given back; else whoever waits for room is fed when it is worth asking again. */
 bool ucm_toll_pay(struct ucm_engine *engine, enum ucm_iobudget_class class,
 		  uint64_t bytes);
+/* Nothing will keep them from it any more. */
+void ucm_toll_begin(struct ucm_engine *engine, enum ucm_iobudget_class class,
+		    uint64_t bytes);
 
 /* So many bytes of a piece are under way; not of one whose lane is late. They no
  * longer are: it has been read, or given up. */

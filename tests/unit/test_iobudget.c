@@ -321,6 +321,7 @@ UNIT_TEST(nothing_is_limited_without_a_budget)
 	ck_assert(ucm_iobudget_take(NULL, UCM_IOBUDGET_SAVE, 1, now, NULL));
 	ucm_iobudget_enter(NULL, 1);
 	ucm_iobudget_leave(NULL, 1);
+	ucm_iobudget_begin(NULL, UCM_IOBUDGET_SAVE, 1, now);
 	ucm_iobudget_give_back(NULL, 1);
 	ucm_iobudget_close(NULL);
 }
@@ -588,8 +589,12 @@ static void run_classes(uint64_t taken[UCM_IOBUDGET_CLASSES], unsigned from,
 
 			while (ucm_iobudget_take(budget,
 						 (enum ucm_iobudget_class)class,
-						 SOME, now, &until))
+						 SOME, now, &until)) {
+				ucm_iobudget_begin(
+					budget, (enum ucm_iobudget_class)class,
+					SOME, now);
 				taken[class] += SOME;
+			}
 		}
 	}
 }
@@ -627,6 +632,55 @@ UNIT_TEST(who_has_given_up_is_not_waited_for)
 	while (!ucm_iobudget_take(budget, UCM_IOBUDGET_LOW, SOME, now, &until));
 	ck_assert_int_le(now - began, 60 * MS);
 	now += 120 * MS; /* the save would be due */
+	ck_assert(ucm_iobudget_take(budget, UCM_IOBUDGET_DEMAND, SOME, now,
+				    &until));
+}
+
+/* How long is it refused, while demand takes all there is and begins nothing? */
+static int64_t until_due(struct ucm_iobudget *budget,
+			 enum ucm_iobudget_class class)
+{
+	int64_t until, began = now;
+
+	while (!ucm_iobudget_take(budget, class, SOME, now, &until)) {
+		now += MS;
+		if (!ucm_iobudget_take(budget, UCM_IOBUDGET_DEMAND, SOME, now,
+				       &until))
+			continue;
+		ucm_iobudget_give_back(budget, SOME); /* no slot */
+		while (ucm_iobudget_take(budget, UCM_IOBUDGET_DEMAND, SOME,
+					 now, &until))
+			; /* nothing is left for others */
+	}
+	return now - began;
+}
+
+static const struct {
+	enum ucm_iobudget_class class;
+	int64_t age_ns;
+} later[] = {
+	{ UCM_IOBUDGET_LOW, 500 * MS },
+	{ UCM_IOBUDGET_SAVE, 100 * MS },
+};
+
+/* Nothing is owed for what was given back, and it was nobody's turn. */
+UNIT_TEST(what_is_given_back_was_no_turn, .rows = NUM_ROWS(later))
+{
+	enum ucm_iobudget_class class = later[_i].class;
+	struct ucm_iobudget *budget = add(RATE, 0, 0)->budget;
+	int64_t until;
+
+	while (ucm_iobudget_take(budget, UCM_IOBUDGET_DEMAND, SOME, now,
+				 &until))
+		;
+	ck_assert_int_ge(until_due(budget, class), later[_i].age_ns);
+	ucm_iobudget_give_back(budget, SOME); /* no slot, either */
+	now += MS;
+	ck_assert(!ucm_iobudget_take(budget, UCM_IOBUDGET_DEMAND, SOME, now,
+				     &until));
+	ck_assert(ucm_iobudget_take(budget, class, SOME, now, &until));
+	ucm_iobudget_begin(budget, class, SOME, now);
+	now += MS;
 	ck_assert(ucm_iobudget_take(budget, UCM_IOBUDGET_DEMAND, SOME, now,
 				    &until));
 }
