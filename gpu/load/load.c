@@ -825,12 +825,34 @@ static bool copy_layers(struct ucm_piece *piece, uint32_t first, uint32_t end,
 	return true;
 }
 
+/* A file in memory is copied from after its mark was looked at. Has that gone
+ * since then, as the file was written to or found damaged? */
+static bool was_unmarked(const struct ucm_piece *piece)
+{
+	return !piece->arrived && !piece->sums &&
+	       piece->task->verify == UCM_VERIFY_ONCE &&
+	       !ucm_verified_is(piece->file);
+}
+
+static void finish_memory(struct ucm_piece *piece);
+
+/* All of it is in the page. */
+static void end_host_copy(struct ucm_piece *piece)
+{
+	if (!was_unmarked(piece)) {
+		succeed(piece);
+		return;
+	}
+	piece->sums = true;
+	finish_memory(piece);
+}
+
 static void copy_to_host(struct ucm_piece *piece, const uint8_t *bytes)
 {
 	const uint32_t *cuts = &piece->task->cuts[piece->cut];
 
 	if (copy_layers(piece, cuts[0], cuts[1], bytes))
-		succeed(piece);
+		end_host_copy(piece);
 }
 
 static void on_copied(struct ucm_copy_job *job)
@@ -965,7 +987,7 @@ static void copy_by_reading(struct ucm_piece *piece, uint64_t offset)
 		offset += num * each;
 	}
 	piece->file->taken += (cuts[1] - cuts[0]) * each;
-	succeed(piece);
+	end_host_copy(piece);
 }
 
 /* To map a file's pages takes longer than to read it once, but not twice. Where

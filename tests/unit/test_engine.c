@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/filestamp.h"
 #include "hashing/tree.h"
 #include "tests/unit/load_fixture.h"
 
@@ -65,8 +66,48 @@ static bool lost(struct ucm_source *of)
 	return atomic_load(&of->comes_back);
 }
 
+/* Block 0 is marked as verified; does that hold after the first look? And has
+ * the disk lost a bit of it? */
+static bool mark_goes, is_rotten;
+static unsigned looks;
+
+static bool locate(struct ucm_source *of, const char *space,
+		   const struct ucm_id *id, struct ucm_place *out,
+		   uint64_t *size_out)
+{
+	*size_out = 4096 + 4 * LAYER;
+	return !place(of, space, id, 0, out);
+}
+
+static void flip(const char *path, off_t at)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	uint8_t byte;
+
+	ck_assert_int_eq(pread(fd, &byte, 1, at), 1);
+	byte ^= 1;
+	ck_assert_int_eq(pwrite(fd, &byte, 1, at), 1);
+	close(fd);
+}
+
+static uint64_t verified(struct ucm_source *of, const char *space,
+			 const struct ucm_id *id)
+{
+	const char *path = lf_path("$/dir", 0);
+	struct stat st;
+
+	(void)of, (void)space, (void)id;
+	if (looks++ && mark_goes)
+		return 0;
+	if (is_rotten)
+		flip(path, 4096 + LAYER + 77);
+	ck_assert_int_eq(stat(path, &st), 0);
+	return ucm_file_stamp(&st);
+}
+
 static const struct ucm_source_ops directory = {
-	.name = "directory", .place = place, .lost = lost,
+	.name = "directory", .place = place, .lost = lost, .locate = locate,
+	.verified = verified,
 };
 
 /* ---- a device ---- */
@@ -213,6 +254,8 @@ static struct ucm_shared shared;
 static struct ucm_engine engine, *engines[1] = { &engine };
 static int64_t idle_ns = INT64_MAX / 2;
 static uint64_t window_bytes; /* 0: it finds out */
+static const struct ucm_copy_ops *copy_ops = &device;
+static bool locates;
 
 static void start(uint32_t read_bytes)
 {
@@ -225,7 +268,8 @@ static void start(uint32_t read_bytes)
 		.save_ops = &directory,
 		.source = &source,
 		.save_source = &source,
-		.copy_ops = &device,
+		.copy_ops = copy_ops,
+		.locates = locates,
 		.io = UCM_IO_THREADS,
 		.staging_bytes = SLOTS * 65536,
 		.read_bytes = read_bytes,
@@ -709,6 +753,40 @@ UNIT_TEST(starved_loads_hear_of_memory_given_back)
 	fx_fail("open", 0, 0, false);
 	atomic_store(&device_holds, false);
 	ended(copying, 0, 0);
+	stop();
+}
+
+/* ---- marks that go while a file in memory is copied from ---- */
+
+static const struct {
+	bool goes, rotten;
+	bool mapped; /* it is read the second time */
+	int err;
+	uint64_t unsummed; /* layers */
+} marks[] = {
+	{ false, false, false, 0, 4 },     { false, false, true, 0, 4 },
+	{ true, false, false, 0, 0 },      { true, false, true, 0, 0 },
+	{ true, true, false, -EBADMSG, 0 }, { true, true, true, -EBADMSG, 0 },
+};
+
+UNIT_TEST(a_mark_that_goes_meanwhile_does_not_count, .rows = NUM_ROWS(marks))
+{
+	struct ucm_request once = { .verify = UCM_VERIFY_ONCE }, all = { 0 };
+
+	plant(1);
+	source.dir.memory = true;
+	copy_ops = &ucm_copy_host;
+	locates = true;
+	start(1 << 20);
+	if (marks[_i].mapped)
+		ended(submit(false, 0, 1, &all), 0, 0);
+	mark_goes = marks[_i].goes;
+	is_rotten = marks[_i].rotten;
+	ended(submit(false, 0, 1, &once), 0, marks[_i].err);
+	ck_assert_uint_eq(shared.stats.unsummed_bytes,
+			  marks[_i].unsummed * LAYER);
+	if (!marks[_i].err)
+		ck_assert(lf_page_is(&cache, 0, 0, 4, 0));
 	stop();
 }
 
