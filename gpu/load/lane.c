@@ -139,7 +139,7 @@ struct ucm_lane *ucm_lane_of(struct ucm_engine *engine, struct ucm_dir *dir)
 		return NULL;
 	ucm_lane_init(*at, dir, ++engine->num_lanes,
 		      engine->shared->window_bytes,
-		      ucm_staging_len(engine->staging) / 2);
+		      ucm_staging_limit(engine->staging) / 2);
 	ucm_lanes_count_windows(engine);
 	return *at;
 }

@@ -200,6 +200,11 @@ size_t ucm_staging_len(const struct ucm_staging *staging)
 	return staging->refused ? staging->size : staging->limit;
 }
 
+size_t ucm_staging_limit(const struct ucm_staging *staging)
+{
+	return staging->limit;
+}
+
 size_t ucm_staging_size(const struct ucm_staging *staging)
 {
 	return staging->size;
@@ -256,7 +261,7 @@ static int grow(struct ucm_staging *staging, size_t len)
 
 	if (!staging->ops || staging->limit < least)
 		return -EAGAIN;
-	if (staging->refused && staging->taken)
+	if (staging->refused)
 		return -EAGAIN;
 	if (staging->limit - staging->size < least)
 		make_room(staging, least);
@@ -354,6 +359,8 @@ int ucm_staging_get(struct ucm_staging *staging, size_t len,
 
 	if (!len || num > staging->limit / UNIT)
 		return -EFBIG;
+	if (!staging->taken)
+		staging->refused = 0;
 	if (!get_of_any(staging, num, &memory)) {
 		err = grow(staging, len);
 		if (err)

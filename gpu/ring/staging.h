@@ -66,6 +66,8 @@ uint8_t *ucm_staging_memory(const struct ucm_staging *staging);
 /* The most that its slots may have together; less than it was opened for while
  * it cannot grow. */
 size_t ucm_staging_len(const struct ucm_staging *staging);
+/* The same, had it never been refused memory. */
+size_t ucm_staging_limit(const struct ucm_staging *staging);
 /* So much is there. */
 size_t ucm_staging_size(const struct ucm_staging *staging);
 bool ucm_staging_is_huge(const struct ucm_staging *staging);

@@ -362,6 +362,30 @@ UNIT_TEST(a_pool_that_may_not_grow_stays_as_it_is)
 	ucm_staging_close(pool);
 }
 
+/* In normal use there is always a slot that fits when none is taken. */
+UNIT_TEST(a_pool_that_was_refused_grows_later)
+{
+	struct ucm_staging *pool = open_pool(64 * MIB, 20 * MIB);
+	struct ucm_slot slots[64];
+	size_t num = 0, before;
+
+	while (!ucm_staging_get(pool, MIB, &slots[num]))
+		num++;
+	before = ucm_staging_size(pool);
+	ck_assert_uint_eq(ucm_staging_len(pool), before);
+	ck_assert_uint_eq(ucm_staging_limit(pool), 64 * MIB);
+	told.most = SIZE_MAX;
+	while (num)
+		ucm_staging_put(pool, &slots[--num]);
+	while (!ucm_staging_get(pool, MIB, &slots[num]))
+		num++;
+	ck_assert_uint_gt(ucm_staging_size(pool), before);
+	ck_assert_uint_eq(ucm_staging_len(pool), 64 * MIB);
+	while (num)
+		ucm_staging_put(pool, &slots[--num]);
+	ucm_staging_close(pool);
+}
+
 UNIT_TEST(a_lost_slot_keeps_its_piece)
 {
 	struct ucm_staging *pool = open_pool(32 * MIB, SIZE_MAX);
