@@ -1892,6 +1892,54 @@ class Reset(Case):
         runner.settle()
         self.assertEqual(self.paths(), before)
 
+    def move(self, runner: FakeRunner) -> None:
+        """Lead the engine into another space, with a request of its own."""
+        self.assertTrue(self.half(runner).reset_cache())
+        worker = self.worker(runner)
+        before = worker._space
+        runner.epoch += 1
+        runner.add(self.prompt(40, of=3), 2)
+        self.until(runner, lambda: worker._space != before)
+
+    def test_saves_behind_their_step_stay_in_their_space(self) -> None:
+        """As on CUDA, where an event tells that a step is done."""
+        done = threading.Event()
+        event = SimpleNamespace(record=lambda: None, query=done.is_set,
+                                synchronize=done.set)
+        self.weights = "a"
+        runner = self.warm(self.weighing())
+        worker, half = self.worker(runner), self.half(runner)
+        worker._cuda = SimpleNamespace(Event=lambda: event)
+        usual, = half._link.now.names
+        runner.add(self.prompt(100), 3)
+        self.until(runner, lambda: worker._behind)
+        self.weights = "b"
+        self.move(runner)
+        done.set()
+        runner.settle()
+        other, = half._link.now.names
+        self.assertEqual(len(self.mount.blocks(usual)), 6)
+        self.assertEqual(len(self.mount.blocks(other)), 2)
+
+    def test_what_a_load_found_damaged_leaves_its_own_space(self) -> None:
+        self.weights = "a"
+        runner = self.weighing()
+        worker = self.worker(runner)
+        self.one(runner, self.prompt(100))
+        self.forget(runner)
+        usual, = self.half(runner)._link.now.names
+        for path in self.mount.blocks(usual).values():
+            Failures.flip(path)
+        with mock.patch.object(worker._ends, "take", return_value=[]):
+            runner.add(self.prompt(100), 3)
+            self.until(runner, lambda: worker._loads)
+            self.weights = "b"
+            self.move(runner)
+        runner.epoch = 0  # of the one that is under way
+        runner.settle()
+        self.assertTrue(worker._chores.end())
+        self.assertFalse(self.mount.blocks(usual))
+
     def test_many_resets(self) -> None:
         """A loader has room for 256 groups."""
         from ucmfs.vllm import worker

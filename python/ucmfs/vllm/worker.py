@@ -68,17 +68,35 @@ def _without_tokens(raw: Raw, name: str) -> Tuple[Raw, str]:
     ), {1: "BD", 2: "BHD"}[len(inner)]
 
 
+class Spaces(NamedTuple):
+    """What blocks are moved in, for each group of the plan: a loader's group,
+    and whose hasher makes the names of other ranks' shards."""
+
+    groups: Sequence[Any] = ()
+    hashers: Sequence[Any] = ()
+
+
+class Behind(NamedTuple):
+    """Saves that wait for the step which computes their pages. spaces: those
+    that their names are of, whatever the worker has moved to since."""
+
+    event: Any
+    jobs: List[Job]
+    spaces: Spaces
+
+
 @dataclass
 class Transfer:
-    """A job under way: its parts, and the task of each (None: it could not
-    be started). open: tasks whose end has not been seen; lent: of a save,
-    those that need its pages."""
+    """A job under way, in the spaces that it began in: its parts, and the
+    task of each (None: it could not be started). open: tasks whose end has not
+    been seen; lent: of a save, those that need its pages."""
 
     job: Job
     is_load: bool
     parts: List[Part]
     tasks: List[Any]
     began: float
+    spaces: Spaces
     errno: int = 0
     layers: Set[str] = field(default_factory=set)
     open: int = 0
@@ -121,8 +139,7 @@ class UcmfsWorker:
         self._space = -1
         self._entry: Optional[Attempt] = None  # into the spaces of a number
         self._entering = -1
-        self._groups: List[Any] = []
-        self._hashers: List[Any] = []
+        self._spaces = Spaces()
         self._ends: Any = None  # the queue of what has become of tasks
         self._transfers: Dict[Any, Transfer] = {}  # by their open tasks
         self._over: List[Transfer] = []  # ended, and not accounted for
@@ -130,7 +147,7 @@ class UcmfsWorker:
         self._sync: List[Transfer] = []
         self._layer_of: Dict[str, int] = {}
         self._queued: List[Job] = []
-        self._behind: List[Tuple[Any, List[Job]]] = []
+        self._behind: List[Behind] = []
         self._saves: Dict[int, Transfer] = {}  # by job
         self._bad_pages: Set[int] = set()
         self._failed: Set[str] = set()
@@ -237,19 +254,19 @@ class UcmfsWorker:
         found = self._entry.take()
         if found is None:
             return False
-        loader, self._groups, self._hashers = found
+        loader, self._spaces = found
         if loader is not self._loader:
             if self._loader is not None:
                 self._left.append(self._loader)
             self._loader, self._known_groups = loader, 0
-        self._known_groups += len(self._groups)
+        self._known_groups += len(self._spaces.groups)
         self._space, self._entry = meta.space, None
         return True
 
     def _enter(self, spaces: Sequence[Tuple[str, bytes]],
-               ) -> Tuple[Any, List[Any], List[Any]]:
-        """A loader, its groups, and hashers, of spaces that the scheduler has
-        made for this stage; their blocks must be what the pages here are."""
+               ) -> Tuple[Any, Spaces]:
+        """A loader, and its groups of spaces that the scheduler has made for
+        this stage; their blocks must be what the pages here are."""
         from ..hash import Hasher
 
         for group, (name, _) in zip(self.plan.groups, spaces):
@@ -276,24 +293,25 @@ class UcmfsWorker:
                           world_size=self.plan.shards,
                           block_size=group.block_tokens)
                    for group, (_, space_id) in zip(self.plan.groups, spaces)]
-        return loader, groups, hashers
+        return loader, Spaces(groups, hashers)
 
     def _leave(self, loader: Any) -> None:
         """It was made for spaces that nobody enters."""
         if loader is not self._loader:
             loader.close()
 
-    def _ids(self, part: Part) -> bytes:
+    def _ids(self, part: Part, spaces: Spaces) -> bytes:
         """This rank's names of a part's blocks."""
         if self.plan.shards == 1:
             return part.ids
-        return self._hashers[part.group].rank_ids(self._shard, part.ids)
+        return spaces.hashers[part.group].rank_ids(self._shard, part.ids)
 
-    def _parents(self, part: Part) -> bytes:
+    def _parents(self, part: Part, spaces: Spaces) -> bytes:
         """This rank's names of the blocks before them."""
         if self.plan.shards == 1:
             return part.parents
-        mine = self._hashers[part.group].rank_ids(self._shard, part.parents)
+        mine = spaces.hashers[part.group].rank_ids(self._shard,
+                                                   part.parents)
         return b"".join(
             mine[at:at + 16] if part.parents[at:at + 16] != NO_ID else NO_ID
             for at in range(0, len(mine), 16))
@@ -325,13 +343,13 @@ class UcmfsWorker:
 
     def _start_load(self, job: Job, ready: bool) -> Transfer:
         transfer = Transfer(job, True, job.parts, [], time.monotonic(),
-                            0 if ready else errno.ENOTCONN)
+                            self._spaces, 0 if ready else errno.ENOTCONN)
         for part in job.parts:
             task = None
             try:
                 if ready:
-                    task = self._groups[part.group].load(
-                        self._ids(part), array("I", part.pages),
+                    task = self._spaces.groups[part.group].load(
+                        self._ids(part, self._spaces), array("I", part.pages),
                         verify=self._options.verify,
                         order=self._order, completions=self._ends,
                         deadline_ms=self._deadline(part))
@@ -384,23 +402,24 @@ class UcmfsWorker:
         if not jobs:
             return
         if self._cuda is None:
-            self._start_saves(jobs)
+            self._start_saves(jobs, self._spaces)
             return
         event = self._cuda.Event()
         event.record()
-        self._behind.append((event, jobs))
+        self._behind.append(Behind(event, jobs, self._spaces))
 
-    def _start_saves(self, jobs: Sequence[Job]) -> None:
+    def _start_saves(self, jobs: Sequence[Job], spaces: Spaces) -> None:
         for job in jobs:
             parts = [self._own(part) for part in job.parts]
             parts = [part for part in parts if part.num]
-            transfer = Transfer(job, False, parts, [], time.monotonic())
+            transfer = Transfer(job, False, parts, [], time.monotonic(),
+                                spaces)
             for part in parts:
                 task = None
                 try:
-                    task = self._groups[part.group].save(
-                        self._ids(part), array("I", part.pages),
-                        parents=self._parents(part), may_refuse=True,
+                    task = spaces.groups[part.group].save(
+                        self._ids(part, spaces), array("I", part.pages),
+                        parents=self._parents(part, spaces), may_refuse=True,
                         completions=self._ends, tell_copied=True,
                         deadline_ms=self._deadline(part))
                 except (UcmfsError, OSError) as error:
@@ -508,8 +527,9 @@ class UcmfsWorker:
 
     def _poll_events(self) -> None:
         """Saves whose step is done may begin."""
-        while self._behind and self._behind[0][0].query():
-            self._start_saves(self._behind.pop(0)[1])
+        while self._behind and self._behind[0].event.query():
+            first = self._behind.pop(0)
+            self._start_saves(first.jobs, first.spaces)
 
     def _wait_a_little(self) -> None:
         if self._transfers and not self._over:
@@ -533,7 +553,7 @@ class UcmfsWorker:
             if good < part.num:
                 self._fail(part, errors, told, all_bad)
                 if task is not None:
-                    self._drop_damaged(transfer.job.request, part, task)
+                    self._drop_damaged(transfer, part, task)
         now = time.monotonic()
         # It has ended at some time since it was last looked at.
         late = (now - max(self._polled, transfer.began)) / 2
@@ -559,20 +579,21 @@ class UcmfsWorker:
         self.stats.add_failed("load_failed_blocks", [
             e or errno.ECANCELED for e in errors] if all_bad else errors)
 
-    def _drop_damaged(self, request: str, part: Part, task: Any) -> None:
+    def _drop_damaged(self, transfer: Transfer, part: Part,
+                      task: Any) -> None:
         bad = [i for i, e in enumerate(task.errors()) if e == errno.EBADMSG]
         names = [task.ids[16 * i:16 * i + 16] for i in bad]
         if not names:
             return
         places = array("I", part.places)
-        self.meta.damaged.setdefault(request, set()).update(
+        self.meta.damaged.setdefault(transfer.job.request, set()).update(
             (part.group, places[i]) for i in bad)
         for outcome in task.outcomes():
             if outcome.err == errno.EBADMSG:
                 self._teller.warn("damaged block", "%s", outcome.text)
         if not self._may_remove:
             return
-        group = self._groups[part.group]
+        group = transfer.spaces.groups[part.group]
         self._chores.add(
             lambda: remove_blocks(self._options.mount, group.space, names,
                                   group))
@@ -632,9 +653,9 @@ class UcmfsWorker:
         for transfer in [*self._loads.values(), *self._sync]:
             transfer.cancel()
         self._flush_saves()
-        for event, jobs in self._behind:
+        for event, jobs, spaces in self._behind:
             event.synchronize()
-            self._start_saves(jobs)
+            self._start_saves(jobs, spaces)
         self._behind = []
         end_tasks(task for transfer in [*self._saves.values(),
                                         *self._loads.values(), *self._sync]
