@@ -1325,6 +1325,24 @@ class WithoutADaemon(unittest.TestCase):
                 self.assertEqual(second.bytes[5 + slot].tobytes(), content)
             second.close()
 
+    def test_other_weights_have_other_blocks(self) -> None:
+        keys, seen = keys_of(0, 1), {}
+        with mock.patch.object(tier.Engine, "weigh",
+                               lambda _, whole: self.weights):
+            self.weights = "a"
+            slots = self.slots()
+            for self.weights in ("a", "b", "c", "a"):
+                slots.tier.drain_jobs()
+                self.assertEqual(slots.hits(keys), 2 * [self.weights in seen])
+                if self.weights not in seen:
+                    seen[self.weights] = slots.fill(0, 1)
+                    self.assertTrue(slots.store(keys, [0, 1]).success)
+                    self.assertEqual(slots.hits(keys), [True, True])
+                self.assertTrue(slots.load(keys, [2, 3]).success)
+                for slot, content in seen[self.weights].items():
+                    self.assertEqual(slots.bytes[2 + slot].tobytes(), content)
+        self.assertEqual(len(self.files()), 6)
+
     def test_damaged_blocks_are_a_miss_and_replaced(self) -> None:
         slots, keys = self.slots(), keys_of(0, 1)
         data = slots.fill(0, 1)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import functools
 import itertools
+import threading
 import time
 from typing import (Any, Callable, Dict, List, Mapping, NamedTuple, Optional,
                     Sequence, Set, Union)
@@ -191,6 +192,7 @@ class SlotStore:
         self.space = space
         self._private: List[str] = []  # spaces that nobody else knows
         self._left: List[Movers] = []
+        self._closing: List[threading.Thread] = []  # those that were left
         self._verify = verify
         self._deadline_ms = deadline_ms
         self._direct = direct and self._reads_into_slots(direct == "auto")
@@ -261,22 +263,32 @@ class SlotStore:
 
     def _enter(self, space: str) -> Attempt:
         base = self._base
-        if base is not None and base.entered >= SPACES_MOST:
+        if base is not None and (base.entered >= SPACES_MOST
+                                 or isinstance(self.mount, Directories)):
             self._left.append(base)
             self._close_left()
             base = self._base = None
         if base is None:
-            self._opening = Attempt("ucmfs-loader", self._make, Movers.close)
+            self._opening = Attempt("ucmfs-loader", self._make_anew,
+                                    Movers.close)
         else:
             self._opening = Attempt("ucmfs-spaces", lambda: base.enter(
                 space, self._layout, self._direct))
         return self._opening
 
+    def _make_anew(self) -> Movers:
+        """Of directories the first loader that saves knows the spaces that
+        were there then, and locks the others out until it is closed."""
+        if isinstance(self.mount, Directories):
+            for thread in self._closing:
+                thread.join()
+        return self._make()
+
     def _close_left(self) -> None:
         """Loaders that are not used any more."""
         if not self._jobs:
-            for movers in self._left:
-                apart("ucmfs-close", movers.close)
+            self._closing = [apart("ucmfs-close", movers.close)
+                             for movers in self._left]
             self._left = []
 
     def _remove_private(self) -> None:
