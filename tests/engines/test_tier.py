@@ -1576,6 +1576,47 @@ class WithTheManager(MountCase):
             self.stays_out(manager, "one", "33" * 32)
             self.stays_out(manager, "gone", None)
 
+    def test_only_the_engines_thread_asks_the_workers(self) -> None:
+        """vLLM 0.33 looks up for other engines in a thread of its own."""
+        askers: List[int] = []
+        lora = SimpleNamespace(lora_name="n", lora_path="p")
+
+        def asked(answer: str) -> str:
+            askers.append(threading.get_ident())
+            return answer
+
+        with mock.patch.multiple(
+                tier.Engine, has_adapters=True,
+                weigh=lambda _, whole: asked(self.weights),
+                adapter=lambda _, lora: asked("11" * 32),
+                request=lambda _, name: SimpleNamespace(lora_request=lora)):
+            manager = self.make()
+            context = ReqContext(req_id="r")
+            own, keys = manager.secondary_tiers[0], keys_of(0)
+            manager.on_new_request(context)
+            self.promote(manager, context, keys)
+            self.store(manager, context, keys)
+            self.assertIs(own.lookup(keys[0], context), LookupResult.HIT)
+            self.assertIs(self.elsewhere(own, keys[0], context),
+                          LookupResult.HIT)  # it has just been asked
+            self.step(manager)
+            self.assertIs(self.elsewhere(own, keys[0], context),
+                          LookupResult.MISS)
+            self.forget(manager)
+            self.assertIs(self.elsewhere(own, keys[0], context),
+                          LookupResult.MISS)
+            self.assertIs(own.lookup(keys[0], context), LookupResult.HIT)
+        self.assertEqual(set(askers), {threading.get_ident()})
+
+    def elsewhere(self, own: Any, key: bytes, context: Any) -> Any:
+        """What another thread is told."""
+        told: List[Any] = []
+        thread = threading.Thread(
+            target=lambda: told.append(own.lookup(key, context)))
+        thread.start()
+        thread.join(PATIENCE)
+        return told[0]
+
     def stays_out(self, manager: Any, name: str,
                   adapter: Optional[str]) -> None:
         """Its adapter has changed since the last reset, or nobody knows the

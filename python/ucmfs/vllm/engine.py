@@ -4,7 +4,8 @@
 vLLM hands neither of them its executor or its scheduler, but both live in the
 same process, and are found among its objects: while they are made, as vLLM
 hides all that has been made from the collector later (gc.freeze). What is
-called here is what vLLM calls itself, from the same thread, between steps.
+called here is what vLLM calls itself, between steps. It is to be called from
+the same thread: an executor has one queue of messages, and no lock.
 """
 
 from __future__ import annotations

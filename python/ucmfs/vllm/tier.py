@@ -20,6 +20,10 @@ Nor does vLLM tell of adapters: the request is asked (engine.py), and its keys
 get others in the store, by what the adapter is. Where nobody can say, the
 request's blocks are not kept.
 
+vLLM 0.33 has a thread that looks up keys for other engines between steps. It
+must not call the workers, whom the engine's thread may be calling: what would
+have to be asked for is a MISS there.
+
 A load counts as a use of its block, and so does touch(): what vLLM finds in
 its own memory is in use as well. What the mount does not want is not saved.
 """
@@ -28,6 +32,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import threading
 import time
 from typing import (Any, ClassVar, Dict, Iterable, List, Mapping, Optional,
                     Sequence, Set, Tuple)
@@ -273,6 +278,7 @@ class UcmfsTier(SecondaryTierManager):
         self.locality = Locality(self.config.locality) \
             if self.config.locality else None
         self._spec, self._configs = offloading_spec, engine_configs()
+        self._thread = threading.get_ident()  # the engine's
         self._engine = Engine(self._configs and self._configs.vllm)
         self._epochs = Epochs(self.config, self._engine.weigh)
         self._adapters = Adapters(self.config.lora, self._engine.adapter)
@@ -346,9 +352,15 @@ class UcmfsTier(SecondaryTierManager):
         self._store.move(self.space, manifest, self._epochs.now.private)
         log.info("ucmfs: blocks go to %s", self.space)
 
+    def _may_ask(self) -> bool:
+        """The workers, who are the engine's thread's to call."""
+        return threading.get_ident() == self._thread
+
     def _is_kept(self, known: _Known, context: Any) -> bool:
         """Whether a request's blocks are: it is known what they are computed
         with, and the same as before."""
+        if not known.asked and not self._may_ask():
+            return False
         if known.request is None:
             known.request = self._engine.request(context.req_id)
             if known.request is None:
@@ -364,6 +376,8 @@ class UcmfsTier(SecondaryTierManager):
     # ---- look-ups ----
 
     def lookup(self, key: Any, req_context: Any) -> LookupResult:
+        if self._epochs.unsure and not self._may_ask():
+            return LookupResult.MISS
         self._settle()
         if self._asks:
             known = self._known(req_context)
@@ -414,6 +428,7 @@ class UcmfsTier(SecondaryTierManager):
 
     def on_schedule_end(self, context: Any) -> None:
         """Answers hold for one step."""
+        self._thread = threading.get_ident()  # it may have been made elsewhere
         if self._verdicts:
             self._verdicts.clear()
             for known in self._requests.values():
