@@ -1576,6 +1576,53 @@ class WithTheManager(MountCase):
             self.stays_out(manager, "one", "33" * 32)
             self.stays_out(manager, "gone", None)
 
+    def test_stores_of_requests_that_were_never_looked_up(self) -> None:
+        """And that the engine has forgotten, when their stores come."""
+        lora = SimpleNamespace(lora_name="n", lora_path="p")
+        requests: Dict[str, Any] = {}
+        self.adapter = "11" * 32
+        with mock.patch.multiple(
+                tier.Engine, has_adapters=True,
+                request=lambda _, name: requests.get(name),
+                adapter=lambda _, lora: self.adapter):
+            manager = self.make()
+            own, total = manager.secondary_tiers[0], 0
+            for name, lora, after, saved in (
+                    ("plain", None, "11" * 32, 1), ("one", lora, "11" * 32, 1),
+                    ("other", lora, "22" * 32, 0)):
+                requests[name] = SimpleNamespace(lora_request=lora)
+                context = ReqContext(req_id=name)
+                manager.on_new_request(context)
+                self.step(manager, name)
+                del requests[name]
+                self.adapter = after
+                self.forget(manager)
+                self.store(manager, context, keys_of(1))
+                total += saved
+                self.assertEqual(len(self.mount.blocks(own.space)), total)
+                manager.on_request_finished(context)
+
+    def test_a_load_of_nobody_knows_what_fails(self) -> None:
+        with mock.patch.multiple(
+                tier.Engine, has_adapters=True,
+                request=lambda *_: SimpleNamespace(lora_request=None)):
+            manager = self.make()
+            own, context = manager.secondary_tiers[0], ReqContext(req_id="r")
+            manager.on_new_request(context)
+            own.lookup(key_of(1), context)
+            self.store(manager, context, keys_of(1))
+            before = self.view(manager).tobytes()
+            manager.on_request_finished(context)
+            own.submit_load(TransferJob(
+                job_id=99, keys=keys_of(1), req_context=context,
+                chunk_ids=np.array([7], dtype=np.int32), is_promotion=True))
+            done: List[Any] = []
+            self.until(lambda: bool(done.extend(own.get_finished_jobs())
+                                    or done), "ended")
+        self.assertEqual([(one.job_id, one.success, one.successful_keys)
+                          for one in done], [(99, False, None)])
+        self.assertEqual(self.view(manager).tobytes(), before)
+
     def test_only_the_engines_thread_asks_the_workers(self) -> None:
         """vLLM 0.33 looks up for other engines in a thread of its own."""
         askers: List[int] = []

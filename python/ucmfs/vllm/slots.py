@@ -461,6 +461,12 @@ class SlotStore:
         one.sent, one.skipped = [], len(one.keys)
         self._start(one, [], lambda ids, pages: None)
 
+    def refuse(self, job: int, keys: Sequence[bytes]) -> None:
+        """A load of which nobody knows what it is to load: it fails."""
+        one = _Job(job, True, list(keys))
+        one.sent, one.failed = [], dict.fromkeys(keys, errno.ECANCELED)
+        self._start(one, [], lambda ids, pages: None)
+
     def _parents(self, keys: Sequence[bytes],
                  before: Mapping[bytes, bytes]) -> bytes:
         known = [key for key in keys if key in before]

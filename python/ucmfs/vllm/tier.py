@@ -356,13 +356,13 @@ class UcmfsTier(SecondaryTierManager):
         """The workers, who are the engine's thread's to call."""
         return threading.get_ident() == self._thread
 
-    def _is_kept(self, known: _Known, context: Any) -> bool:
+    def _is_kept(self, known: _Known, name: str) -> bool:
         """Whether a request's blocks are: it is known what they are computed
         with, and the same as before."""
         if not known.asked and not self._may_ask():
             return False
         if known.request is None:
-            known.request = self._engine.request(context.req_id)
+            known.request = self._engine.request(name)
             if known.request is None:
                 return False
         if not known.left_out and not known.asked:
@@ -381,7 +381,7 @@ class UcmfsTier(SecondaryTierManager):
         self._settle()
         if self._asks:
             known = self._known(req_context)
-            if not self._is_kept(known, req_context):
+            if not self._is_kept(known, req_context.req_id):
                 return LookupResult.MISS
             key, = known.names([key])
         found: Optional[int] = 0
@@ -429,12 +429,23 @@ class UcmfsTier(SecondaryTierManager):
     def on_schedule_end(self, context: Any) -> None:
         """Answers hold for one step."""
         self._thread = threading.get_ident()  # it may have been made elsewhere
+        if self._asks:
+            for name in getattr(context, "new_req_ids", ()):
+                self._ask_of_new(name)
         if self._verdicts:
             self._verdicts.clear()
             for known in self._requests.values():
                 known.rewind()
                 if known.found:
                     self._hold(known)
+
+    def _ask_of_new(self, name: str) -> None:
+        """What a request will be computed with, in the step that comes: not
+        all are looked up."""
+        known = self._requests.get(name)
+        if known is not None and known.adapter is None:
+            self._is_kept(known, name)
+            known.asked = False
 
     def _hold(self, known: _Known) -> None:
         """Let nobody evict what a request has found in this step: one call
@@ -471,7 +482,20 @@ class UcmfsTier(SecondaryTierManager):
 
     def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
         self._forget(req_context.req_id)  # another may have been called so
+        if self._asks:
+            self._meet(req_context)
         return RequestOffloadingContext()
+
+    def _meet(self, context: Any) -> None:
+        """Its stores may come when the engine has forgotten it. The workers
+        are asked later: what waits for long would have its adapter brought,
+        and that of one that runs taken away."""
+        request = self._engine.request(context.req_id)
+        if request is not None:
+            known = self._known(context)
+            known.request = request
+            if request.lora_request is None:
+                known.adapter = self._adapters.digest_of(None)
 
     def _forget(self, name: str) -> None:
         self._doubtful.discard(name)
@@ -517,17 +541,16 @@ class UcmfsTier(SecondaryTierManager):
     def _may_save(self, context: Any) -> bool:
         """Its KV may be of other weights, and its adapter another one than
         when it was looked up."""
-        if getattr(context, "req_id", "") in self._stale:
+        name = getattr(context, "req_id", "")
+        if name in self._stale:
             return False
         if not self._asks:
             return True
-        known = self._requests.get(getattr(context, "req_id", ""))
-        if known is None:
-            if self._engine.request(getattr(context, "req_id", "")) is None:
-                return False  # it has ended
-            known = self._known(context)
+        known = self._requests.get(name)
+        if known is None or known.adapter is None:
+            return False  # nobody has asked what it is computed with
         known.asked = False
-        return self._is_kept(known, context)
+        return self._is_kept(known, name)
 
     def _named(self, known: _Known, job: int,
                keys: List[bytes]) -> List[bytes]:
@@ -542,6 +565,9 @@ class UcmfsTier(SecondaryTierManager):
         context = getattr(job_metadata, "req_context", None)
         keys = list(job_metadata.keys)
         known = self._requests.get(getattr(context, "req_id", ""))
+        if self._asks and (known is None or known.adapter is None):
+            self._store.refuse(job_metadata.job_id, keys)  # what is it called?
+            return
         if known is not None:
             known.loads += 1
             self._loads[job_metadata.job_id] = known
