@@ -444,8 +444,8 @@ class FakeRunner:
                 for rank in self.ranks]
         told = pickle.loads(pickle.dumps(
             {place: one for place, one in told if one is not None}))
-        if told:
-            self.scheduler.connector.set_xfer_handshake_metadata_pp_aware(told)
+        # also where nobody has anything to tell
+        self.scheduler.connector.set_xfer_handshake_metadata_pp_aware(told)
 
     def write_model(self) -> None:
         config = self.config

@@ -216,7 +216,10 @@ class UcmfsScheduler:
 
     def set_stages(self, told: Mapping[Tuple[int, int], Plan]) -> None:
         """What the workers say of their layers, by pipeline rank and tensor
-        rank; again, if vLLM asks them again."""
+        rank; again, if vLLM asks them again. One stage has nothing to
+        tell."""
+        if self.plan.stages == 1:
+            return
         stages = stages_of(self.plan, told)
         if self._stages and stages != self._stages:
             raise ConfigError("pipeline_parallel_size", "stages have other "
