@@ -37,7 +37,8 @@ import fake_runner
 from fake_runner import Config
 from rank_processes import RankDied, WithProcesses
 from ucmfs.blocks import Blocks
-from ucmfs.errors import ConfigError
+from ucmfs.errors import ConfigError, UcmfsError
+from ucmfs.layout import Geometry, Layout
 from ucmfs.namespace import read_manifest, spaces
 from ucmfs.vllm import scheduler
 from ucmfs.vllm.groups import plan_of
@@ -1955,6 +1956,24 @@ class Reset(Case):
                 self.one(runner, self.prompt(100))
         self.assertEqual(runner.stats["tokens loaded"], 5 * 96)
         self.assertIsNot(self.worker(runner)._loader, loader)
+
+    def test_spaces_that_are_not_entered_take_no_room(self) -> None:
+        """Of the 256 groups that a loader has room for."""
+        runner = self.warm(self.runner(window=40))
+        worker = self.worker(runner)
+        spaces = self.half(runner)._told[1]
+        loader, layouts = worker._loader, worker._layouts
+        worker._layouts = [layouts[0], Layout(Geometry(
+            num_layers=1, block_size=16, k_bytes=4096), 1)]  # not sealed
+        for _ in range(300):
+            with self.assertRaises(UcmfsError):
+                worker._enter(spaces)
+        worker._layouts = layouts
+        for _ in range(300):
+            found = worker._enter(spaces)
+            self.assertIs(found[0], loader)
+            worker._leave(*found)
+        self.one(runner, self.prompt(100))
 
     def test_reset_without_a_daemon(self) -> None:
         from ucmfs.vllm import scheduler

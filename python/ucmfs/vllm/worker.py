@@ -38,8 +38,8 @@ from .spaces import load_mode, plan_for
 IDLE_SECONDS = 0.002
 # How long a step waits to get to know the spaces of its jobs.
 ENTER_SECONDS = 2.0
-# A loader never forgets a group, and has room for 256: after so many resets of
-# the cache another one is used.
+# Groups of spaces that were left stay, and a loader has room for 256: after so
+# many resets of the cache another one is used.
 MOST_GROUPS = 128
 
 # The dimensions of what vLLM registers, by their number.
@@ -72,8 +72,8 @@ class Spaces(NamedTuple):
     """What blocks are moved in, for each group of the plan: a loader's group,
     and whose hasher makes the names of other ranks' shards."""
 
-    groups: Sequence[Any] = ()
-    hashers: Sequence[Any] = ()
+    groups: List[Any]
+    hashers: List[Any]
 
 
 class Behind(NamedTuple):
@@ -139,7 +139,7 @@ class UcmfsWorker:
         self._space = -1
         self._entry: Optional[Attempt] = None  # into the spaces of a number
         self._entering = -1
-        self._spaces = Spaces()
+        self._spaces = Spaces([], [])
         self._ends: Any = None  # the queue of what has become of tasks
         self._transfers: Dict[Any, Transfer] = {}  # by their open tasks
         self._over: List[Transfer] = []  # ended, and not accounted for
@@ -247,7 +247,7 @@ class UcmfsWorker:
             spaces = list(meta.spaces)[self._stage * num:][:num]
             self._entry = Attempt("ucmfs-spaces",
                                   lambda: self._enter(spaces),
-                                  lambda found: self._leave(found[0]))
+                                  lambda found: self._leave(*found))
         assert self._entry is not None
         if wait:
             self._entry.wait_once(ENTER_SECONDS)
@@ -283,22 +283,29 @@ class UcmfsWorker:
                     and isinstance(self._options.mount, Directories)):
             # One that saves in directories knows the spaces of its first save.
             loader = self._new_loader()
+        entered = Spaces([], [Hasher(
+            "external", space_id=space_id, world_size=self.plan.shards,
+            block_size=group.block_tokens)
+            for group, (_, space_id) in zip(self.plan.groups, spaces)])
         try:
-            groups = [loader.add_group(layout, name)
-                      for layout, (name, _) in zip(self._layouts, spaces)]
+            for layout, (name, _) in zip(self._layouts, spaces):
+                entered.groups.append(loader.add_group(layout, name))
         except BaseException:
-            self._leave(loader)
+            self._leave(loader, entered)
             raise
-        hashers = [Hasher("external", space_id=space_id,
-                          world_size=self.plan.shards,
-                          block_size=group.block_tokens)
-                   for group, (_, space_id) in zip(self.plan.groups, spaces)]
-        return loader, Spaces(groups, hashers)
+        return loader, entered
 
-    def _leave(self, loader: Any) -> None:
-        """It was made for spaces that nobody enters."""
+    def _leave(self, loader: Any, spaces: Spaces) -> None:
+        """Of spaces that nobody enters: what was made for them. Tries may be
+        many, and would use up the loader's room."""
         if loader is not self._loader:
             loader.close()
+            return
+        for group in spaces.groups:
+            try:
+                group.remove()
+            except UcmfsError as error:  # the loader may be closed by now
+                log.warning("ucmfs: space %s: %s", group.space, error)
 
     def _ids(self, part: Part, spaces: Spaces) -> bytes:
         """This rank's names of a part's blocks."""
