@@ -125,7 +125,9 @@ class Completions:
         tell_copied whose pages are free. Where there is none it waits for one
         so many seconds."""
         if timeout > 0:  # without the lock, which submits need
-            select.select([self], [], [], timeout)
+            poll = select.poll()  # select() takes descriptors below 1024
+            poll.register(self, select.POLLIN)
+            poll.poll(milliseconds(timeout))
         elif not self._tasks:
             self._open()
             return []

@@ -5,15 +5,18 @@ import array
 import asyncio
 import ctypes
 import errno
+import fcntl
 import gc
 import itertools
 import os
+import resource
 import select
 import subprocess
 import sys
 import threading
 import time
 import unittest
+from unittest import mock
 
 import ucmfs
 from ucmfs import task as task_module
@@ -422,6 +425,23 @@ class Completions(Case):
                              [queue])
             self.assertEqual(len(queue.take()), 1)
             self.assertEqual(select.select([queue], [], [], 0)[0], [])
+
+    def test_are_waited_for_in_a_process_with_many_files(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        many = 2048 if hard == resource.RLIM_INFINITY else min(2048, hard)
+        if many <= 1024:
+            self.skipTest(f"{hard} descriptors at most")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, many), hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE,
+                        (soft, hard))
+        with ucmfs.Completions() as queue:
+            high = fcntl.fcntl(queue.fileno(), fcntl.F_DUPFD_CLOEXEC, 1024)
+            self.addCleanup(os.close, high)
+            with mock.patch.object(queue, "fileno", lambda: high):
+                self.assertEqual(queue.take(0.001), [])
+                task = self.group.save(self.ids, range(NUM),
+                                       completions=queue)
+                self.assertEqual(queue.take(LIMIT), [task])
 
     def test_are_not_closed_below_a_task(self):
         queue = ucmfs.Completions()
