@@ -475,6 +475,24 @@ class Basics(Case):
             self.with_adapter(runner, self.prompt(100, of=62))
             self.assertEqual(counted["saved_blocks"], saved + 6)
 
+    def test_workers_are_asked_once_for_an_adapter_and_step(self) -> None:
+        asked = []
+
+        def adapter(_: object, lora: object) -> str:
+            asked.append(runner.step_no)
+            return "11" * 32
+
+        with mock.patch.object(scheduler.Engine, "adapter", adapter):
+            runner = self.runner()
+            for of in range(4):
+                name = runner.add(self.prompt(20, of=70 + of), 3)
+                runner.scheduler.requests[name].lora_request = SimpleNamespace(
+                    adapter_id=1, lora_int_id=1, lora_name="a", lora_path="p",
+                    name="a")
+            runner.settle()
+        self.assertGreater(len(asked), 0)
+        self.assertEqual(len(asked), len(set(asked)))
+
     def ask_for(self, runner: FakeRunner, prompt: list, **wishes) -> str:
         """A request with wishes of its own, to its end."""
         name = runner.add(prompt, 3, kv_transfer_params={"ucmfs": wishes})

@@ -1664,6 +1664,27 @@ class WithTheManager(MountCase):
         thread.join(PATIENCE)
         return told[0]
 
+    def test_workers_are_asked_once_for_an_adapter_and_step(self) -> None:
+        """For look-ups, and again for what its outputs bring: an adapter may
+        change between steps."""
+        asked = []
+        lora = SimpleNamespace(lora_name="n", lora_path="p")
+        with mock.patch.multiple(
+                tier.Engine, has_adapters=True,
+                request=lambda _, name: SimpleNamespace(lora_request=lora),
+                adapter=lambda *_: (asked.append(None), "11" * 32)[1]):
+            manager = self.make()
+            own = manager.secondary_tiers[0]
+            contexts = [ReqContext(req_id=f"r{i}") for i in range(4)]
+            for step in range(2):
+                for context in contexts:
+                    own.lookup(key_of(1), context)
+                self.assertEqual(len(asked), 2 * step + 1)
+                own.on_schedule_end(None)
+                for context in contexts:
+                    self.assertTrue(own._may_save(context))
+                self.assertEqual(len(asked), 2 * step + 2)
+
     def stays_out(self, manager: Any, name: str,
                   adapter: Optional[str]) -> None:
         """Its adapter has changed since the last reset, or nobody knows the

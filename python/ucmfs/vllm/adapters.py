@@ -10,6 +10,10 @@ request is looked up, and again before its blocks are saved.
 The engine's own prefix cache has the name and path alone, too. Once there were
 two adapters of one name and path, nobody knows of which its blocks are, so
 requests with it are left out until that cache is reset.
+
+An answer holds as long as the engine does nothing else in between: for one
+step's look-ups, and for the saves that go with them or that its outputs bring.
+All requests of an adapter cost one question then.
 """
 
 from __future__ import annotations
@@ -21,6 +25,11 @@ from .mount import log
 NONE = b""  # no adapter
 
 
+def _key(lora: Any, late: bool) -> Tuple[Any, ...]:
+    return (late, getattr(lora, "lora_int_id", 0), lora.lora_name,
+            lora.lora_path)
+
+
 class Adapters:
     """mode: the option lora. ask: see Engine.adapter."""
 
@@ -29,14 +38,21 @@ class Adapters:
         self._ask = ask
         self._seen: Dict[Tuple[str, str], str] = {}
         self._told: Set[Tuple[str, str]] = set()
+        self._known: Dict[Tuple[Any, ...], str] = {}  # of this step
 
     def reset(self) -> None:
         """The engine's own cache is empty."""
         self._seen.clear()
+        self.end_step()
 
-    def digest_of(self, lora: Any) -> Optional[bytes]:
+    def end_step(self) -> None:
+        """Adapters may be others from now on."""
+        self._known.clear()
+
+    def digest_of(self, lora: Any, late: bool = False) -> Optional[bytes]:
         """What goes into the ids of a request with this adapter (a
-        LoRARequest, or None); None: it is left out."""
+        LoRARequest, or None); None: it is left out. late: asked when the step
+        has run, which is the next one's to end."""
         if lora is None or self._mode == "name":
             return NONE
         if self._mode == "skip":
@@ -44,7 +60,7 @@ class Adapters:
         name = lora.lora_name, lora.lora_path
         if getattr(lora, "load_inplace", False):
             return self._leave_out(name, "it is loaded anew at each step")
-        digest = self._ask(lora)
+        digest = self._ask_once(lora, late)
         if not digest:
             return self._leave_out(name, "the workers cannot say what it is")
         if self._seen.setdefault(name, digest) != digest:
@@ -53,6 +69,17 @@ class Adapters:
                 name, "it is another one than before, and the engine's own "
                 "cache may have blocks of both until it is reset")
         return bytes.fromhex(digest)
+
+    def knows(self, lora: Any, late: bool = False) -> bool:
+        """Whether nobody has to be asked for that."""
+        return (lora is None or self._mode in ("name", "skip")
+                or _key(lora, late) in self._known)
+
+    def _ask_once(self, lora: Any, late: bool) -> str:
+        key = _key(lora, late)
+        if key not in self._known:
+            self._known[key] = self._ask(lora)
+        return self._known[key]
 
     def _leave_out(self, name: Tuple[str, str], why: str) -> None:
         if name not in self._told:

@@ -480,6 +480,7 @@ class UcmfsScheduler:
             report=not self.asynchronous, loads=self._loads,
             saves=self._ready, space=space, spaces=spaces)
         self._loads, self._ready = [], []
+        self._adapters.end_step()
         return meta
 
     def _find_saves(self, output: Any, here: Open,

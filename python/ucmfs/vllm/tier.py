@@ -193,7 +193,6 @@ class _Known:
         self.to_pin: Dict[bytes, None] = {}  # what was found, if it wants that
         self.request: Any = None  # vLLM's
         self.adapter: Optional[bytes] = None  # what that is; None: not asked
-        self.asked = False     # in this step
         self.left_out = False  # nobody can say, or it has become another
         self._renamed: Dict[bytes, int] = {}
         self._ends: Dict[Tuple[int, int], bytes] = {}  # by group and token
@@ -252,7 +251,6 @@ class _Known:
         return self.keys[at:end]
 
     def rewind(self) -> None:
-        self.asked = False
         self.next = 0
         self.size = BATCH_FIRST
 
@@ -356,18 +354,18 @@ class UcmfsTier(SecondaryTierManager):
         """The workers, who are the engine's thread's to call."""
         return threading.get_ident() == self._thread
 
-    def _is_kept(self, known: _Known, name: str) -> bool:
+    def _is_kept(self, known: _Known, name: str, late: bool = False) -> bool:
         """Whether a request's blocks are: it is known what they are computed
         with, and the same as before."""
-        if not known.asked and not self._may_ask():
-            return False
         if known.request is None:
             known.request = self._engine.request(name)
             if known.request is None:
                 return False
-        if not known.left_out and not known.asked:
-            known.asked = True
-            now = self._adapters.digest_of(known.request.lora_request)
+        if not known.left_out:
+            lora = known.request.lora_request
+            if not self._may_ask() and not self._adapters.knows(lora, late):
+                return False
+            now = self._adapters.digest_of(lora, late)
             if known.adapter is None:
                 known.adapter = now
             known.left_out = now is None or now != known.adapter
@@ -432,6 +430,7 @@ class UcmfsTier(SecondaryTierManager):
         if self._asks:
             for name in getattr(context, "new_req_ids", ()):
                 self._ask_of_new(name)
+        self._adapters.end_step()
         if self._verdicts:
             self._verdicts.clear()
             for known in self._requests.values():
@@ -445,7 +444,6 @@ class UcmfsTier(SecondaryTierManager):
         known = self._requests.get(name)
         if known is not None and known.adapter is None:
             self._is_kept(known, name)
-            known.asked = False
 
     def _hold(self, known: _Known) -> None:
         """Let nobody evict what a request has found in this step: one call
@@ -549,8 +547,7 @@ class UcmfsTier(SecondaryTierManager):
         known = self._requests.get(name)
         if known is None or known.adapter is None:
             return False  # nobody has asked what it is computed with
-        known.asked = False
-        return self._is_kept(known, name)
+        return self._is_kept(known, name, late=True)
 
     def _named(self, known: _Known, job: int,
                keys: List[bytes]) -> List[bytes]:
