@@ -1522,6 +1522,19 @@ class WithTheManager(MountCase):
         self.store(manager, runs, keys_of(2))
         self.assertEqual(len(self.mount.blocks(own.space)), 2)
 
+    def test_moves_leave_no_groups_behind(self) -> None:
+        manager = self.make(direct=True)
+        own, context = manager.secondary_tiers[0], ReqContext(req_id="r")
+        manager.on_new_request(context)
+        loader, = own._store._movers.loaders
+        for self.weights in "bcab":
+            self.forget(manager)
+            self.promote(manager, context, keys_of(1))
+            self.until(lambda: own._store._movers is not None, "there")
+            self.until(lambda: len(loader._keep) == 1, "removed")
+        self.store(manager, context, keys_of(1))
+        self.assertEqual(len(self.mount.blocks(own.space)), 1)
+
     def test_private_spaces_do_not_pile_up(self) -> None:
         manager = self.make()
         context = ReqContext(req_id="r")

@@ -89,7 +89,7 @@ class Memory(NamedTuple):
 
 class Movers(NamedTuple):
     """What moves blocks: the loaders, and their groups to load and save by.
-    entered: groups that they have had; a loader forgets none."""
+    entered: spaces that they have had; groups that are busy stay."""
 
     loaders: List[Loader]
     reads: Group
@@ -123,6 +123,16 @@ class Movers(NamedTuple):
             writes = self.loaders[1].add_group(layout(False), space)
         return self._replace(reads=reads, writes=writes,
                              entered=self.entered + 1)
+
+    def leave(self) -> None:
+        """Let go of the groups, and of what they have pinned. May take a
+        while."""
+        for group in {id(one): one for one in (self.reads,
+                                               self.writes)}.values():
+            try:
+                group.remove()
+            except UcmfsError as error:  # the end of the loader removes it
+                log.debug("ucmfs: %s: %s", group.space, error)
 
     @staticmethod
     def close_loaders(loaders: Sequence[Loader]) -> None:
@@ -273,7 +283,7 @@ class SlotStore:
                                     Movers.close)
         else:
             self._opening = Attempt("ucmfs-spaces", lambda: base.enter(
-                space, self._layout, self._direct))
+                space, self._layout, self._direct), Movers.leave)
         return self._opening
 
     def _make_anew(self) -> Movers:
@@ -303,7 +313,10 @@ class SlotStore:
     def _movers(self) -> Optional[Movers]:
         if self._open is None and self._opening is not None:
             self._open = self._opening.take()
-            self._base = self._open or self._base
+            if self._open is not None:
+                former, self._base = self._base, self._open
+                if former is not None:  # with the same loaders
+                    self._chores.add(former.leave)
         return self._open
 
     def _by_now(self) -> Movers:
