@@ -43,7 +43,8 @@ except ImportError as error:
 from mount import Mount
 from seed import SEED
 from ucmfs.blocks import Blocks
-from ucmfs.errors import ConfigError, NamespaceMismatch, UcmfsError
+from ucmfs.errors import (ConfigError, NamespaceMismatch, Timeout,
+                          UcmfsError)
 from ucmfs.namespace import space_id, spaces
 from ucmfs.task import Outcome
 from ucmfs.vllm import UcmfsTier
@@ -473,6 +474,26 @@ class RoundTrips(MountCase):
         self.assertFalse(store._pause)  # it says nothing of the mount now
         self.assertEqual(list(slots.tier.get_finished_jobs()), [])
         self.assertEqual(slots.stats()["load_failed_blocks deadline"], 1)
+
+    def test_an_end_does_not_wait_for_slots_that_are_lent(self) -> None:
+        slots = self.slots()
+        slots.fill(0)
+        self.assertTrue(slots.store(keys_of(0), [0]).success)
+        read = threading.Event()
+        self.addCleanup(tier._lent.clear)
+        self.addCleanup(read.set)
+        lent = mock.Mock()
+        lent.wait_returned.side_effect = Timeout(110, "it hangs")
+        lent.free.side_effect = read.wait
+        with mock.patch.object(slots.tier._store._movers.reads, "load",
+                               return_value=lent):
+            slots.submit(True, keys_of(0), [1])
+        with mock.patch("ucmfs.vllm.mount.CLOSE_SECONDS", 0.5):
+            end = threading.Thread(target=slots.close, daemon=True)
+            end.start()
+            end.join(PATIENCE)
+        self.assertFalse(end.is_alive())
+        self.assertIs(tier._lent[0], slots.bytes)
 
     def test_slots_in_huge_pages_are_read_into(self) -> None:
         for why, direct in (("", True), ("it may not", False)):

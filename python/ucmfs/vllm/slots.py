@@ -31,8 +31,8 @@ from ucmfs.task import Outcome, Task
 from .hugepages import use_huge_pages
 from .leases import Leases
 from .mount import (Attempt, Chores, Link, Pause, Space, Teller, Touches,
-                    apart, close_all, deadline_of, end_tasks, leave_space, log,
-                    pin_blocks, remove_blocks)
+                    apart, close_all, deadline_of, end_tasks_in_time,
+                    leave_space, log, pin_blocks, remove_blocks)
 from .place import Directories, source
 
 ID_BYTES = 16
@@ -607,15 +607,20 @@ class SlotStore:
             if one.task is not None:
                 one.task.wait_returned()
 
-    def close(self) -> None:
+    def close(self) -> bool:
         """Cancel loads, let saves end, and let go of all. Where the mount
-        hangs what is left is abandoned after CLOSE_SECONDS: slots are not
-        touched any more, and threads that hang end with the process."""
+        hangs what is left is abandoned, each step after CLOSE_SECONDS, and
+        threads that hang end with the process. Slots are not touched any more;
+        False: but those that are lent to reads that hang, so that the memory
+        must stay mapped."""
         for one in self._jobs.values():
             if one.task is not None and one.is_load:
                 one.task.cancel()
-        end_tasks(one.task for one in self._jobs.values()
-                  if one.task is not None)
+        ended = end_tasks_in_time([one.task for one in self._jobs.values()
+                                   if one.task is not None])
+        if not ended:
+            log.warning("ucmfs: %s: slots are lent to reads that hang: the "
+                        "memory stays mapped", self.mount)
         self._jobs.clear()
         self._remove_private()
         idle = self._chores.end()
@@ -626,6 +631,7 @@ class SlotStore:
         self._left = []
         close_all(self.mount, [self._link.close, self.leases.close,
                                *(each.close for each in movers)], idle)
+        return ended
 
 
 def _split(ids: bytes) -> List[bytes]:

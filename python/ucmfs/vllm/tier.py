@@ -62,6 +62,9 @@ from .slots import GROUP_BYTES, Finished, Memory, SlotStore, geometry_of
 from .spaces import space_prefix
 from .wishes import USUAL, Wishes, wishes_of
 
+# Memory that hanging reads may write to, when its tier has ended.
+_lent: List[Any] = []
+
 BATCH_FIRST = 64    # keys of a request that are looked up at once, and
 BATCH_MOST = 4096   # at most, as long as they are found
 # What was found is leased for so long; a request that waits longer asks again.
@@ -630,7 +633,8 @@ class UcmfsTier(SecondaryTierManager):
         return events
 
     def shutdown(self) -> None:
-        self._store.close()
+        if not self._store.close():
+            _lent.append(self._primary_kv_view.obj)
         # the region is unmapped behind us, which a view of it would prevent
         self._primary_kv_view = memoryview(b"")
 
