@@ -57,6 +57,10 @@ static void feed_kept(struct ucm_engine *engine)
 static void feed(struct ucm_engine *engine)
 {
 	engine->fed = false;
+	if (engine->gave_up) {
+		ucm_load_end_given_up(&engine->kept_waiting);
+		ucm_save_end_given_up(engine);
+	}
 	feed_kept(engine);
 	ucm_load_feed(engine);
 	ucm_save_feed(engine);

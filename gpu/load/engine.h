@@ -277,6 +277,8 @@ void ucm_load_give_up(struct ucm_engine *engine, struct ucm_part *part,
 		      int err);
 /* There may be room: pieces that wait for it go on. */
 void ucm_load_feed(struct ucm_engine *engine);
+/* Those of a list that have been given up end, whatever is before them. */
+void ucm_load_end_given_up(struct ucm_piece_list *waiting);
 
 /* ---- saves (save.c) ---- */
 
@@ -303,6 +305,8 @@ void ucm_save_give_up(struct ucm_engine *engine, struct ucm_part *part,
 void ucm_save_go(struct ucm_engine *engine);
 /* Go on with those that waited for staging memory. */
 void ucm_save_feed(struct ucm_engine *engine);
+/* Those that wait and have been given up end, whatever is before them. */
+void ucm_save_end_given_up(struct ucm_engine *engine);
 /* What was saved of blocks that are not whole is removed; and what will be by
  * parts that came before. */
 void ucm_save_abandon_now(struct ucm_engine *engine,
@@ -342,7 +346,7 @@ struct ucm_engine {
 	unsigned savings_busy; /* a step of them is under way */
 	uint64_t saving_bytes; /* staging that saves hold */
 	bool fed;   /* there is room: staging memory, or in a window */
-	bool gave_up; /* pieces that wait may have been given up */
+	bool gave_up; /* what waits may have been given up */
 	bool eager; /* there was more to start */
 	int64_t toll_ns; /* when to ask the budget again; 0: nothing waits */
 	bool unreleased; /* a task waits for an event */

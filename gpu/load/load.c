@@ -664,8 +664,7 @@ static void feed_rank(struct ucm_lane *lane, unsigned rank)
 	ucm_piece_take_all(waiting, &before);
 }
 
-/* Those that have been given up only end. */
-static void end_given_up(struct ucm_piece_list *waiting)
+void ucm_load_end_given_up(struct ucm_piece_list *waiting)
 {
 	struct ucm_piece_list before;
 	struct ucm_piece *piece;
@@ -685,13 +684,13 @@ static void end_given_up_of(struct ucm_lane *lane, unsigned rank)
 {
 	struct ucm_engine_op *op = lane->held[rank].first, *next;
 
-	end_given_up(&lane->waiting[rank]);
+	ucm_load_end_given_up(&lane->waiting[rank]);
 	for (; op; op = next) {
 		struct ucm_load_file *file = (struct ucm_load_file *)op;
 
 		next = op->held_next;
 		file->refs++; /* it may not go while its list is looked at */
-		end_given_up(&file->waiters);
+		ucm_load_end_given_up(&file->waiters);
 		ucm_load_file_put(file);
 	}
 }

@@ -214,11 +214,16 @@ static void fail(struct ucm_saving *saving, int err, const char *what)
 		on_failed(saving);
 }
 
+static bool was_given_up(const struct ucm_saving *saving)
+{
+	return !saving->part ||
+	       ucm_task_block_decided(saving->task, saving->block);
+}
+
 /* Has the turn been given up meanwhile? Then nothing is left to do. */
 static bool is_given_up(struct ucm_saving *saving)
 {
-	if (saving->part &&
-	    !ucm_task_block_decided(saving->task, saving->block))
+	if (!was_given_up(saving))
 		return false;
 	end_turn(saving, &(struct ucm_outcome){ .err = -ECANCELED });
 	drop(saving);
@@ -837,6 +842,30 @@ void ucm_save_feed(struct ucm_engine *engine)
 	}
 }
 
+/* Those that are left first: what begins anew goes behind them. */
+void ucm_savings_end_given_up(struct ucm_engine *engine)
+{
+	struct ucm_saving *saving = engine->savings.hungry, *next;
+	struct ucm_saving *ends = NULL;
+
+	engine->savings.hungry = NULL;
+	engine->savings.hungry_end = &engine->savings.hungry;
+	for (; saving; saving = next) {
+		next = saving->hungry_next;
+		if (!was_given_up(saving)) {
+			go_hungry(saving);
+			continue;
+		}
+		saving->hungry = false;
+		saving->hungry_next = ends;
+		ends = saving;
+	}
+	for (; ends; ends = next) {
+		next = ends->hungry_next;
+		is_given_up(ends);
+	}
+}
+
 /* ---- giving up ---- */
 
 static void give_up_turns(struct ucm_saving *saving, struct ucm_part *part,
@@ -874,6 +903,7 @@ void ucm_saving_give_up(struct ucm_saving *saving, struct ucm_part *part,
 	settle(saving->engine, part, saving->block, outcome, saving->copied,
 	       saving->unbilled);
 	leave_budget(saving); /* a call that hangs shall not keep others waiting */
+	saving->engine->gave_up = true;
 	ucm_engine_feed(saving->engine); /* a hungry one ends at once */
 }
 

@@ -136,6 +136,29 @@ void ucm_save_go(struct ucm_engine *engine)
 	savings->copying = false;
 }
 
+static void end_given_up(struct ucm_savings *savings)
+{
+	struct ucm_turn **at = &savings->queued;
+
+	while (*at) {
+		struct queued *queued = (struct queued *)*at;
+
+		if (queued->turn.part || queued->gathering) {
+			at = &queued->turn.next;
+			continue;
+		}
+		*at = queued->turn.next;
+		end_queued(queued);
+	}
+	savings->queued_end = at;
+}
+
+void ucm_save_end_given_up(struct ucm_engine *engine)
+{
+	end_given_up(&engine->savings);
+	ucm_savings_end_given_up(engine);
+}
+
 /* ---- copying ---- */
 
 static void set_job(struct queued *queued, uint8_t *to)
@@ -178,6 +201,8 @@ static void not_kept(struct queued *queued, int err)
 	ucm_kept_put(turn.kept);
 	turn.kept = queued->turn.kept = NULL;
 	queued->turn.part = NULL;
+	queued->engine->gave_up = true; /* its turn need not come */
+	ucm_engine_feed(queued->engine);
 	ucm_turn_settle(queued->engine, &turn,
 			&(struct ucm_outcome){ .err = err });
 }
@@ -390,6 +415,8 @@ static void give_up_queued(struct ucm_engine *engine, struct ucm_part *part,
 			continue;
 		turn->part = NULL;
 		turn->kept = NULL;
+		engine->gave_up = true;
+		ucm_engine_feed(engine);
 		ucm_turn_settle(engine, &own, outcome);
 	}
 }

@@ -95,6 +95,8 @@ void ucm_saving_begin(struct ucm_engine *engine, const struct ucm_turn *turn);
 /* What was saved of blocks that are not whole is removed. */
 void ucm_saving_abandon(struct ucm_engine *engine,
 			const struct ucm_abandon *abandon);
+/* Those that wait for staging memory and have been given up end. */
+void ucm_savings_end_given_up(struct ucm_engine *engine);
 /* A part has given up its turns of this block. */
 void ucm_saving_give_up(struct ucm_saving *saving, struct ucm_part *part,
 			const struct ucm_outcome *outcome);

@@ -21,6 +21,7 @@
 
 #include "common/clock.h"
 #include "common/filestamp.h"
+#include "gpu/load/buffer.h"
 #include "hashing/tree.h"
 #include "tests/unit/load_fixture.h"
 
@@ -256,6 +257,8 @@ static int64_t idle_ns = INT64_MAX / 2;
 static uint64_t window_bytes; /* 0: it finds out */
 static const struct ucm_copy_ops *copy_ops = &device;
 static bool locates;
+static unsigned most_saves = 64;
+static struct ucm_buffer *use_buffer;
 
 static void start(uint32_t read_bytes)
 {
@@ -275,7 +278,9 @@ static void start(uint32_t read_bytes)
 		.read_bytes = read_bytes,
 		.window_bytes = window_bytes,
 		.open_files = 64,
-		.most_saves = 64,
+		.most_saves = most_saves,
+		.buffer = use_buffer,
+		.buffer_home = "",
 		.idle_ns = idle_ns,
 		.save_budget = UINT64_MAX,
 	};
@@ -912,6 +917,100 @@ UNIT_TEST(hungry_saves_go_on)
 	for (unsigned i = 0; i < NUM; i++)
 		ck_assert(is_block(i));
 	stop();
+}
+
+static bool has_left(void *task)
+{
+	return !atomic_load(&((struct ucm_task *)task)->working);
+}
+
+/* It ends, and its group may go, while others before it wait. */
+static void give_up_behind(struct ucm_task *task, int row)
+{
+	give_up(task, row);
+	ck_assert_int_eq(ucm_task_wait(task, 20000), -EIO);
+	fx_wait(has_left, task);
+	ended(task, 0, ends[row].err);
+}
+
+UNIT_TEST(a_save_is_given_up_behind_hungry_ones, .rows = 2)
+{
+	struct ucm_task *task, *behind;
+
+	fill(NUM);
+	start(1 << 20);
+	atomic_store(&device_holds, true);
+	task = submit(true, 0, SLOTS + 2, NULL);
+	wait_device(SLOTS);
+	behind = submit(true, SLOTS + 2, 2, NULL);
+	give_up_behind(behind, _i);
+	atomic_store(&device_holds, false);
+	ended(task, 0, 0);
+	stop();
+}
+
+static struct ucm_buffer *start_buffered(void)
+{
+	struct ucm_buffer *buffer;
+	struct ucm_error error;
+
+	most_saves = 1;
+	ck_assert_int_eq(ucm_buffer_open(4 << 20, &buffer, &error), 0);
+	use_buffer = buffer;
+	start(1 << 20);
+	return buffer;
+}
+
+UNIT_TEST(a_save_is_given_up_in_the_middle_of_the_queue, .rows = 2)
+{
+	struct ucm_buffer *buffer = start_buffered();
+	struct ucm_task *tasks[3];
+
+	fill(3);
+	lf_hold(UCM_IO_WRITE, 0);
+	for (unsigned i = 0; i < 3; i++)
+		tasks[i] = submit(true, i, 1, NULL);
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert_int_eq(ucm_task_wait_copied(tasks[i], 20000), 0);
+	lf_wait_held(1);
+	give_up_behind(tasks[2], _i);
+	ck_assert(!ucm_task_done(tasks[1]));
+	lf_release();
+	ended(tasks[0], 0, 0);
+	ended(tasks[1], 0, 0);
+	stop();
+	ucm_buffer_close(buffer);
+}
+
+/* A load of blocks that are in the write buffer. */
+static struct ucm_task *submit_kept(struct ucm_buffer *buffer, unsigned first,
+				    unsigned num)
+{
+	struct ucm_task *task = make_task(false, first, num, NULL);
+
+	task->kept = calloc(num, sizeof(*task->kept));
+	for (unsigned i = 0; i < num; i++) {
+		task->kept[i] = ucm_buffer_get(buffer, 4 * LAYER);
+		task->kept[i]->payload = task->kept[i]->slot.memory;
+		memset(task->kept[i]->payload, 0, 4 * LAYER);
+	}
+	return post(task);
+}
+
+UNIT_TEST(a_load_is_given_up_behind_others_from_the_buffer, .rows = 2)
+{
+	struct ucm_buffer *buffer = start_buffered();
+	struct ucm_task *task, *behind;
+
+	atomic_store(&device_holds, true);
+	task = submit_kept(buffer, 0, SLOTS + 1);
+	wait_device(SLOTS);
+	behind = submit_kept(buffer, SLOTS + 1, 1);
+	give_up_behind(behind, _i);
+	atomic_store(&device_holds, false);
+	ended(task, 0, 0);
+	stop();
+	ucm_buffer_close(buffer);
 }
 
 UNIT_TEST(a_save_is_given_up_while_it_waits_for_its_turn, .rows = 2)
