@@ -526,6 +526,10 @@ void *ucm_task_arg(const struct ucm_task *task);
  * Tasks that are done, of any loaders, whose requests named the queue: one call
  * tells of all that have ended since the last one, in the order in which they
  * did. A task that is freed leaves the queue by itself.
+ *
+ * With lend or tell_copied a task may be put there twice, and the second time
+ * while somebody has just taken it out: then one thread alone takes and frees
+ * such tasks, or another one may be given a task that has been freed.
  */
 int ucm_completions_new(struct ucm_completions **out); /* -errno */
 
