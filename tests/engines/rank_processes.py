@@ -68,10 +68,13 @@ class Alone(fake_runner.FakeRunner):
 
     def hold_saves(self) -> None:
         """From now on none begins."""
-        self.worker._start_saves = lambda jobs: None
+        self.worker._start_saves = lambda jobs, spaces: None
 
     def fail_saves(self) -> None:
-        self.worker._start_saves = self.worker._give_up_saves
+        self.worker._start_saves = self.give_up
+
+    def give_up(self, jobs, spaces) -> None:
+        self.worker._give_up_saves(jobs)
 
     def mend_saves(self) -> None:
         self.worker._start_saves = self.saves

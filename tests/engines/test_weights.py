@@ -305,8 +305,10 @@ class WhichAdapter(Quiet):
     def test_two_of_a_name_are_left_out_until_a_reset(self) -> None:
         self.adapters.digest_of(self.lora)
         self.said = "bb"
+        self.adapters.end_step()
         self.assertIsNone(self.adapters.digest_of(self.lora))
         self.said = "aa"
+        self.adapters.end_step()
         self.assertIsNone(self.adapters.digest_of(self.lora))
         self.adapters.reset()
         self.assertEqual(self.adapters.digest_of(self.lora), b"\xaa")
