@@ -46,7 +46,7 @@ from ucmfs.blocks import Blocks
 from ucmfs.errors import (ConfigError, NamespaceMismatch, Timeout,
                           UcmfsError)
 from ucmfs.namespace import space_id, spaces
-from ucmfs.task import Outcome
+from ucmfs.task import Outcome, Task
 from ucmfs.vllm import UcmfsTier
 from ucmfs.vllm.fingerprint import (EngineConfigs, engine_configs,
                                     handed_down)
@@ -738,6 +738,21 @@ class Damage(MountCase):
 
     def test_a_flipped_bit(self) -> None:
         self.damaged(flip_a_bit, 3)
+
+    def test_the_end_of_a_load_is_not_a_hang(self) -> None:
+        """Its slots come back a moment after it is done."""
+        returned = Task.returned
+        early: set = set()
+
+        def late(task: Task) -> bool:
+            if task.done() and task not in early:
+                early.add(task)
+                return False
+            return returned(task)
+
+        with mock.patch.object(Task, "returned", late):
+            self.damaged(flip_a_bit, 3)
+        self.assertTrue(early)
 
     def test_what_failed_is_not_offered_while_it_is_still_there(self) -> None:
         slots = self.stored()

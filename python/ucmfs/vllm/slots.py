@@ -534,13 +534,20 @@ class SlotStore:
     def _is_over(self, one: _Job) -> bool:
         if one.task is None or one.task.returned():
             return True
-        if not one.is_late and one.task.done():
+        if not one.is_late and self._is_late(one.task):
             # it may take its time, and what it has found out is needed now
             one.is_late = True
             self._teller.warn("lent", "job %d has failed; its slots wait for "
                               "reads that hang", one.job)
             self._pause.ended(errno.ETIMEDOUT, time.monotonic() - one.start)
         return False
+
+    @staticmethod
+    def _is_late(task: Any) -> bool:
+        """Have its pages outlived its deadline? Any task that fails has a
+        moment between its end and their return."""
+        return task.done() and errno.ETIMEDOUT in {
+            outcome.err for outcome in task.outcomes()}
 
     def _finish(self, one: _Job) -> Finished:
         moved = 0
