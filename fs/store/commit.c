@@ -448,7 +448,7 @@ static int commit_promise(struct ucm_store *store, struct ucm_temp *temp,
 	return ucm_index_find(store->index, key, NULL, NULL)
 		       ? 0
 		       : ucm_quota_promise(store, key,
-					   ucm_file_takes(&temp->stamp),
+					   ucm_store_takes(&temp->stamp),
 					   &temp->part);
 }
 

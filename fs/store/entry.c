@@ -21,7 +21,9 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <time.h>
 
+#include "common/align.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "fs/store/quota.h"
@@ -43,6 +45,22 @@ void ucm_store_unlock_name(struct ucm_store *store, const struct ucm_id *id)
 	pthread_mutex_unlock(name_lock(store, id));
 }
 
+/* The pages of a file are written within 30 s, unless its device is slow. */
+#define WRITTEN_AFTER_S 60
+
+uint64_t ucm_store_takes(const struct stat *st)
+{
+	uint64_t takes = ucm_file_takes(st);
+	uint64_t size = ucm_round_up_to((uint64_t)st->st_size, 512);
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return takes < size &&
+			       now.tv_sec - st->st_ctim.tv_sec < WRITTEN_AFTER_S
+		       ? size
+		       : takes;
+}
+
 void ucm_store_entry(const struct ucm_key *key, unsigned dir,
 		     const struct stat *st, struct ucm_entry *out)
 {
@@ -51,7 +69,7 @@ void ucm_store_entry(const struct ucm_key *key, unsigned dir,
 		.space = key->space,
 		.dir = (uint8_t)dir,
 		.size = (uint64_t)st->st_size,
-		.blocks = (uint32_t)(ucm_file_takes(st) / 512),
+		.blocks = (uint32_t)(ucm_store_takes(st) / 512),
 		.mtime_ns = ucm_time_ns(&st->st_mtim),
 		.atime_s = (uint32_t)st->st_atim.tv_sec,
 	};
@@ -422,7 +440,7 @@ static bool restat_is_same(const struct ucm_entry *entry,
 static void edit_stat(struct ucm_entry *entry, void *arg)
 {
 	const struct restat *new = arg;
-	uint64_t takes = ucm_file_takes(&new->st);
+	uint64_t takes = ucm_store_takes(&new->st);
 	struct ucm_store *store = new->store;
 	const struct ucm_entry was = *entry;
 	bool same = restat_is_same(entry, new);

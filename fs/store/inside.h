@@ -36,6 +36,11 @@ bool ucm_store_same_stamp(const struct stat *a, const struct stat *b);
 void ucm_store_lock_name(struct ucm_store *store, const struct ucm_id *id);
 void ucm_store_unlock_name(struct ucm_store *store, const struct ucm_id *id);
 
+/* The room that a block counts for. One that is young counts for all of its size:
+ * while ext4 writes a file, st_blocks may leave some out (what was reserved is given
+ * back a moment before what was allocated is added), and ZFS counts later. */
+uint64_t ucm_store_takes(const struct stat *st);
+
 /* What fstat says of a block's file, as an entry. */
 void ucm_store_entry(const struct ucm_key *key, unsigned dir,
 		     const struct stat *st, struct ucm_entry *out);

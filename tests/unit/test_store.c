@@ -9,8 +9,10 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "fs/store/inside.h"
 #include "tests/unit/memory_medium.h"
 #include "tests/unit/store_fixture.h"
 
@@ -130,6 +132,42 @@ UNIT_TEST(an_entry_says_what_stat_says)
 	ck_assert_int_eq(entry.mtime_ns / 1000000000, st.st_mtim.tv_sec);
 	ck_assert_uint_eq(ucm_tier_used(&fx_set->dirs.tiers[0]),
 			  (uint64_t)st.st_blocks * 512);
+}
+
+UNIT_TEST(what_is_young_counts_as_written)
+{
+	const struct {
+		const char *what;
+		int64_t ago; /* seconds */
+		bool counts;
+	} rows[] = {
+		{ "just made", 0, false },
+		{ "made a while ago", 30, false },
+		{ "made long ago", 120, true },
+	};
+	struct stat st;
+	uint64_t used;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	find(&file);
+	used = ucm_tier_used(&fx_set->dirs.tiers[0]);
+	ck_assert_uint_gt(used, 4096);
+	ck_assert_int_eq(fx_stat(fx_path("$/a/blocks/%s", fx_name(&file)), &st),
+			 0);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct stat now = st;
+
+		now.st_ctim.tv_sec = time(NULL) - rows[i].ago;
+		now.st_blocks = 8;
+		ucm_store_restat(fx_set, ref, 0, &now);
+		ck_assert_msg(ucm_tier_used(&fx_set->dirs.tiers[0]) ==
+				      (rows[i].counts ? 4096 : used),
+			      "%s", rows[i].what);
+		ucm_store_restat(fx_set, ref, 0, &st);
+		ck_assert_uint_eq(ucm_tier_used(&fx_set->dirs.tiers[0]), used);
+	}
 }
 
 UNIT_TEST(a_vanished_file_is_a_miss)
