@@ -50,12 +50,14 @@ from vllm.distributed.utils import get_pp_indices
 from vllm.forward_context import get_forward_context, set_forward_context
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import get_hash_fn_by_name
-from vllm.v1.core.kv_cache_utils import (_project_kv_cache_groups_to_worker,
-                                         generate_scheduler_kv_cache_config,
-                                         get_kv_cache_config_from_groups,
+from vllm.v1.core.kv_cache_utils import (generate_scheduler_kv_cache_config,
                                          get_request_block_hasher,
                                          init_none_hash,
                                          resolve_kv_cache_block_sizes)
+try:
+    from vllm.v1.core import kv_cache_planning as planning  # 0.33
+except ImportError:
+    from vllm.v1.core import kv_cache_utils as planning
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import (FullAttentionSpec, KVCacheGroupSpec,
@@ -571,7 +573,7 @@ class FakeRunner:
         self.layers = [(name, number)
                        for number, group in enumerate(self.groups)
                        for name in group.layer_names]
-        self.kv_cache_config = get_kv_cache_config_from_groups(
+        self.kv_cache_config = planning.get_kv_cache_config_from_groups(
             vllm_config, self.groups, 1 << 30)
         self.kv_cache_config.kv_cache_layout = config.layout
         if config.replicated:
@@ -596,8 +598,8 @@ class FakeRunner:
         for stage in range(config.stages):
             mine = dict.fromkeys(name for name, _ in self.layers
                                  if self.stage_of[name] == stage)
-            made = get_kv_cache_config_from_groups(
-                vllm_config, _project_kv_cache_groups_to_worker(
+            made = planning.get_kv_cache_config_from_groups(
+                vllm_config, planning._project_kv_cache_groups_to_worker(
                     self.groups, mine), 1 << 30)
             made.kv_cache_layout = config.layout
             made.kv_tp_replicas = self.kv_cache_config.kv_tp_replicas
