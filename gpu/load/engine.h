@@ -125,6 +125,7 @@ struct ucm_load_file {
 	bool revived;   /* opened once more: the mount had come back */
 	bool spared;    /* opened once more: idle ones were closed for it */
 	bool sought;    /* in the place that the source has located */
+	bool again;     /* it is the second that was opened for that place */
 	bool located;   /* and opened there */
 	bool stale;     /* not to be found any more; ends with its last user */
 	bool counted;   /* as used, in its lane */

@@ -12,7 +12,8 @@
  * Opening goes through the places where the block may lie. Before them, a block of
  * a mount is sought in the directory that has it, where that may be opened: a
  * mount's open is a question to its daemon. Anything that is not as it should be
- * there is no failure: the mount is asked then. Where an open may
+ * there is no failure: the mount is asked then, and the directory once more when the
+ * file is used again. Where an open may
  * hang (a mount, a file server) it goes through the ring, when the lane of that
  * directory lets it (lane.h): until then the file has no descriptor, and one
  * that nobody waits for any more just ends. fstat(2) after an open is answered
@@ -586,13 +587,31 @@ static void look_again(struct ucm_load_file *file)
 		ucm_verified_begin(file, &st);
 }
 
+/* One that was opened in the mount, and could be opened in its directory by now: the
+ * loader has learned where that is, or the daemon has looked at the file. Once. */
+static bool has_been_located(const struct ucm_load_file *file)
+{
+	const struct ucm_shared *shared = file->engine->shared;
+	struct ucm_place place;
+	uint64_t size;
+
+	return !file->refs && !file->located && !file->again && file->sought &&
+	       shared->source_ops->locate(shared->source, file->group->space,
+					  &file->id, &place, &size);
+}
+
 struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
 			      struct ucm_group *group,
 			      const struct ucm_id *id, unsigned rank)
 {
 	struct ucm_load_file *file = find(engine, group, id), **bucket;
+	bool again = file && has_been_located(file);
 
-	if (file) {
+	if (again) {
+		leave_idle(file);
+		unhash(file);
+		end_file(file);
+	} else if (file) {
 		if (!file->refs++) {
 			leave_idle(file);
 			count(file, true);
@@ -610,6 +629,7 @@ struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
 	ucm_group_get(group);
 	file->id = *id;
 	file->rank = rank;
+	file->again = again;
 	ucm_piece_list_init(&file->waiters);
 	file->fd = -1;
 	file->refs = 2; /* the caller's, and the opening's */
