@@ -26,7 +26,7 @@ from ucmfs.hash import Hasher
 from ucmfs.layout import Geometry, Layout, Region
 from ucmfs.loader import Group, Loader
 from ucmfs.namespace import space_id
-from ucmfs.task import Outcome, Task
+from ucmfs.task import Completions, Outcome, Task
 
 from .hugepages import use_huge_pages
 from .leases import Leases
@@ -207,6 +207,9 @@ class SlotStore:
         self._deadline_ms = deadline_ms
         self._direct = direct and self._reads_into_slots(direct == "auto")
         self._jobs: Dict[int, _Job] = {}
+        self._ends = Completions()  # what has become of tasks
+        self._tasks: Dict[Task, _Job] = {}
+        self._over: List[_Job] = []  # perhaps, and the queue need not say so
         self._saving: Set[bytes] = set()
         self._avoid: Dict[bytes, float] = {}
         self._pause = Pause(mount)
@@ -447,7 +450,7 @@ class SlotStore:
         one = _Job(job, True, list(keys))
         self._start(one, slots, lambda ids, pages: self._by_now().reads.load(
             ids, pages, verify=self._verify, lend="local",
-            deadline_ms=deadline_of(
+            completions=self._ends, deadline_ms=deadline_of(
                 self._deadline_ms, len(pages) * self.memory.slot_bytes)))
 
     def save(self, job: int, keys: Sequence[bytes], slots: Sequence[int],
@@ -464,7 +467,7 @@ class SlotStore:
             slots = self._leave_out(one, slots)
         self._start(one, slots, lambda ids, pages: self._by_now().writes.save(
             ids, pages, parents=self._parents(one.sent, before or {}),
-            may_refuse=True,
+            may_refuse=True, completions=self._ends,
             deadline_ms=deadline_of(
                 self._deadline_ms, len(pages) * self.memory.slot_bytes)))
 
@@ -507,6 +510,7 @@ class SlotStore:
                submit: Callable[[bytes, List[int]], Task]) -> None:
         self._jobs[one.job] = one
         if not one.sent:
+            self._over.append(one)
             return
         one.ids = self.ids_of(one.sent)
         pages = [int(slot) for slot in slots]
@@ -517,19 +521,35 @@ class SlotStore:
             one.failed.update(
                 dict.fromkeys(one.sent, error.errno or errno.EIO))
             one.sent = []
+            self._over.append(one)
             return
+        self._tasks[one.task] = one
         if not one.is_load:
             self._saving.update(_split(one.ids))
 
     def finished(self) -> List[Finished]:
         """The jobs that have ended since the last call: with them their slots
         are the engine's again, so one whose slots are lent has not."""
-        done = [one for one in self._jobs.values() if self._is_over(one)]
+        self._take_news()
+        perhaps, self._over = dict.fromkeys(self._over), []
+        done = [one for one in perhaps
+                if one.job in self._jobs and self._is_over(one)]
         for one in done:
             del self._jobs[one.job]
+            if one.task is not None:
+                del self._tasks[one.task]
         if self._left:
             self._close_left()
         return [self._finish(one) for one in done]
+
+    def _take_news(self) -> None:
+        """A task whose slots are lent is told of when it is done, and again
+        when they are back."""
+        news = self._ends.take()
+        while news:
+            self._over += [self._tasks[task] for task in news
+                           if task in self._tasks]
+            news = self._ends.take()
 
     def _is_over(self, one: _Job) -> bool:
         if one.task is None or one.task.returned():
@@ -613,6 +633,8 @@ class SlotStore:
         for one in self._jobs.values():
             if one.task is not None:
                 one.task.wait_returned()
+        # the queue does not tell of what somebody has waited for
+        self._over = list(self._jobs.values())
 
     def close(self) -> bool:
         """Cancel loads, let saves end, and let go of all. Where the mount
@@ -629,6 +651,7 @@ class SlotStore:
             log.warning("ucmfs: %s: slots are lent to reads that hang: the "
                         "memory stays mapped", self.mount)
         self._jobs.clear()
+        self._tasks.clear()
         self._remove_private()
         idle = self._chores.end()
         if self._opening is not None:
@@ -636,8 +659,11 @@ class SlotStore:
         movers = [*self._left, *([self._base] if self._base else [])]
         self._open = self._base = self._opening = None
         self._left = []
-        close_all(self.mount, [self._link.close, self.leases.close,
-                               *(each.close for each in movers)], idle)
+        closers = [self._link.close, self.leases.close,
+                   *(each.close for each in movers)]
+        if ended and idle:  # after those that it serves
+            closers.append(self._ends.close)
+        close_all(self.mount, closers, idle)
         return ended
 
 
