@@ -13,6 +13,7 @@
  *   -EINVAL   not such a file, or an argument is wrong; error begins with the
  *             name of what is wrong
  *   -EBADMSG  a checksum differs; error says which
+ *   -ENOTSUP  of ucm_repr_file_parse(): it is right, and of a later version
  */
 #ifndef UCM_REPR_H
 #define UCM_REPR_H
