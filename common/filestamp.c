@@ -29,13 +29,16 @@ uint64_t ucm_file_stamp(const struct stat *st)
 	return sum ? sum : 1;
 }
 
-/* One from the future, after a clock was set back, is not either. By the clock that
- * files have their times from. */
-bool ucm_file_is_settled(const struct stat *st)
+bool ucm_file_is_older(const struct stat *st, unsigned seconds)
 {
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME_COARSE, &now);
 	return ucm_time_ns(&now) - ucm_time_ns(&st->st_ctim) >=
-	       UCM_FILESTAMP_AGE_S * INT64_C(1000000000);
+	       seconds * INT64_C(1000000000);
+}
+
+bool ucm_file_is_settled(const struct stat *st)
+{
+	return ucm_file_is_older(st, UCM_FILESTAMP_AGE_S);
 }

@@ -30,6 +30,10 @@ uint64_t ucm_file_stamp(const struct stat *st);
  */
 #define UCM_FILESTAMP_AGE_S 30
 
+/* Was its last change so long ago, or longer? By the clock that files have their
+ * times from; not of one from the future, after a clock was set back. */
+bool ucm_file_is_older(const struct stat *st, unsigned seconds);
+
 /* Has it been left alone for so long that a change from now on shows in its
  * stamp? */
 bool ucm_file_is_settled(const struct stat *st);

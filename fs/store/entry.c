@@ -21,10 +21,10 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <time.h>
 
 #include "common/align.h"
 #include "common/clock.h"
+#include "common/filestamp.h"
 #include "common/log.h"
 #include "fs/store/quota.h"
 #include "hashing/tree.h"
@@ -52,13 +52,9 @@ uint64_t ucm_store_takes(const struct stat *st)
 {
 	uint64_t takes = ucm_file_takes(st);
 	uint64_t size = ucm_round_up_to((uint64_t)st->st_size, 512);
-	struct timespec now;
 
-	clock_gettime(CLOCK_REALTIME, &now);
-	return takes < size &&
-			       now.tv_sec - st->st_ctim.tv_sec < WRITTEN_AFTER_S
-		       ? size
-		       : takes;
+	return takes < size && !ucm_file_is_older(st, WRITTEN_AFTER_S) ? size
+								      : takes;
 }
 
 void ucm_store_entry(const struct ucm_key *key, unsigned dir,

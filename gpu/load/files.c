@@ -155,13 +155,16 @@ void ucm_load_file_forget(struct ucm_load_file *file)
 	unhash(file);
 }
 
-static void end_oldest(struct ucm_load_files *files)
+static void end_idle(struct ucm_load_file *file)
 {
-	struct ucm_load_file *file = files->oldest;
-
 	leave_idle(file);
 	unhash(file);
 	end_file(file);
+}
+
+static void end_oldest(struct ucm_load_files *files)
+{
+	end_idle(files->oldest);
 }
 
 static void trim(struct ucm_engine *engine, unsigned most)
@@ -608,9 +611,7 @@ struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
 	bool again = file && has_been_located(file);
 
 	if (again) {
-		leave_idle(file);
-		unhash(file);
-		end_file(file);
+		end_idle(file);
 	} else if (file) {
 		if (!file->refs++) {
 			leave_idle(file);

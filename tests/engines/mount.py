@@ -26,12 +26,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 from typing import Dict, Iterable, List, Optional
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import writers  # noqa: E402
+from stopping import stop  # noqa: E402
 
 PR_SET_PDEATHSIG = 1
 START_SECONDS = 30
@@ -166,23 +166,8 @@ class Mount:
             daemon.wait()
 
     def freeze(self) -> None:
-        """Stop the daemon, all of its threads: calls on the mount hang until
-        thaw()."""
-        os.kill(self.pid, signal.SIGSTOP)  # which only asks for that
-        end = time.monotonic() + 60
-        for thread in os.listdir(f"/proc/{self.pid}/task"):
-            while not self._is_stopped(thread):
-                if time.monotonic() > end:
-                    raise AssertionError("the daemon does not stop")
-                time.sleep(0.001)
-
-    def _is_stopped(self, thread: str) -> bool:
-        try:
-            with open(f"/proc/{self.pid}/task/{thread}/stat",
-                      encoding="utf-8") as file:
-                return file.read().rpartition(")")[2].split()[0] == "T"
-        except (FileNotFoundError, ProcessLookupError):
-            return True  # it has ended
+        """Stop the daemon: calls on the mount hang until thaw()."""
+        stop(self.pid)
 
     def thaw(self) -> None:
         os.kill(self.pid, signal.SIGCONT)

@@ -15,6 +15,7 @@ import unittest
 
 import ucmfs
 
+from tests.lib.stopping import stop
 from tests.lib.writers import wait_for_writers
 
 try:
@@ -134,17 +135,7 @@ def flip(path, offset):
 
 
 def stop_daemon():
-    """Stop all of its threads; a signal only asks for that."""
-    os.kill(DAEMON, signal.SIGSTOP)
-    end = time.monotonic() + LIMIT
-    for thread in os.listdir(f"/proc/{DAEMON}/task"):
-        while True:
-            with open(f"/proc/{DAEMON}/task/{thread}/stat",
-                      encoding="utf-8") as file:
-                if file.read().rpartition(")")[2].split()[0] == "T":
-                    break
-            assert time.monotonic() < end, "the daemon does not stop"
-            time.sleep(0.001)
+    stop(DAEMON, LIMIT)
 
 
 @contextlib.contextmanager
