@@ -2,13 +2,15 @@
 /*
  * lock.c - the lock of a directory, and what is written into it.
  *
- *   "serving NAMESPACE MAJOR:MINOR PLACE"   the mount namespace, the mount's
- *                                           device, a checksum of its path
+ *   "serving NAMESPACE MAJOR:MINOR PLACE PID NAMESPACE"
+ *
+ * are the mount namespace, the mount's device, a checksum of its path; and who
+ * has the lock, and the namespace of that number.
  *
  * The kernel takes a mount away before the daemon hears of it. So "serving" is
  * believed only while the mount is there (its device number may soon be that of
  * another mount elsewhere); a process in another namespace cannot see that, and
- * takes the word for it.
+ * takes the word for it. Nor does a process id mean anything in another one.
  *
  * The lock is an open-file one: it dies with the daemon.
  */
@@ -46,12 +48,35 @@ static const char *const words[] = {
 	[UCM_LOCK_ENDING] = "ending",
 };
 
-/* 0: not known. */
-static unsigned long long mount_namespace(void)
+/* A line of a file of /proc. */
+static int read_line(const char *path, char *line, int size)
+{
+	FILE *file = fopen(path, "re");
+	int err = file && fgets(line, size, file) ? 0 : -EIO;
+
+	if (file)
+		fclose(file);
+	if (!err)
+		line[strcspn(line, "\n")] = '\0';
+	return err;
+}
+
+/* Of this process: 0: not known. */
+static unsigned long long namespace_of(const char *path)
 {
 	struct stat st;
 
-	return stat("/proc/self/ns/mnt", &st) ? 0 : st.st_ino;
+	return stat(path, &st) ? 0 : st.st_ino;
+}
+
+static unsigned long long mount_namespace(void)
+{
+	return namespace_of("/proc/self/ns/mnt");
+}
+
+static unsigned long long process_namespace(void)
+{
+	return namespace_of("/proc/self/ns/pid");
 }
 
 /* Is a device mounted, and where: at *place, or (0) at any, which is stored? As
@@ -94,6 +119,29 @@ static bool is_ending(int fd)
 	       !is_mounted(makedev(a, b), &place);
 }
 
+struct holder {
+	char text[64]; /* "" if it is not known */
+};
+
+/* Who has the lock, for people: " (process 1234, NAME)". */
+static struct holder holder_of(int fd)
+{
+	char text[TEXT_SIZE + 1] = "", path[48], name[32] = "";
+	unsigned long long where;
+	struct holder holder = { "" };
+	int pid;
+
+	if (ucm_os_read_at(fd, text, TEXT_SIZE, 0) < 0 ||
+	    sscanf(text, "%*s %*u %*u:%*u %*x %d %llu", &pid, &where) != 2 ||
+	    !where || where != process_namespace())
+		return holder;
+	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+	if (!read_line(path, name, sizeof(name)))
+		snprintf(holder.text, sizeof(holder.text),
+			 " (process %d, %s)", pid, name);
+	return holder;
+}
+
 static int try_lock(int fd)
 {
 	int err = ucm_os_lock(fd);
@@ -129,7 +177,8 @@ int ucm_lock_take(int ctldir, const char *path, unsigned wait_s,
 		return fd;
 	}
 	if (err == -EBUSY)
-		ucm_error_set(error, err, "%s: in use by another ucmfs%s", path,
+		ucm_error_set(error, err, "%s: in use by another ucmfs%s%s",
+			      path, holder_of(fd).text,
 			      is_ending(fd) ? STILL_ENDING : "");
 	else
 		ucm_error_set(error, err, "%s: .ucmfs/lock: %s", path,
@@ -149,8 +198,9 @@ void ucm_lock_tell(int lockfd, enum ucm_lock_state state, dev_t mount)
 		return;
 	if (mount)
 		is_mounted(mount, &place);
-	snprintf(said, sizeof(said), "%s %llu %u:%u %x", words[state],
-		 mount_namespace(), major(mount), minor(mount), place);
+	snprintf(said, sizeof(said), "%s %llu %u:%u %x %d %llu", words[state],
+		 mount_namespace(), major(mount), minor(mount), place,
+		 (int)getpid(), process_namespace());
 	snprintf(text, sizeof(text), "%-*s\n", TEXT_SIZE - 1, said);
 	err = ucm_os_write_at(lockfd, text, TEXT_SIZE, 0);
 	if (err)
