@@ -73,6 +73,7 @@ int ucm_arg_space(const struct ucm_arg *arg, char *value);
 
 struct ucm_common {
 	const char *mount; /* NULL: the only one */
+	const char *tiers; /* NULL: a mount */
 	const char *space; /* "" or NULL: the default one */
 	bool json;
 };
@@ -84,6 +85,10 @@ struct ucm_common {
 	{ "mount", 'm', "MOUNT", ucm_arg_text, &(common).mount,               \
 	  .help = "the mount point (default: all mounts, one after the "      \
 		  "other)" }
+#define UCM_ARG_TIERS(common)                                                 \
+	{ "tiers", 0, "SOURCE", ucm_arg_text, &(common).tiers,                \
+	  .help = "instead of a mount: the directories of its tiers, "        \
+		  "written as in ucmfs(8)" }
 #define UCM_ARG_SPACE(common)                                                 \
 	{ "space", 's', "NAME", ucm_arg_space, &(common).space,               \
 	  .help = "the space spaces/NAME (default: blocks/)" }

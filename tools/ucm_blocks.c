@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ucm_blocks.c - ucm pin, unpin, warm, evict and touch: what is done to many
- * blocks; see ucm(1). They differ by the call that they make.
+ * blocks; see ucm(1). They differ by the call that they make. Without a daemon
+ * blocks can only be evicted: ucm_media.h.
  */
 #include <config.h>
 
@@ -11,9 +12,11 @@
 #include <string.h>
 
 #include "common/cleanup.h"
+#include "common/parse.h"
 #include "tools/ucm_args.h"
 #include "tools/ucm_client.h"
 #include "tools/ucm_ids.h"
+#include "tools/ucm_keep.h"
 #include "tools/ucm_list.h"
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
@@ -22,6 +25,10 @@ static struct options {
 	struct ucm_common common;
 	const char *file;
 	bool all;
+	/* evict --tiers */
+	uint64_t keep;
+	bool keeps; /* that was given */
+	bool with_space;
 	/* of the command */
 	ucm_client_call *call;
 	const char *done; /* what became of the blocks */
@@ -40,6 +47,23 @@ static const struct ucm_arg args[] = {
 	{ "file", 'f', "FILE", ucm_arg_text, &opt.file,
 	  .help = "ids from a file, one a line; -: standard input" },
 	{ "all", 'a', .to = &opt.all, .help = "every block of the space" },
+	{ 0 },
+};
+
+static int parse_keep(const struct ucm_arg *arg, char *value)
+{
+	opt.keeps = true;
+	return ucm_parse_bytes(value, arg->to);
+}
+
+static const struct ucm_arg evict_args[] = {
+	UCM_ARGS(args),
+	UCM_ARG_TIERS(opt.common),
+	{ "keep", 'k', "BYTES", parse_keep, &opt.keep,
+	  .help = "with --tiers: remove the oldest blocks of all spaces, or of "
+		  "the one that is named, until no more is left" },
+	{ "with-space", 0, .to = &opt.with_space,
+	  .help = "with --tiers and --all: and then the space itself" },
 	{ 0 },
 };
 
@@ -251,6 +275,8 @@ static int call_blocks(struct ucm_client *client)
 	if (!err)
 		err = run_call(client, &results, &progress);
 	ucm_progress_clear(&progress);
+	if (!err && opt.with_space && !results.failed)
+		err = ucm_media_remove_space(client->media, opt.common.space);
 	return err ? UCM_EXIT_FAILED : tell_results(&results);
 }
 
@@ -259,7 +285,7 @@ static int call_blocks(struct ucm_client *client)
 /* 0 or the exit status (reported). */
 static int read_ids(int argc, char **argv)
 {
-	int given = !!argc + !!opt.file + opt.all;
+	int given = !!argc + !!opt.file + opt.all + opt.keeps;
 
 	if (!given)
 		return ucm_tool_fail(UCM_EXIT_USAGE, "no ID, no --file and "
@@ -267,20 +293,47 @@ static int read_ids(int argc, char **argv)
 	if (given > 1)
 		return ucm_tool_fail(UCM_EXIT_USAGE, "one of ID, --file and "
 				     "--all; try --help");
-	if (opt.all)
+	if (opt.all || opt.keeps)
 		return 0; /* the mount is asked */
 	if (opt.file)
 		return ucm_ids_read(opt.file, &opt.ids) ? UCM_EXIT_FAILED : 0;
 	return ucm_ids_take(&opt.ids, argc, argv) ? UCM_EXIT_USAGE : 0;
 }
 
+/* What only makes sense where no daemon sees to it. */
+static int check_tiers(void)
+{
+	const bool named = opt.common.space && *opt.common.space;
+
+	if (!opt.common.tiers && (opt.keeps || opt.with_space))
+		return ucm_tool_fail(UCM_EXIT_USAGE,
+				     "--keep and --with-space need --tiers: a "
+				     "mount has its limits and quotas; try "
+				     "--help");
+	if (opt.with_space && !(opt.all && named))
+		return ucm_tool_fail(UCM_EXIT_USAGE,
+				     "--with-space needs --all and --space; "
+				     "try --help");
+	return 0;
+}
+
+static int run_tiers(void)
+{
+	return opt.keeps ? ucm_keep(&opt.common, opt.keep)
+			 : ucm_client_run_tiers(&opt.common,
+						ucm_media_open_to_remove,
+						call_blocks);
+}
+
 static int run(ucm_client_call *call, const char *done, int argc, char **argv)
 {
-	int status = read_ids(argc, argv);
+	int status = check_tiers() ?: read_ids(argc, argv);
 
 	opt.call = call;
 	opt.done = done;
-	if (!status)
+	if (!status && opt.common.tiers)
+		status = run_tiers();
+	else if (!status)
 		status = ucm_client_run(opt.common.mount, call_blocks);
 	ucm_ids_fini(&opt.ids);
 	return status;
@@ -288,7 +341,7 @@ static int run(ucm_client_call *call, const char *done, int argc, char **argv)
 
 #define FOR_THE_OWNER " For root and the owner of the mount."
 
-#define COMMAND(word, call, done, what, text)                                 \
+#define COMMAND(word, call, done, what, forms, table, text)                   \
 	static int run_##word(int argc, char **argv)                          \
 	{                                                                     \
 		return run(call, done, argc, argv);                           \
@@ -296,9 +349,9 @@ static int run(ucm_client_call *call, const char *done, int argc, char **argv)
 	const struct ucm_command ucm_##word##_command = {                     \
 		.name = #word,                                                \
 		.does = what,                                                 \
-		.operands = "ID...\n--file FILE\n--all",                     \
+		.operands = "ID...\n--file FILE\n--all" forms,               \
 		.about = text,                                                \
-		.args = args,                                                 \
+		.args = table,                                                \
 		.end = "Exit status 1: it could not be done with a block, "   \
 		       "or a block is absent.",                               \
 		.most = UCM_ARGS_ANY,                                         \
@@ -306,16 +359,23 @@ static int run(ucm_client_call *call, const char *done, int argc, char **argv)
 	}
 
 COMMAND(pin, ucm_blocks_pin, "pinned", "keep blocks from being evicted",
+	"", args,
 	"Keep blocks from being evicted until they are unpinned."
 	FOR_THE_OWNER);
 COMMAND(unpin, ucm_blocks_unpin, "unpinned", "let blocks be evicted again",
+	"", args,
 	"Let pinned blocks be evicted again." FOR_THE_OWNER);
 COMMAND(warm, ucm_blocks_warm, "warmed", "copy blocks to the fastest tier",
+	"", args,
 	"Have blocks copied to the fastest tier, in the background." FOR_THE_OWNER);
 COMMAND(evict, ucm_blocks_evict, "evicted",
 	"remove blocks that nobody uses or has pinned",
+	"\n--tiers SOURCE --keep BYTES", evict_args,
 	"Remove blocks from every tier, unless they are pinned, or somebody has "
 	"them open or has a lease on them. Of each block that stays it says what "
-	"holds it." FOR_THE_OWNER);
+	"holds it." FOR_THE_OWNER " With --tiers, from the directories of a store "
+	"that is not mounted and in which nobody saves: those that are not "
+	"pinned.");
 COMMAND(touch, ucm_blocks_touch, "touched", "count a use of blocks",
+	"", args,
 	"Count a use of blocks now, as reading them does.");

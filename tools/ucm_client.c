@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ucm_client.c - a mount that is asked about blocks; see ucm_client.h. */
+/* ucm_client.c - who is asked about blocks; see ucm_client.h. */
 #include <config.h>
 
 #include "tools/ucm_client.h"
@@ -130,6 +130,41 @@ int ucm_client_run(const char *mount, int (*run)(struct ucm_client *client))
 	return run_turn(mount, 0, run);
 }
 
+int ucm_client_run_tiers(const struct ucm_common *common,
+			 int (*open)(const char *source,
+				     struct ucm_media **out),
+			 int (*run)(struct ucm_client *client))
+{
+	struct ucm_client client = { 0 };
+	int status;
+
+	if (common->mount)
+		return ucm_tool_fail(UCM_EXIT_USAGE,
+				     "--mount or --tiers; try --help");
+	if (open(common->tiers, &client.media))
+		return UCM_EXIT_FAILED;
+	for (unsigned i = 0; i < client.media->config.num_tiers; i++)
+		client.tiers[i] = strdup(client.media->config.tiers[i].name);
+	status = ucm_media_check_space(client.media, common->space)
+			 ? UCM_EXIT_FAILED
+			 : run(&client);
+	if (!status && client.media->failed)
+		status = UCM_EXIT_FAILED;
+	ucm_media_close(client.media);
+	ucm_client_close(&client);
+	return status;
+}
+
+const char *ucm_client_kind(const struct ucm_client *client)
+{
+	return client->media ? "tiers" : "mount";
+}
+
+const char *ucm_client_name(const struct ucm_client *client)
+{
+	return client->media ? client->media->source : client->mount;
+}
+
 void ucm_client_title(const struct ucm_client *client)
 {
 	if (client->turn)
@@ -188,6 +223,33 @@ static size_t min(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
+/* What a call would say of one block of directories. */
+static int32_t call_media(struct ucm_media *media, ucm_client_call *call,
+			  const char *space, const struct ucm_id *id)
+{
+	struct ucm_media_block block;
+	int err;
+
+	if (call == ucm_blocks_evict)
+		return ucm_media_remove(media, space, id);
+	if (call != ucm_blocks_lookup)
+		return -EOPNOTSUPP;
+	err = ucm_media_find(media, space, id, &block);
+	return err == -ENOENT ? 0 : err ? err : 1;
+}
+
+static int batch_media(const struct ucm_client *client, ucm_client_call *call,
+		       const char *space, const struct ucm_id *ids, size_t num,
+		       int32_t *results, struct ucm_progress *progress)
+{
+	for (size_t i = 0; i < num; i++) {
+		results[i] = call_media(client->media, call, space, &ids[i]);
+		if (progress)
+			ucm_progress_tell(progress, i + 1, num, 0);
+	}
+	return 0;
+}
+
 /* A batch of the daemon's at a time, for the sake of the progress. */
 int ucm_client_batch(const struct ucm_client *client, ucm_client_call *call,
 		     const char *space, const struct ucm_id *ids, size_t num,
@@ -196,6 +258,9 @@ int ucm_client_batch(const struct ucm_client *client, ucm_client_call *call,
 	size_t part, at = 0;
 	int err;
 
+	if (client->media)
+		return batch_media(client, call, space, ids, num, results,
+				   progress);
 	do {
 		part = min(num - at, UCM_CONTROL_IDS);
 		err = call(client->blocks, space, ids + at, part, results + at);
@@ -208,20 +273,43 @@ int ucm_client_batch(const struct ucm_client *client, ucm_client_call *call,
 	return 0;
 }
 
+static int locate_media(struct ucm_media *media, const char *space,
+			const struct ucm_id *ids, size_t num,
+			struct ucm_control_place *places)
+{
+	for (size_t i = 0; i < num; i++) {
+		struct ucm_media_block block = { .copies = 0 };
+		int err = ucm_media_find(media, space, &ids[i], &block);
+
+		places[i] = block.place;
+		places[i].result = err;
+	}
+	return 0;
+}
+
 int ucm_client_locate(const struct ucm_client *client, const char *space,
 		      const struct ucm_id *ids, size_t num,
 		      struct ucm_control_place *places)
 {
-	int err = ucm_blocks_locate(client->blocks, space, ids, num,
-				    UCM_LOCATE_PEEK, 0, places);
+	int err;
+
+	if (client->media)
+		return locate_media(client->media, space, ids, num, places);
+	err = ucm_blocks_locate(client->blocks, space, ids, num,
+				UCM_LOCATE_PEEK, 0, places);
 
 	return err ? tell(client, space ? space : "", err) : 0;
 }
 
 int ucm_client_path(const struct ucm_client *client, const char *space,
-		    const struct ucm_id *id, char path[UCM_BLOCKS_PATH_MAX])
+		    const struct ucm_id *id,
+		    const struct ucm_control_place *place,
+		    char path[UCM_BLOCKS_PATH_MAX])
 {
-	int err = ucm_blocks_path(client->blocks, space, id, path);
+	int err = client->media ? ucm_media_path(client->media, space, id,
+						 place, path)
+				: ucm_blocks_path(client->blocks, space, id,
+						  path);
 
 	return err && err != -EPERM && err != -ENOENT
 		       ? tell(client, space ? space : "", err)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_client.h - a mount that is asked about blocks, by ucm_blocks(3).
+ * ucm_client.h - a mount that is asked about blocks, by ucm_blocks(3); or the
+ * directories themselves, by ucm_media.h.
  *
  * The one place of ucm(1) that does so: errors are reported in words. Calls return
  * 0, or -errno (reported), unless it says otherwise; one thread.
@@ -15,6 +16,8 @@
 
 #include <ucm/blocks.h>
 
+#include "tools/ucm_args.h"
+#include "tools/ucm_media.h"
 #include "tools/ucm_progress.h"
 
 #define UCM_CLIENT_TIERS 256
@@ -22,6 +25,7 @@
 struct ucm_client {
 	char *mount;
 	struct ucm_blocks *blocks;
+	struct ucm_media *media; /* instead of these two, which are NULL then */
 	char *tiers[UCM_CLIENT_TIERS]; /* names, as far as they are known */
 	unsigned turn; /* which of several mounts it is, from 1 on; 0: the only */
 };
@@ -38,6 +42,17 @@ int ucm_client_run(const char *mount, int (*run)(struct ucm_client *client));
 int ucm_client_run_each(const char *mount,
 			int (*run)(struct ucm_client *client));
 
+/* The same for the directories that common->tiers names. open: one of the two of
+ * ucm_media.h. What could not be read makes it a failure in the end. */
+int ucm_client_run_tiers(const struct ucm_common *common,
+			 int (*open)(const char *source,
+				     struct ucm_media **out),
+			 int (*run)(struct ucm_client *client));
+
+/* "mount" or "tiers", and which: for JSON. */
+const char *ucm_client_kind(const struct ucm_client *client);
+const char *ucm_client_name(const struct ucm_client *client);
+
 /* A line that says which mount the text below is about, if there are several. */
 void ucm_client_title(const struct ucm_client *client);
 
@@ -46,8 +61,8 @@ typedef int ucm_client_call(struct ucm_blocks *blocks, const char *space,
 			    const struct ucm_id *ids, size_t num,
 			    int32_t *results);
 
-/* Make it for any number of blocks of a space (NULL or "": the default one).
- * progress may be NULL. */
+/* Make it for any number of blocks of a space (NULL or "": the default one); of
+ * directories lookup and evict can be made. progress may be NULL. */
 int ucm_client_batch(const struct ucm_client *client, ucm_client_call *call,
 		     const char *space, const struct ucm_id *ids, size_t num,
 		     int32_t *results, struct ucm_progress *progress);
@@ -57,9 +72,12 @@ int ucm_client_locate(const struct ucm_client *client, const char *space,
 		      const struct ucm_id *ids, size_t num,
 		      struct ucm_control_place *places);
 
-/* -EPERM and -ENOENT (there is no such block) are not reported. */
+/* place: where it was found. -EPERM and -ENOENT (there is no such block) are not
+ * reported. */
 int ucm_client_path(const struct ucm_client *client, const char *space,
-		    const struct ucm_id *id, char path[UCM_BLOCKS_PATH_MAX]);
+		    const struct ucm_id *id,
+		    const struct ucm_control_place *place,
+		    char path[UCM_BLOCKS_PATH_MAX]);
 
 int ucm_client_statistics(const struct ucm_client *client,
 			  struct ucm_control_statistics *out);

@@ -19,6 +19,7 @@ static struct options {
 
 static const struct ucm_arg args[] = {
 	UCM_ARG_MOUNTS(opt.common),
+	UCM_ARG_TIERS(opt.common),
 	{ "space", 's', "NAME", ucm_arg_space, &opt.common.space,
 	  .help = "only the space spaces/NAME (default: all spaces)" },
 	{ "human", 'H', .to = &opt.human,
@@ -129,8 +130,8 @@ static int do_spaces(struct report *report)
 
 static json_t *describe(const struct report *report)
 {
-	return json_pack("{so s{sI sI} so}", "mount",
-			 ucm_json_text(report->client->mount), "total",
+	return json_pack("{so s{sI sI} so}", ucm_client_kind(report->client),
+			 ucm_json_text(ucm_client_name(report->client)), "total",
 			 "blocks", (json_int_t)report->total.blocks, "bytes",
 			 (json_int_t)report->total.bytes, "spaces",
 			 report->spaces);
@@ -168,7 +169,9 @@ static int tell(struct ucm_client *client)
 static int run(int argc, char **argv)
 {
 	(void)argc, (void)argv;
-	return ucm_client_run_each(opt.common.mount, tell);
+	return opt.common.tiers
+		       ? ucm_client_run_tiers(&opt.common, ucm_media_open, tell)
+		       : ucm_client_run_each(opt.common.mount, tell);
 }
 
 const struct ucm_command ucm_du_command = {

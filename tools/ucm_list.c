@@ -42,20 +42,49 @@ static int read_names(DIR *dir, const char *prefix, struct bucket *bucket)
 	return err ? err : -errno;
 }
 
+/* For so many more. */
+static int make_room(struct ucm_rows *rows, size_t num)
+{
+	size_t need = rows->num + num;
+	size_t room = need > 2 * rows->room ? need : 2 * rows->room;
+	struct ucm_row *more;
+
+	if (need <= rows->room)
+		return 0;
+	more = reallocarray(rows->rows, room, sizeof(*more));
+	if (!more)
+		return -ENOMEM;
+	rows->rows = more;
+	rows->room = room;
+	return 0;
+}
+
+struct adding {
+	struct ucm_rows *rows;
+	const char *prefix;
+};
+
+static int add_row(void *arg, const struct ucm_media_block *block)
+{
+	const struct adding *adding = arg;
+	struct ucm_rows *rows = adding->rows;
+	char hex[UCM_ID_HEX + 1];
+
+	ucm_id_format(&block->id, hex);
+	if (strncmp(hex, adding->prefix, strlen(adding->prefix)))
+		return 0;
+	if (make_room(rows, 1))
+		return ucm_tool_fail(-ENOMEM, "no memory");
+	rows->rows[rows->num++] = (struct ucm_row){ block->id, block->place };
+	return 0;
+}
+
 static int add_rows(struct ucm_rows *rows, const struct bucket *bucket)
 {
-	size_t need = rows->num + bucket->ids.num;
+	int err = make_room(rows, bucket->ids.num);
 
-	if (need > rows->room) {
-		size_t room = need > 2 * rows->room ? need : 2 * rows->room;
-		struct ucm_row *more =
-			reallocarray(rows->rows, room, sizeof(*more));
-
-		if (!more)
-			return -ENOMEM;
-		rows->rows = more;
-		rows->room = room;
-	}
+	if (err)
+		return err;
 	for (size_t i = 0; i < bucket->ids.num; i++) {
 		int result = bucket->places[i].result;
 
@@ -114,6 +143,7 @@ int ucm_rows_read(struct ucm_client *client, const char *space,
 		  const char *prefix, struct ucm_rows *rows,
 		  struct ucm_progress *progress)
 {
+	struct adding adding = { rows, prefix };
 	struct bucket bucket = { 0 };
 	int err = 0;
 
@@ -123,7 +153,11 @@ int ucm_rows_read(struct ucm_client *client, const char *space,
 		ucm_tree_bucket_name(i, name);
 		if (strncmp(name, prefix, strnlen(prefix, 2)))
 			continue;
-		err = read_bucket(client, space, prefix, i, &bucket, rows);
+		err = client->media
+			      ? ucm_media_each(client->media, space, i,
+					       add_row, &adding)
+			      : read_bucket(client, space, prefix, i, &bucket,
+					    rows);
 		if (progress)
 			ucm_progress_tell(progress, rows->num, 0, 0);
 	}
@@ -226,8 +260,11 @@ int ucm_spaces_read(const struct ucm_client *client, char ***out,
 	int err = add_each(&spaces, "");
 
 	if (!err)
-		err = ucm_space_list(client->mount, NULL, add_each, &spaces,
-				     &error);
+		err = client->media
+			      ? ucm_media_spaces(client->media, add_each,
+						 &spaces)
+			      : ucm_space_list(client->mount, NULL, add_each,
+					       &spaces, &error);
 	if (err) {
 		ucm_tool_complain("%s",
 				  *error.text ? error.text : "no memory");

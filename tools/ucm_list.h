@@ -3,7 +3,8 @@
  * ucm_list.h - the blocks of a space, and the spaces of a mount.
  *
  * Names are read as ls(1) reads them, a bucket at a time; then the mount is
- * asked where they lie. Blocks that go meanwhile are left out.
+ * asked where they lie. Blocks that go meanwhile are left out. Of directories
+ * without a daemon, ucm_media.h tells.
  */
 #ifndef UCM_TOOLS_LIST_H
 #define UCM_TOOLS_LIST_H

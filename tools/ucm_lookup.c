@@ -22,6 +22,7 @@ static struct options {
 
 static const struct ucm_arg args[] = {
 	UCM_ARGS_BLOCKS(opt.common),
+	UCM_ARG_TIERS(opt.common),
 	{ "list", 'l', .to = &opt.list,
 	  .help = "print each id with its digit instead" },
 	{ 0 },
@@ -105,7 +106,10 @@ static int run(int argc, char **argv)
 	int status = UCM_EXIT_FAILED;
 
 	if (!ucm_ids_read(argc ? argv[0] : "-", &opt.ids))
-		status = ucm_client_run(opt.common.mount, ask);
+		status = opt.common.tiers
+				 ? ucm_client_run_tiers(&opt.common,
+							ucm_media_open, ask)
+				 : ucm_client_run(opt.common.mount, ask);
 	ucm_ids_fini(&opt.ids);
 	return status;
 }

@@ -22,6 +22,7 @@ static struct options {
 
 static const struct ucm_arg args[] = {
 	UCM_ARG_MOUNTS(opt.common),
+	UCM_ARG_TIERS(opt.common),
 	UCM_ARG_SPACE(opt.common),
 	{ "prefix", 'p', "HEX", ucm_rows_prefix, &opt.prefix,
 	  .help = "only ids that begin with these digits" },
@@ -59,12 +60,14 @@ static void print_rows(struct ucm_client *client, const struct ucm_rows *rows)
 	for (size_t i = 0; i < num_shown(rows); i++) {
 		const struct ucm_row *row = pick(rows, i);
 		const struct ucm_control_place *place = &row->place;
-		char hex[UCM_ID_HEX + 1];
+		char hex[UCM_ID_HEX + 1], uses[16] = "-";
 
 		ucm_id_format(&row->id, hex);
-		printf("%s %10s %-8s %8" PRIu32 " %5s %5s%s%s%s%s\n", hex,
+		if (!client->media)
+			snprintf(uses, sizeof(uses), "%" PRIu32, place->uses);
+		printf("%s %10s %-8s %8s %5s %5s%s%s%s%s\n", hex,
 		       ucm_text_size(place->size, !opt.human).text,
-		       ucm_client_tier(client, place->tier), place->uses,
+		       ucm_client_tier(client, place->tier), uses,
 		       ucm_text_age(now - place->mtime_ns / 1000000000).text,
 		       ucm_text_age(now - place->atime_s).text,
 		       place->flags & UCM_PLACE_PINNED ? " pinned" : "",
@@ -74,23 +77,37 @@ static void print_rows(struct ucm_client *client, const struct ucm_rows *rows)
 	}
 }
 
+/* What nobody knows without a daemon. */
+static json_t *add_daemons(json_t *json, const struct ucm_control_place *place)
+{
+	json_t *more = json_pack("{sI sb sb sb sb}", "uses",
+				 (json_int_t)place->uses, "open",
+				 place->flags & UCM_PLACE_OPEN, "leased",
+				 place->flags & UCM_PLACE_LEASED, "written",
+				 place->flags & UCM_PLACE_WRITTEN, "children",
+				 place->flags & UCM_PLACE_CHILDREN);
+
+	if (!json || !more || json_object_update(json, more)) {
+		json_decref(json);
+		json = NULL;
+	}
+	json_decref(more);
+	return json;
+}
+
 static json_t *describe(struct ucm_client *client, const struct ucm_row *row)
 {
 	const struct ucm_control_place *place = &row->place;
+	json_t *json = json_pack("{so sI ss sf sI sb sb}", "id",
+				 ucm_json_id(&row->id), "size",
+				 (json_int_t)place->size, "tier",
+				 ucm_client_tier(client, place->tier),
+				 "committed", (double)place->mtime_ns / 1e9,
+				 "used", (json_int_t)place->atime_s, "pinned",
+				 place->flags & UCM_PLACE_PINNED, "copy",
+				 place->flags & UCM_PLACE_COPY);
 
-	return json_pack("{so sI ss sI sf sI sb sb sb sb sb sb}", "id",
-			 ucm_json_id(&row->id),
-			 "size", (json_int_t)place->size, "tier",
-			 ucm_client_tier(client, place->tier), "uses",
-			 (json_int_t)place->uses, "committed",
-			 (double)place->mtime_ns / 1e9, "used",
-			 (json_int_t)place->atime_s, "pinned",
-			 place->flags & UCM_PLACE_PINNED, "open",
-			 place->flags & UCM_PLACE_OPEN, "leased",
-			 place->flags & UCM_PLACE_LEASED, "written",
-			 place->flags & UCM_PLACE_WRITTEN, "copy",
-			 place->flags & UCM_PLACE_COPY, "children",
-			 place->flags & UCM_PLACE_CHILDREN);
+	return client->media ? json : add_daemons(json, place);
 }
 
 static json_t *describe_all(struct ucm_client *client,
@@ -107,8 +124,8 @@ static json_t *describe_all(struct ucm_client *client,
 		}
 	}
 	ucm_tree_folder(opt.common.space, folder);
-	return json_pack("{so so sI sI so}", "mount",
-			 ucm_json_text(client->mount), "space",
+	return json_pack("{so so sI sI so}", ucm_client_kind(client),
+			 ucm_json_text(ucm_client_name(client)), "space",
 			 ucm_json_text(folder),
 			 "found", (json_int_t)rows->num, "failed",
 			 (json_int_t)rows->failed, "blocks", blocks);
@@ -146,7 +163,13 @@ static int list(struct ucm_client *client)
 static int run(int argc, char **argv)
 {
 	(void)argc, (void)argv;
-	return ucm_client_run_each(opt.common.mount, list);
+	if (!opt.common.tiers)
+		return ucm_client_run_each(opt.common.mount, list);
+	if (opt.order == UCM_ROWS_USES)
+		return ucm_tool_fail(UCM_EXIT_USAGE,
+				     "--sort uses: without a daemon nobody "
+				     "counts them; try --help");
+	return ucm_client_run_tiers(&opt.common, ucm_media_open, list);
 }
 
 const struct ucm_command ucm_ls_command = {

@@ -34,6 +34,7 @@ static struct ucm_id id;
 
 static const struct ucm_arg args[] = {
 	UCM_ARGS_BLOCKS(common),
+	UCM_ARG_TIERS(common),
 	{ 0 },
 };
 
@@ -66,7 +67,7 @@ static void read_attr(const char *path, const char *name, char *value,
 	value[len < 0 ? 0 : len] = '\0';
 }
 
-static int open_block(struct subject *subject)
+static int open_in_mount(struct subject *subject)
 {
 	const struct ucm_client *client = subject->client;
 	char folder[UCM_TREE_FOLDER_MAX], below[UCM_TREE_PATH_MAX];
@@ -89,6 +90,28 @@ static int open_block(struct subject *subject)
 		  sizeof(subject->copy));
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	return fd >= 0 ? fd : fail(errno == ENOENT ? "absent" : strerror(errno));
+}
+
+static int find_in_directories(struct subject *subject)
+{
+	struct ucm_media *media = subject->client->media;
+	struct ucm_media_block block = { .copies = 0 };
+	int err = ucm_media_find(media, common.space, &id, &block);
+
+	subject->place = block.place;
+	subject->place.result = err;
+	if (block.copies > 1)
+		snprintf(subject->copy, sizeof(subject->copy), "%s",
+			 ucm_client_tier(subject->client, block.second));
+	return 0;
+}
+
+static int open_in_directory(const struct subject *subject)
+{
+	int fd = ucm_media_open_block(subject->client->media, common.space,
+				      &id, &subject->place);
+
+	return fd >= 0 ? fd : fail(fd == -ENOENT ? "absent" : strerror(-fd));
 }
 
 /* So many bytes from the start; all of them. */
@@ -132,8 +155,10 @@ static int read_subject(struct subject *subject)
 {
 	_cleanup_fd_ int fd = -1;
 	struct stat st;
-	int err = ucm_client_locate(subject->client, common.space, &id, 1,
-				    &subject->place);
+	int err = subject->client->media
+			  ? find_in_directories(subject)
+			  : ucm_client_locate(subject->client, common.space,
+					      &id, 1, &subject->place);
 
 	if (err)
 		return err;
@@ -142,10 +167,11 @@ static int read_subject(struct subject *subject)
 				    ? "absent"
 				    : strerror(-subject->place.result));
 	err = ucm_client_path(subject->client, common.space, &id,
-			      subject->path);
+			      &subject->place, subject->path);
 	if (err && err != -EPERM)
 		return err == -ENOENT ? fail("absent") : err;
-	fd = open_block(subject);
+	fd = subject->client->media ? open_in_directory(subject)
+				    : open_in_mount(subject);
 	if (fd < 0)
 		return fd;
 	if (fstat(fd, &st))
@@ -247,8 +273,10 @@ static size_t fill_fields(const struct subject *subject, struct field *fields)
 		add(&at, "copy", "%s", subject->copy);
 	if (*subject->children)
 		add(&at, "children", "%s", subject->children);
-	add(&at, "generation", "%" PRIu32, place->generation);
-	add(&at, "uses", "%" PRIu32, place->uses);
+	if (!subject->client->media) {
+		add(&at, "generation", "%" PRIu32, place->generation);
+		add(&at, "uses", "%" PRIu32, place->uses);
+	}
 	add_time(&at, "used", place->atime_s);
 	add_time(&at, "committed", place->mtime_ns / 1000000000);
 	add(&at, "pinned", "%s",
@@ -407,6 +435,8 @@ static int run(int argc, char **argv)
 	if (ucm_ids_parse(argv[0], &id))
 		return ucm_tool_fail(UCM_EXIT_USAGE,
 				     "'%s': not an id; try --help", argv[0]);
+	if (common.tiers)
+		return ucm_client_run_tiers(&common, ucm_media_open, show);
 	return ucm_client_run(common.mount, show);
 }
 
@@ -415,8 +445,8 @@ const struct ucm_command ucm_stat_command = {
 	.does = "show all about one block",
 	.operands = "ID",
 	.about = "Print what a block's header says, where the block lies, and "
-		 "each plane with its checksum. Reading the header counts as a "
-		 "use of the block.",
+		 "each plane with its checksum. Reading the header through a "
+		 "mount counts as a use of the block.",
 	.args = args,
 	.end = "Exit status 1: the block is absent, or its header is wrong.",
 	.most = 1,

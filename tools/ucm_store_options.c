@@ -14,9 +14,7 @@ struct ucm_store_options ucm_store_opt = { .space = "" };
 const struct ucm_arg ucm_store_where[] = {
 	{ "mount", 'm', "MOUNT", ucm_arg_text, &ucm_store_opt.mount,
 	  .help = "where the store is mounted" },
-	{ "tiers", 0, "SOURCE", ucm_arg_text, &ucm_store_opt.tiers,
-	  .help = "instead of a mount: the directories of its tiers, "
-		  "written as in ucmfs(8)" },
+	UCM_ARG_TIERS(ucm_store_opt),
 	UCM_ARG_SPACE(ucm_store_opt),
 	{ "threads", 0, "N", ucm_arg_number, &ucm_store_opt.threads,
 	  .help = "how many threads do the work, at most 64",

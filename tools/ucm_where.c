@@ -19,6 +19,7 @@ static struct ucm_ids ids;
 
 static const struct ucm_arg args[] = {
 	UCM_ARGS_BLOCKS(common),
+	UCM_ARG_TIERS(common),
 	{ 0 },
 };
 
@@ -77,7 +78,7 @@ static int find(struct found *found)
 	found->path[0] = '\0';
 	if (!found->place.result)
 		err = ucm_client_path(found->client, common.space, found->id,
-				      found->path);
+				      &found->place, found->path);
 	if (err == -ENOENT) /* gone since */
 		found->place.result = err;
 	return err == -ENOENT || err == -EPERM ? 0 : err;
@@ -129,7 +130,10 @@ static int run(int argc, char **argv)
 	if (!argc)
 		return ucm_tool_fail(UCM_EXIT_USAGE, "no ID; try --help");
 	if (!ucm_ids_take(&ids, argc, argv))
-		status = ucm_client_run(common.mount, locate);
+		status = common.tiers
+				 ? ucm_client_run_tiers(&common,
+							ucm_media_open, locate)
+				 : ucm_client_run(common.mount, locate);
 	ucm_ids_fini(&ids);
 	return status;
 }
