@@ -259,6 +259,9 @@ if others_can 'directories of several users' "$work/ucm" --version; then
 	status 'nothing is evicted' 1 \
 		as_nobody "$work/ucm" evict --tiers "$tiers" --all
 	check 'from the others' test -f "$work/own/blocks/$(nth_path 1)"
+	status 'not by another user, not even root' 1 \
+		"$ucm" evict --tiers "$work/own" --keep 0
+	says 'it belongs to user 65534, and ucmfs runs as 0'
 	status 'of the others alone' 1 \
 		as_nobody "$work/ucm" evict --tiers "$work/own" --keep 0
 	says '2 blocks evicted; 8192 bytes left'
