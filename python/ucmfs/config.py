@@ -151,7 +151,8 @@ _THREADS = Note("the loader has as many threads as there are CPUs; "
 _LOOKUPS = Note("look-ups read the index, without a request for each block")
 _BUFFERS = Note("the loader's memory is set by `staging_bytes`")
 _CACHE = Note("there is no cache in this process; it is a tier of the mount "
-              "(mem@SIZE, or a pipeline in its configuration file)")
+              "(mem@SIZE, or a pipeline in its configuration file); without a "
+              "mount there is none")
 _QUEUES = Note("requests queue without a limit; saves that wait have "
                "`save_budget_bytes`")
 _3FS = Note("there is no client of 3FS here: its files are read through "
@@ -315,6 +316,12 @@ PIPELINE_STAGES = {
 # As a type, or a storage_backend.
 KINDS = ("cache", "posix", "nfs", "pc", "ds3fs")
 _ADDRESS = re.compile(r"[^/:]+:/")  # of a server's directory
+_TIER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,32}=")  # in SOURCE of ucmfs(8)
+# What a directory that becomes a tier may have in it: a file system's own, and
+# what is left of a try that was interrupted.
+_EMPTY = ("lost+found", ".ucmfs")
+NO_DAEMON = ("no mount of ucmfs: used without a daemon: one process saves, "
+             "any number read, nothing is evicted")
 
 
 # They keep no data, and are no part of a mount.
@@ -330,8 +337,9 @@ def validate_config(source: Source = None, *,
     source: a dict (the file's content, an engine's extra_config, inline or
     with UCM_CONFIG_FILE or ucm_config_path, or what that engine is given as a
     whole), a path (YAML, or JSON), or None: the path in $UCM_CONFIG_FILE.
-    check_paths: look which paths are mounts of ucmfs; without, all but `mount`
-    are taken for directories. ConfigError names the key.
+    check_paths: look which paths are mounts of ucmfs, and whether the others
+    are tiers or may become some; without, all but `mount` are taken for
+    directories. ConfigError names the key.
     """
     reader = _Reader(check_paths)
     reader.top(_content(source), "")
@@ -676,7 +684,7 @@ class _Reader:
             found = find_mount(path) if self.check_paths else None
             if found is None:
                 if self.check_paths:
-                    check_tier(key, path)
+                    check_tiers(key, path)
                 tiers.append(path)
             elif out.mount not in (None, found[0]):
                 raise ConfigError(key, f"{found[0]} and {out.mount} are two "
@@ -727,15 +735,35 @@ def _split(value: Any) -> List[str]:
     return []
 
 
-def check_tier(key: str, path: str) -> None:
-    """ConfigError: it is no directory of ucmfs's, which a first mount makes
-    of it."""
-    if not os.path.isdir(path):
-        raise ConfigError(key, f"{path}: no such directory")
-    if not os.path.exists(os.path.join(path, ".ucmfs", "id")):
-        raise ConfigError(
-            key, f"{path} has not been a tier yet: mount it (ucmfs {path} "
-            "MOUNTPOINT), and give MOUNTPOINT here, or the directory")
+def check_tiers(key: str, source: str) -> None:
+    """ConfigError: of the directories that a part of SOURCE names one is no
+    tier, and cannot become one."""
+    if ":" in source:
+        raise ConfigError(key, f"{source}: a directory that is used without a "
+                          "daemon has no colon in its path")
+    for path in _TIER_NAME.sub("", source, count=1).split(","):
+        try:
+            foreign = None if _is_tier(path) else _foreign(path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ConfigError(key, f"{path}: no such directory") from None
+        except OSError as error:
+            raise ConfigError(key, f"{path}: {error.strerror}") from None
+        if foreign is not None:
+            raise ConfigError(
+                key, f"{path} is no tier of ucmfs and has {foreign} in it: "
+                f"give an empty directory, or mount this one (ucmfs {path} "
+                "MOUNTPOINT), and give MOUNTPOINT")
+
+
+def _is_tier(path: str) -> bool:
+    return os.path.exists(os.path.join(path, ".ucmfs", "id"))
+
+
+def _foreign(path: str) -> Optional[str]:
+    """Something in a directory that is not its file system's."""
+    with os.scandir(path) as entries:
+        return next((entry.name for entry in entries
+                     if entry.name not in _EMPTY), None)
 
 
 def find_mount(path: str) -> Optional[Tuple[str, str]]:

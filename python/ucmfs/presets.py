@@ -9,12 +9,16 @@ the one format, and find each other's.
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Dict, Mapping, Optional
 
-from .config import Config, validate_config
+from .config import NO_DAEMON, Config, validate_config
 from .errors import ConfigError
 from .measuring import EmptyStore, EmptyStoreV0, FakeStore, FakeStoreV0
+from .namespace import make_tiers
 from .store import Store, StoreV0
+
+log = logging.getLogger("ucmfs")
 
 # UCM's stores give up after so long, if not told otherwise.
 TIMEOUT_MS = 30000
@@ -27,6 +31,15 @@ def arguments_of(config: Mapping[str, Any]) -> Dict[str, Any]:
         raise ConfigError("pipeline", f"{found.measuring} is a store of its "
                           "own, and this one is another")
     return _options_of(found)
+
+
+def _open_arguments(config: Mapping[str, Any]) -> Dict[str, Any]:
+    """The same for a store that is opened now. Directories may be new."""
+    arguments = arguments_of(config)
+    if "tiers" in arguments:
+        make_tiers(arguments["tiers"])
+        log.info("ucmfs: %s: %s", ":".join(arguments["tiers"]), NO_DAEMON)
+    return arguments
 
 
 def _options_of(found: Config) -> Dict[str, Any]:
@@ -44,12 +57,12 @@ def _options_of(found: Config) -> Dict[str, Any]:
 
 class _V1(Store):
     def __init__(self, config: Mapping[str, Any]) -> None:
-        super().__init__(may_refuse=True, **arguments_of(config))
+        super().__init__(may_refuse=True, **_open_arguments(config))
 
 
 class _V0(StoreV0):
     def __init__(self, config: Mapping[str, Any]) -> None:
-        super().__init__(may_refuse=True, **arguments_of(config))
+        super().__init__(may_refuse=True, **_open_arguments(config))
 
 
 def _pretending(config: Mapping[str, Any], kinds: Mapping[str, Any],

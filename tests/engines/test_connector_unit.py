@@ -1517,6 +1517,16 @@ class Failures(Case):
         self.assertEqual(len(runner.told), before)
 
 
+UCM_CONFIG = """
+ucm_connectors:
+  - ucm_connector_name: UcmPipelineStore
+    ucm_connector_config:
+      store_pipeline: Cache|Posix
+      storage_backends: {}
+      cache_buffer_capacity_gb: 8
+"""
+
+
 class WithoutADaemon(Case):
     """Directories instead of a mount."""
 
@@ -1616,6 +1626,28 @@ class WithoutADaemon(Case):
             reset_connector=True))
         self.one(runner, prompt)
         self.assertEqual(runner.stats["tokens loaded"], 0)
+
+    def test_a_configuration_of_ucms(self) -> None:
+        """As its documents show it; all that is missing is a mount."""
+        path = os.path.join(self.tier, "ucm_config.yaml")
+        tier = os.path.join(self.tier, "kv_cache")
+        os.mkdir(tier)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(UCM_CONFIG.format(tier))
+        prompt = self.prompt(100)
+        extra = {"ucm_config_path": path, "tiers": None}
+        first = self.runner(extra)
+        self.one(first, prompt)
+        self.assertEqual(first.stats["tokens loaded"], 0)
+        self.assertEqual(len(_blocks(tier)), 6)
+        first.shutdown()
+        second = self.runner(extra)
+        self.one(second, prompt)
+        self.assertEqual(second.stats["tokens loaded"], 96)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(UCM_CONFIG.format(self.tier))
+        with self.assertRaisesRegex(ConfigError, "is no tier of ucmfs"):
+            self.runner(extra)
 
     def test_ranks_that_would_save_beside_each_other(self) -> None:
         with self.assertRaisesRegex(ConfigError, "tiers: 2 ranks save"):

@@ -244,22 +244,52 @@ class Files(unittest.TestCase):
             os.environ.pop("UCM_CONFIG_FILE", None)
             refused(self, None, "", "$UCM_CONFIG_FILE is not set")
 
-    def test_directories_must_have_been_tiers(self):
+    def test_directories_are_tiers_or_may_become_some(self):
         with tempfile.TemporaryDirectory() as path:
-            for where, text in ((path, "has not been a tier yet"),
-                                (f"{path}/none", "no such directory")):
-                with self.assertRaises(ucmfs.ConfigError) as caught:
-                    ucmfs.validate_config({"storage_backends": where})
-                self.assertIn(text, str(caught.exception))
-                self.assertEqual(caught.exception.key, "storage_backends")
+            for name in ("empty", "disk/lost+found", "begun/.ucmfs",
+                         "tier/.ucmfs", "full", "colon:s"):
+                os.makedirs(os.path.join(path, name))
+            for name in ("tier/.ucmfs/id", "tier/spaces", "full/data"):
+                with open(os.path.join(path, name), "wb"):
+                    pass
+            for key in ("storage_backends", "storage_path", "nfs_path",
+                        "tiers"):
+                for name in ("empty", "disk", "begun", "tier"):
+                    where = f"{path}/{name}"
+                    found = ucmfs.validate_config({key: where})
+                    self.assertEqual((found.mount, found.tiers),
+                                     (None, [where]))
+                for name, text in (
+                        ("full", "full is no tier of ucmfs and has data in"),
+                        ("none", "none: no such directory"),
+                        ("full/data", "full/data: no such directory"),
+                        ("empty,none", "none: no such directory")):
+                    self.refused_directory(key, f"{path}/{name}", text)
+            self.refused_directory("tiers", [f"{path}/colon:s"], "no colon")
+            named = f"fast={path}/empty,{path}/disk"
+            self.assertEqual(ucmfs.validate_config({"tiers": named}).tiers,
+                             [named])
+            self.assertEqual(os.listdir(f"{path}/empty"), [])
+
+    def refused_directory(self, key, where, text):
+        with self.assertRaises(ucmfs.ConfigError) as caught:
+            ucmfs.validate_config({key: where})
+        self.assertIn(text, str(caught.exception))
+        self.assertEqual(caught.exception.key, key)
+
+    def test_those_that_cannot_be_listed_are_named(self):
+        with tempfile.TemporaryDirectory() as path, \
+                mock.patch("os.scandir", side_effect=PermissionError(
+                    errno.EACCES, os.strerror(errno.EACCES))):
+            self.refused_directory("storage_backends", path,
+                                   f"{path}: Permission denied")
 
     def test_memory_is_a_tier(self):
         found = read({"tiers": "mem@8G:/a"})
         self.assertEqual(found.tiers, ["mem@8G", "/a"])
-        with tempfile.TemporaryDirectory() as path, \
-                self.assertRaises(ucmfs.ConfigError) as caught:
-            ucmfs.validate_config({"tiers": ["mem@8G", path]})
-        self.assertIn("has not been a tier yet", str(caught.exception))
+        with tempfile.TemporaryDirectory() as path:
+            found = ucmfs.validate_config({"tiers": ["mem@8G", path]})
+            self.assertEqual(found.tiers, ["mem@8G", path])
 
     def test_of_several_connectors_one_is_there(self):
         with tempfile.TemporaryDirectory() as path:

@@ -8,6 +8,7 @@ its parts (3 to 14), and the design of its blending connector (B 6).
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import unittest
@@ -18,6 +19,7 @@ import ucmfs
 from ucmfs import config
 from ucmfs.errors import ConfigError
 from ucmfs.vllm.options import connector_options
+from ucmfs.vllm.place import Directories
 
 try:
     import yaml
@@ -328,13 +330,53 @@ class Engine(unittest.TestCase):
                           "is used", "\n".join(logs.output))
 
     def test_directories_alone(self) -> None:
+        """Sections 14.2.1, 5.6.1, 14.3.1 and a file: in no mount, paths are
+        tiers without a daemon, in whatever form they are given."""
         with tempfile.TemporaryDirectory() as path:
-            os.makedirs(os.path.join(path, ".ucmfs"))
-            with open(os.path.join(path, ".ucmfs", "id"), "wb"):
-                pass
+            one, two = (os.path.join(path, name) for name in ("a", "b"))
+            os.mkdir(one)
+            os.mkdir(two)
+            file = os.path.join(path, "ucm.json")
+            with open(file, "w", encoding="utf-8") as out:
+                json.dump({"storage_backends": [one, two]}, out)
+            for given, tiers in (
+                    ({"storage_backend": "posix", "storage_path": one}, one),
+                    ({"nfs_path": one}, one),
+                    ({"storage": {"backend": "posix", "path": one}}, one),
+                    ({"pipeline": "Cache|Posix", "cache": {},
+                      "posix": {"storage_backends": [one, two]}},
+                     f"{one}:{two}"),
+                    ({"pipeline": "Cache|Ds3fs",
+                      "ds3fs": {"storage_backends": two}}, two),
+                    ({"pipeline": [{"type": "cache", "size_gb": 1},
+                                   {"type": "posix", "path": one},
+                                   {"type": "nfs", "path": two}]},
+                     f"{one}:{two}"),
+                    ({"ucm_config_path": file}, f"{one}:{two}")):
+                with self.subTest(given), \
+                        self.assertLogs("vllm.ucmfs", "WARNING") as logs:
+                    got = connector_options(given)
+                self.assertIsInstance(got.mount, Directories)
+                self.assertEqual((got.mount, got.tiers), (tiers, ""))
+                self.assertIn(f"{tiers}: {config.NO_DAEMON}", logs.output[0])
+            self.check_that_wins({"storage_backends": one}, two)
+            self.assertEqual(os.listdir(one), [])
+
+    def check_that_wins(self, given: Dict[str, Any], tiers: str) -> None:
+        """Ours do, over UCM's."""
+        with self.assertLogs("vllm.ucmfs", "INFO") as logs:
+            got = connector_options({**given, "tiers": tiers})
+        self.assertEqual(got.mount, tiers)
+        self.assertIn(f"no effect: tiers {tiers} are used", logs.output[0])
+
+    def test_directories_of_others(self) -> None:
+        with tempfile.TemporaryDirectory() as path:
+            os.mkdir(os.path.join(path, "data"))
             with self.assertRaises(ConfigError) as caught:
                 connector_options({"storage_path": path})
-        self.assertIn("needs a mount of ucmfs", str(caught.exception))
+        self.assertEqual(caught.exception.key, "storage_path")
+        self.assertIn(f"{path} is no tier of ucmfs and has data in it",
+                      str(caught.exception))
 
     def test_blending(self) -> None:
         with self.assertRaises(ConfigError) as caught:

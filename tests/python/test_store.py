@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import tempfile
 import threading
 import unittest
 
@@ -563,6 +564,44 @@ class ByName(unittest.TestCase):
                 self.config(storage_backends=TIER)) as store:
             self.assertEqual(store.lookup([id_of("nowhere")]), [False])
             self.assertIn("tiers", store.loader.describe())
+
+    def test_in_directories_that_were_never_mounted(self):
+        """Without a daemon: a store saves into them, the next one finds it."""
+        want = numpy.arange(BLOCK, dtype="uint32").view("uint8")[:BLOCK]
+        with tempfile.TemporaryDirectory() as path:
+            for form, name in itertools.product(
+                    (factory.UcmConnectorFactoryV1,
+                     factory.UcmConnectorFactory),
+                    ("UcmPosixStore", "UcmPipelineStore")):
+                block = id_of(f"{form.__name__} {name}")
+                tier = os.path.join(path, f"{name}{form.__name__}")
+                os.mkdir(tier)
+                config = self.config(storage_backends=tier)
+                with self.assertLogs("ucmfs", "INFO") as logs, \
+                        form.create_connector(name, config) as store:
+                    self.save(store, block, want)
+                self.assertIn(f"{tier}: no mount of ucmfs: used without a "
+                              "daemon", "\n".join(logs.output))
+                config = self.config(pipeline=[{"type": "nfs", "path": tier}])
+                del config["storage_backends"], config["store_pipeline"]
+                with factory.UcmConnectorFactoryV1.create_connector(
+                        "UcmPipelineStore", config) as store:
+                    self.assertEqual(store.lookup([block, id_of(path)]),
+                                     [True, False])
+                    got = numpy.zeros_like(want)
+                    store.wait(store.load(
+                        [block] * SHARDS, range(SHARDS),
+                        list(got.reshape(SHARDS, SHARD))))
+                    self.assertTrue(numpy.array_equal(got, want))
+
+    def save(self, store, block, want):
+        if isinstance(store, ucmfs.StoreV0):
+            self.assertEqual(store.create([block]), [0])
+            self.assertEqual(store.wait(store.dump([block], 0, want)), 0)
+            self.assertEqual(store.commit([block]), [0])
+            return
+        store.wait(store.dump([block] * SHARDS, range(SHARDS),
+                              list(want.reshape(SHARDS, SHARD))))
 
     def test_files_of_json(self):
         path = os.path.join(TIER, "..", "ucm.json")

@@ -164,6 +164,13 @@ class Upstream(unittest.TestCase):
         got = connector_options({"mount": "/m", "use_layerwise": True},
                          check_paths=False)
         self.assertEqual(got, ConnectorOptions("/m", load="layerwise"))
+        got = connector_options({"tiers": "/a:/b", "use_layerwise": True})
+        self.assertEqual(got, ConnectorOptions("/a:/b", load="layerwise"))
+        got = connector_options({"mount": "/m", "use_layerwise": False})
+        self.assertEqual(got, ConnectorOptions("/m"))
+        with self.assertRaises(ConfigError) as caught:
+            connector_options({"mount": "/m", "use_layerwise": 1})
+        self.assertEqual(caught.exception.key, "use_layerwise")
 
     def test_upstream_loader(self) -> None:
         """Ours win key by key."""

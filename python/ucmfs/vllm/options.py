@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import (Any, Callable, ClassVar, Dict, Mapping, Sequence, Tuple,
                     Type, TypeVar, Union)
 
-from ..config import (check_bool, check_count, checked, one_of, unknown,
-                      validate_config)
+from ..config import (NO_DAEMON, Config, check_bool, check_count, checked,
+                      one_of, unknown, validate_config)
 from ..errors import ConfigError
 from .mount import log
 from .place import Directories
@@ -242,8 +242,8 @@ def connector_options(extra: Mapping[str, Any], *,
                       check_paths: bool = True) -> ConnectorOptions:
     """From kv_connector_extra_config.
 
-    check_paths: look whether what upstream's keys name are mounts. Without, no
-    file system is asked and the mount may be missing.
+    check_paths: look whether what upstream's keys name are mounts, or may be
+    tiers. Without, no file system is asked and both may be missing.
     """
     if any(key in extra for key in SEEDS):
         extra = _from_seeds(extra, check_paths)
@@ -254,11 +254,12 @@ def _from_seeds(given: Mapping[str, Any],
                 check_paths: bool) -> Dict[str, Any]:
     """The same with upstream's keys replaced by ours; ours win."""
     known = {f.name for f in fields(ConnectorOptions)}
-    ours = {k: v for k, v in given.items() if k in known}
+    ours = {k: v for k, v in given.items() if k in known and v is not None}
     seeds = {k: v for k, v in given.items() if k not in known
              and k not in ConnectorOptions.FOREIGN}
-    if set(seeds) == {"use_layerwise"} and "mount" in ours:
-        seeds["mount"] = ours["mount"]  # all that is said of a store
+    if set(seeds) == {"use_layerwise"} and ours.keys() & {"mount", "tiers"}:
+        layerwise = checked(check_bool, *seeds.popitem())
+        return {**({"load": "layerwise"} if layerwise else {}), **ours}
     config = validate_config(seeds, check_paths=check_paths)
     if config.module_path is not None:
         raise ConfigError("ucm_connector_module_path", "the connector keeps "
@@ -266,15 +267,11 @@ def _from_seeds(given: Mapping[str, Any],
     if config.measuring is not None:
         raise ConfigError("store_pipeline", f"{config.measuring} keeps no "
                           "data, and the connector keeps blocks in ucmfs")
-    if check_paths and not config.mount and not ours.get("mount"):
-        raise ConfigError("storage_backends", "the connector needs a mount of "
-                          "ucmfs; directories alone have no index")
     if not config.engine_options.get("prefix_cache", True):
         raise ConfigError("enable_prefix_cache", "false: leave "
                           "--kv-transfer-config away instead")
     theirs = {**config.store_options, **config.loader_options}
-    if config.mount:
-        theirs["mount"] = config.mount
+    theirs.update(_place_of(config, ours, check_paths))
     if config.engine_options.get("layerwise"):
         theirs["load"] = "layerwise"
     for note in config.notes:
@@ -282,10 +279,23 @@ def _from_seeds(given: Mapping[str, Any],
     if "hash" in config.engine_options:
         log.info("ucmfs: hash_method: no effect: blocks are called after "
                  "vLLM's own hashes")
-    if config.tiers:
-        log.info("ucmfs: storage_backends %s: no effect: the mount %s is used",
-                 ":".join(config.tiers), {**theirs, **ours}.get("mount"))
     for name in sorted(set(theirs) - known):
         log.info("ucmfs: %s: no effect: the engine's tensors decide", name)
         del theirs[name]
     return {**theirs, **ours}
+
+
+def _place_of(config: Config, ours: Mapping[str, Any],
+              check_paths: bool) -> Dict[str, Any]:
+    """Where upstream's keys say that blocks are, unless ours do."""
+    if config.mount:
+        return {"mount": config.mount}
+    paths = ":".join(config.tiers)
+    for key, what in ("mount", "the mount %s is"), ("tiers", "tiers %s are"):
+        if ours.get(key):
+            log.info("ucmfs: storage_backends %s: no effect: %s used",
+                     paths, what % ours[key])
+            return {}
+    if check_paths:
+        log.warning("ucmfs: %s: %s", paths, NO_DAEMON)
+    return {"tiers": tuple(config.tiers)}
