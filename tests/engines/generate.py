@@ -180,10 +180,10 @@ class Engine:
         return LoRARequest(*self._lora) if self._lora else None
 
     def _scale(self, part: str, factor: float) -> int:
-        (num,) = self._core.model_executor.collective_rpc(
+        of_ranks = self._core.model_executor.collective_rpc(
             scale, args=(part, factor)
         )
-        return num
+        return min(of_ranks)
 
     def _is_due(self, request: Request, when: str | None, stage: str) -> bool:
         if when == "loading":

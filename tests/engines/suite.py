@@ -10,6 +10,7 @@ once, in $UCMFS_ENGINES_CACHE.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import glob
@@ -20,13 +21,14 @@ import multiprocessing
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import unittest
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
 import generate as generate_py
 
@@ -39,6 +41,42 @@ SETTLE = {"do": "settle"}
 METRICS = {"do": "metrics"}
 
 PR_SET_PDEATHSIG = 1
+
+
+class Parallel(NamedTuple):
+    """Of an engine: its ranks, each with heads or layers of its own. Several
+    are processes of their own, each on a processor if there are so many."""
+
+    tensor: int = 1
+    pipeline: int = 1
+
+    @property
+    def ranks(self) -> int:
+        return self.tensor * self.pipeline
+
+    @property
+    def name(self) -> str:
+        """"": one rank."""
+        return f"-tp{self.tensor}-pp{self.pipeline}" * (self.ranks > 1)
+
+    def arguments(self) -> Dict[str, Any]:
+        if self.ranks == 1:
+            return {}
+        more = {"worker_cls": "pipeline_worker.PipelineWorker"}
+        return {"distributed_executor_backend": "mp",
+                "tensor_parallel_size": self.tensor,
+                "pipeline_parallel_size": self.pipeline,
+                **(more if self.pipeline > 1 else {})}
+
+    def environment(self) -> Dict[str, str]:
+        if self.ranks == 1:
+            return {}
+        mine = sorted(os.sched_getaffinity(0))
+        return {"VLLM_CPU_OMP_THREADS_BIND": "|".join(
+            str(mine[rank % len(mine)]) for rank in range(self.ranks))}
+
+
+ALONE = Parallel()
 
 
 def generate(*names: str, **more: Any) -> Dict[str, Any]:
@@ -134,13 +172,16 @@ def model(kind: str) -> str:
     return path
 
 
-def reference(kind: str = "") -> Dict[str, List[int]]:
+def reference(kind: str = "", parallel: Parallel = ALONE,
+              ) -> Dict[str, List[int]]:
     """MAX_TOKENS tokens for each prompt, from an engine that keeps nothing:
     no store, and no cache of its own."""
-    path = os.path.join(cache_dir(), f"reference-{_digest()}-{kind}.json")
+    path = os.path.join(
+        cache_dir(), f"reference-{_digest()}-{kind}{parallel.name}.json")
     if not os.path.exists(path):
         with Start([generate(*PROMPTS, one_by_one=True,
                              max_tokens=MAX_TOKENS)], kind=kind,
+                   parallel=parallel,
                    engine={"enable_prefix_caching": False}) as start:
             (result,) = start.results()
         tokens = {name: result[name]["tokens"] for name in PROMPTS}
@@ -180,6 +221,12 @@ def _in_the_child(config: dict, prompts: Dict[str, List[int]],
     pathlib.Path(out).write_text(json.dumps(results))
 
 
+def children_of(pid: int) -> List[int]:
+    return [int(child)
+            for path in glob.glob(f"/proc/{pid}/task/*/children")
+            for child in pathlib.Path(path).read_text().split()]
+
+
 class Start:
     """One start of the engine, in a process of its own.
 
@@ -196,6 +243,7 @@ class Start:
 
     def __init__(self, steps: List[dict], *, transfer: Optional[dict] = None,
                  engine: Optional[dict] = None, kind: str = "",
+                 parallel: Parallel = ALONE,
                  prompts: Optional[Dict[str, List[int]]] = None,
                  hash_seed: Optional[str] = "0",
                  environment: Optional[Dict[str, str]] = None) -> None:
@@ -203,18 +251,20 @@ class Start:
         self._name = f"ucmfs-test-{os.getpid()}-{Start._count}"
         if transfer is not None:
             transfer = dict(transfer, engine_id=self._name)
-        config = {"model": model(kind), "engine": engine or {},
+        config = {"model": model(kind),
+                  "engine": {**parallel.arguments(), **(engine or {})},
                   "kv_transfer": transfer, "steps": steps}
         self._work = tempfile.mkdtemp(prefix="ucmfs-engine.",
                                       dir=os.environ.get("UCMFS_TEST_DIR"))
         self.log = os.path.join(self._work, "log")
         self._out = os.path.join(self._work, "out")
         self._pipe, theirs = multiprocessing.Pipe()
-        variables = dict(environment or {})
+        variables = {**parallel.environment(), **(environment or {})}
         if hash_seed is not None:
             variables["PYTHONHASHSEED"] = hash_seed
+        # a daemon in Python's words may have no processes of its own
         self._process = _processes().Process(
-            target=_in_the_child, daemon=True,
+            target=_in_the_child, daemon=parallel.ranks == 1,
             args=(config, prompts or PROMPTS, variables, self.log, self._out,
                   theirs))
         self._process.start()
@@ -256,11 +306,19 @@ class Start:
                        self.said.splitlines(keepends=True)[-40:])
 
     def close(self) -> None:
+        ranks = children_of(self._process.pid)
         self._process.kill()
         self._process.join()
+        for rank in ranks:  # which vLLM does not end if it is killed
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rank, signal.SIGKILL)
         self._pipe.close()
-        for path in glob.glob(f"/dev/shm/vllm_offload_{self._name}*"):
-            os.unlink(path)
+        names = {f"vllm_offload_{self._name}",
+                 # of several ranks; their name stands in the log alone
+                 *re.findall("vllm_dist_[0-9a-f]{32}", self.said)}
+        for name in names:
+            for path in glob.glob(f"/dev/shm/{name}*"):
+                os.unlink(path)
         shutil.rmtree(self._work, ignore_errors=True)
 
     def __enter__(self) -> Start:

@@ -12,7 +12,7 @@ from typing import Any, Dict, List
 from mount import Mount
 from scenarios import (APART, Basics, Scenarios, Seeded, States, Verified,
                        Windows, empty_payload)
-from suite import METRICS, SETTLE
+from suite import METRICS, SETTLE, Parallel
 from suite import generate, pause, reference, require_engine, reset, samples
 from ucmfs import namespace
 
@@ -98,6 +98,28 @@ class AsyncStates(Options, States, unittest.TestCase):
     pass
 
 
+class Parallels(Options, Basics):
+
+    shards = 2
+
+    @classmethod
+    def transfer(cls, mount: Mount, **more: Any) -> Dict[str, Any]:
+        # ranks that wait for each other take all of the processors
+        return super().transfer(mount, deadline_ms=60_000, **more)
+
+
+class TensorParallel(Parallels, Seeded, unittest.TestCase):
+    """Two ranks in processes of their own, each with half of the heads."""
+
+    parallel = Parallel(tensor=2)
+
+
+class Pipeline(Parallels, unittest.TestCase):
+    """Two stages in processes of their own, each with a layer."""
+
+    parallel = Parallel(pipeline=2)
+
+
 class Sync(Options, Verified, unittest.TestCase):
     load = "sync"
     waits = False
@@ -119,7 +141,7 @@ class WithoutADaemon(Options, Basics, unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
         require_engine()
-        cls.wanted = reference(cls.window)
+        cls.wanted = reference(cls.kind)
 
     @classmethod
     def transfer(cls, tiers: str, **more: Any) -> Dict[str, Any]:

@@ -8,8 +8,8 @@ import unittest
 from typing import Any, Dict, List
 
 from mount import Mount
-from scenarios import Scenarios, Seeded, States, Verified, Windows
-from suite import samples
+from scenarios import Basics, Scenarios, Seeded, States, Verified, Windows
+from suite import Parallel, samples
 
 
 class Options:
@@ -52,6 +52,26 @@ class Tier(Options, Scenarios, Seeded, Verified, unittest.TestCase):
 class TierWindows(Options, Windows, Verified, unittest.TestCase):
     """Two groups of blocks; of a window vLLM stores only the last ones."""
     stray_shares = 0
+
+
+class Parallels(Options, Basics):
+
+    @classmethod
+    def transfer(cls, mount: Mount, **more: Any) -> Dict[str, Any]:
+        # ranks that wait for each other take all of the processors
+        return super().transfer(mount, deadline_ms=60_000, **more)
+
+
+class TierTensorParallel(Parallels, unittest.TestCase):
+    """Two ranks in processes of their own: a block is one file of both."""
+
+    parallel = Parallel(tensor=2)
+
+
+class TierPipeline(Parallels, unittest.TestCase):
+    """Two stages in processes of their own."""
+
+    parallel = Parallel(pipeline=2)
 
 
 class TierStates(Options, States, unittest.TestCase):

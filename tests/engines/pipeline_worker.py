@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pipeline_worker.py - vLLM's worker for CPUs, as a stage of a pipeline.
+
+What comes from the stage before goes into tensors that vLLM makes when it
+compiles the model. Where nothing is compiled its runner for CPUs lacks them,
+and the first step fails.
+"""
+
+from vllm.v1.worker.cpu_worker import CPUWorker
+
+
+class PipelineWorker(CPUWorker):
+    def compile_or_warm_up_model(self, *args, **more):
+        done = super().compile_or_warm_up_model(*args, **more)
+        runner = self.model_runner
+        runner.intermediate_tensors = \
+            runner.model.make_empty_intermediate_tensors(
+                batch_size=runner.max_num_tokens,
+                dtype=runner.model_config.dtype, device=runner.device)
+        return done
