@@ -42,6 +42,7 @@ except ImportError as error:
 
 from mount import Mount
 from seed import SEED
+from ucmfs import index
 from ucmfs.blocks import Blocks
 from ucmfs.errors import (ConfigError, NamespaceMismatch, Timeout,
                           UcmfsError)
@@ -52,8 +53,8 @@ from ucmfs.vllm.fingerprint import (EngineConfigs, engine_configs,
                                     handed_down)
 from ucmfs.vllm.options import TierOptions, parse
 from ucmfs.vllm.slots import PAGE, geometry_of, pieces_of
+from ucmfs.vllm import answers, place, tier, tier_store
 from ucmfs.vllm import slots as slots_py
-from ucmfs.vllm import tier
 from ucmfs.vllm.tier import tier_manifest
 
 SLOT = 64 << 10
@@ -156,11 +157,21 @@ class Slots:
     def load(self, keys: List[bytes], slots: List[int]) -> Any:
         return self.wait(self.submit(True, keys, slots))
 
-    def hits(self, keys: List[bytes]) -> List[bool]:
+    def look(self, keys: List[bytes]) -> List[Any]:
+        """In a step of its own."""
         self.tier.on_schedule_end(None)
         context = ReqContext(req_id="look")
-        return [self.tier.lookup(key, context) is LookupResult.HIT
-                for key in keys]
+        return [self.tier.lookup(key, context) for key in keys]
+
+    def hits(self, keys: List[bytes]) -> List[bool]:
+        """As vLLM, which asks again while nobody knows."""
+        end = time.monotonic() + PATIENCE
+        found = self.look(keys)
+        while LookupResult.RETRY in found:
+            assert time.monotonic() < end, "look-ups have no answer"
+            time.sleep(0.001)
+            found = self.look(keys)
+        return [one is LookupResult.HIT for one in found]
 
     def tell(self) -> None:
         """As if the loader had told of all jobs."""
@@ -532,6 +543,21 @@ class RoundTrips(MountCase):
         self.assertEqual(second.hits(keys_of(1, 2)), [True, False])
         self.assertTrue(second.load(keys_of(1), [5]).success)
         self.assert_slots(second, {5: data[3]})
+
+    def test_an_index_that_is_not_mapped_is_asked_by_a_thread(self) -> None:
+        told = index.Index.info
+
+        def info(this: Any) -> Dict[str, Any]:
+            return {**told(this), "backend": "control", "why": "a test"}
+
+        first, keys = self.slots(), keys_of(0, 1)
+        first.fill(0)
+        first.store(keys[:1], [0])
+        with mock.patch.object(index.Index, "info", info):
+            second = self.slots()
+        self.assertEqual(second.look(keys), [LookupResult.RETRY] * 2)
+        self.assertEqual(second.hits(keys), [True, False])
+        self.assertTrue(second.load(keys[:1], [3]).success)
 
     def test_short_hashes_and_groups_are_told_apart(self) -> None:
         slots = self.slots()
@@ -1413,6 +1439,96 @@ class WithoutADaemon(unittest.TestCase):
         self.assertFalse(second.store(keys_of(1), [1]).success)
         self.assertEqual(second.hits(keys_of(0, 1)), [True, False])
 
+    def until(self, slots: Slots, keys: List[bytes],
+              want: List[bool]) -> None:
+        end = time.monotonic() + PATIENCE
+        while slots.hits(keys) != want:
+            self.assertLess(time.monotonic(), end, want)
+            time.sleep(0.001)
+
+    def test_what_is_not_known_is_asked_for_again(self) -> None:
+        first, keys = self.slots(), keys_of(0, 1)
+        first.fill(0)
+        self.assertTrue(first.store(keys[:1], [0]).success)
+        self.assertIs(first.look(keys[:1])[0], LookupResult.HIT)
+        second = self.slots()
+        let_go = threading.Event()
+        self.addCleanup(let_go.set)
+        lookup = place.Looks.lookup
+
+        def held_up(index: Any, ids: bytes) -> Any:
+            let_go.wait(PATIENCE)
+            return lookup(index, ids)
+
+        with mock.patch.object(place.Looks, "lookup", held_up):
+            for _ in range(3):
+                self.assertEqual(second.look(keys), [LookupResult.RETRY] * 2)
+            self.assertEqual(second.stats().get("lookups"), None)
+            let_go.set()
+            self.assertEqual(second.hits(keys), [True, False])
+        told = second.stats()
+        self.assertEqual((told["lookups"], told["lookup_hits"]), (2, 1))
+
+    def test_what_another_saves_later_is_found(self) -> None:
+        first, second, keys = self.slots(), self.slots(), keys_of(0, 1)
+        self.assertEqual(second.hits(keys), [False, False])
+        first.fill(0)
+        self.assertTrue(first.store(keys[:1], [0]).success)
+        self.assertEqual(second.hits(keys), [False, False])
+        with mock.patch.object(answers, "FRESH_SECONDS", 0.0):
+            self.until(second, keys, [True, False])
+
+    def test_what_another_has_removed_is_a_miss(self) -> None:
+        slots, keys = self.slots(), keys_of(0, 1)
+        slots.fill(0, 1)
+        self.assertTrue(slots.store(keys, [0, 1]).success)
+        for path in self.files():
+            os.unlink(path)
+        self.assertEqual(slots.hits(keys), [True, True])
+        with mock.patch.object(slots_py, "AVOID_SECONDS", 0.0):
+            self.assertFalse(slots.load(keys[:1], [2]).success)
+            self.assertEqual(slots.hits(keys), [False, True])
+            with mock.patch.object(answers, "FRESH_SECONDS", 0.0):
+                self.until(slots, keys, [False, False])
+            self.assertFalse(slots.load(keys, [2, 3]).success)
+
+    def test_directories_that_hang_hold_up_nobody(self) -> None:
+        """The second is a server's, which is a mount of ucmfs here."""
+        # over io_uring no signal would reach who waits for it
+        server = Mount(options="io_uring=off")
+        self.addCleanup(server.close)
+        slow = os.path.join(server.path, "files", "kv")
+        os.makedirs(slow)
+        self.tier = f"{self.tier}:{slow}"
+        patch = mock.patch.object(tier_store, "LATE_SECONDS", 0.2)
+        patch.start()
+        self.addCleanup(patch.stop)
+        slots, keys = self.slots(deadline_ms=0), keys_of(0, 1)
+        data = slots.fill(0)
+        self.assertTrue(slots.store(keys[:1], [0]).success)
+        server.freeze()
+        try:
+            begin = time.monotonic()
+            self.assertEqual(slots.look(keys),
+                             [LookupResult.HIT, LookupResult.RETRY])
+            self.assertLess(time.monotonic() - begin, PATIENCE / 2)
+            self.assertEqual(slots.hits(keys), [True, False])
+            # At once: what is behind it is not even asked.
+            self.assertEqual(slots.look(keys_of(2)), [LookupResult.MISS])
+        finally:
+            server.thaw()
+        self.until_asked(slots)
+        self.assertEqual(slots.hits(keys + keys_of(2)), [True, False, False])
+        self.assertTrue(slots.load(keys[:1], [1]).success)
+        self.assertEqual(slots.bytes[1].tobytes(), data[0])
+
+    def until_asked(self, slots: Slots) -> None:
+        """The thread is back."""
+        end = time.monotonic() + PATIENCE
+        while slots.look(keys_of(3))[0] is not LookupResult.RETRY:
+            self.assertLess(time.monotonic(), end, "it hangs")
+            time.sleep(0.001)
+
     def test_directories_that_are_not_there(self) -> None:
         with self.assertRaises(UcmfsError), handed_down(engine_stub()):
             Slots(SimpleNamespace(path=None), tiers="/nowhere/at/all",
@@ -1502,6 +1618,27 @@ class WithTheManager(MountCase):
         list(manager.take_events())
         manager.on_request_finished(context)
         self.assertFalse(manager.has_pending_work())
+
+    def test_found_by_the_next_without_a_daemon(self) -> None:
+        """vLLM takes a RETRY for what it is."""
+        work = tempfile.TemporaryDirectory(prefix="ucmfs.")
+        self.addCleanup(work.cleanup)
+        options = {"mount": None, "tiers": work.name}
+        context, keys = ReqContext(req_id="r"), keys_of(*range(10))
+        first = self.make(**options)
+        first.on_new_request(context)
+        data = self.store(first, context, keys)
+        manager = self.make(**options)
+        manager.on_new_request(context)
+        self.assertIs(manager.lookup(keys[0], context), LookupResult.RETRY)
+        self.assertEqual(self.promote(manager, context, keys + keys_of(99)),
+                         [LookupResult.HIT] * 10 + [LookupResult.MISS])
+        view = self.view(manager)
+        slots = manager.prepare_load(keys, context).chunk_ids
+        for key, slot in zip(keys, slots):
+            self.assertEqual(view[slot].tobytes(), data[key])
+        manager.complete_load(keys, context)
+        manager.on_request_finished(context)
 
     def test_other_weights_have_other_blocks(self) -> None:
         manager = self.make()

@@ -4,12 +4,16 @@
 loaded, so that whatever happens to them the tokens are right."""
 
 import pathlib
+import tempfile
 import unittest
+from types import SimpleNamespace
 from typing import Any, Dict, List
 
 from mount import Mount
-from scenarios import Basics, Scenarios, Seeded, States, Verified, Windows
-from suite import Parallel, samples
+from scenarios import (APART, LONG, Basics, Scenarios, Seeded, States,
+                       Verified, Windows)
+from suite import METRICS, SETTLE, Parallel
+from suite import generate, reference, require_engine, samples
 
 
 class Options:
@@ -76,6 +80,32 @@ class TierPipeline(Parallels, unittest.TestCase):
 
 class TierStates(Options, States, unittest.TestCase):
     pass
+
+
+@unittest.skipUnless(LONG, "UCMFS_TEST_LONG=1: test_tier.py has the short form")
+class WithoutADaemon(Options, Basics, unittest.TestCase):
+    """Directories alone, where look-ups have no answer at first."""
+
+    test_in_the_same_process = test_all_blocks_are_stored = \
+        test_in_a_new_process_and_with_requests_taken_back = None
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        require_engine()
+        cls.wanted = reference(cls.kind)
+
+    def test_the_next_process_reads_what_one_saves(self) -> None:
+        work = tempfile.TemporaryDirectory(prefix="ucmfs.")
+        self.addCleanup(work.cleanup)
+        steps = [generate(*APART), SETTLE]
+        nowhere = SimpleNamespace(path=None)
+        self.check_tokens(self.run_engine(nowhere, steps,
+                                          {"tiers": work.name})[0])
+        result, metrics = self.run_engine(
+            nowhere, [generate(*APART), METRICS], {"tiers": work.name})
+        self.check_all_cached(result)
+        self.assertGreater(samples(
+            metrics, "vllm:ucmfs_tier_loaded_blocks_total"), 0)
 
 
 if __name__ == "__main__":

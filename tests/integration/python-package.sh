@@ -10,4 +10,4 @@
 start_test python
 python_tests test_package test_layout test_hash test_config test_documents test_messages \
 	test_sparse test_position test_methods test_connector_parts test_vllm_options \
-	test_vllm_mount test_hugepages test_directories
+	test_vllm_mount test_answers test_hugepages test_directories
