@@ -34,7 +34,7 @@ static const struct ucm_arg args[] = {
 	{ 0 },
 };
 
-#ifdef HAVE_MICROHTTPD
+#if defined(HAVE_MICROHTTPD) && !defined(UCM_NO_EXPORTER)
 
 static int read_metrics(const char *mount, char **out, size_t *len_out)
 {

@@ -6,7 +6,8 @@ with the headers), so that an argument of a wrong type is refused before it
 gets to C. ctypes.CDLL gives up the GIL for the time of each call.
 
 The library is loaded at the first use of lib(), not by an import:
-$UCMFS_LIBRARY (the path of libucm.so), or else what the system knows as ucm.
+$UCMFS_LIBRARY (the path of libucm.so), or else the one that the wheel has
+brought along, or what the system knows as ucm.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import threading
 from ctypes import (POINTER, Structure, c_bool, c_char, c_char_p, c_int,
                     c_int32, c_int64, c_size_t, c_uint, c_uint8, c_uint16,
                     c_uint32, c_uint64, c_void_p)
-from typing import Dict, Optional, Sequence, Tuple
+from typing import Dict, Iterator, Optional, Sequence, Tuple
 
+from . import _bundled
 from .errors import LibraryMissing, from_errno
 
 ID_BYTES = 16
@@ -383,11 +385,17 @@ _lock = threading.Lock()
 _library: Optional[ctypes.CDLL] = None
 
 
+def _known() -> Iterator[Optional[str]]:
+    """Where it may be. find_library() starts programs, so it is last."""
+    yield _bundled.path(SONAME)
+    yield SONAME
+    yield ctypes.util.find_library("ucm")
+
+
 def _open() -> ctypes.CDLL:
     asked = os.environ.get("UCMFS_LIBRARY")
-    names = [asked] if asked else [SONAME, ctypes.util.find_library("ucm")]
     causes = []
-    for name in names:
+    for name in [asked] if asked else _known():
         if not name:
             continue
         try:
@@ -397,8 +405,8 @@ def _open() -> ctypes.CDLL:
     whence = "$UCMFS_LIBRARY" if asked else "the system"
     raise LibraryMissing(
         f"libucm is not there by {whence} ({'; '.join(causes)}): install "
-        "ucmfs ('make install', then ldconfig), or set UCMFS_LIBRARY to the "
-        "path of libucm.so")
+        "ucmfs ('make install', then ldconfig) or a wheel that has it ('make "
+        "wheel-binary'), or set UCMFS_LIBRARY to the path of libucm.so")
 
 
 def bind(library: ctypes.CDLL, prototypes: Dict[str, Tuple[

@@ -7,12 +7,7 @@
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test fuse setpriv fusermount3 mknod namespace
-[ -e /etc/mtab ] || skip 'no /etc/mtab: fusermount3 cannot unmount'
-
-# /dev/fuse is root's on some machines
-mknod "$work/fuse" c 10 229 && chmod 666 "$work/fuse" &&
-	mount --bind "$work/fuse" /dev/fuse || skip '/dev/fuse cannot be replaced'
-[ -u "$(command -v fusermount3)" ] || skip 'fusermount3 is not setuid'
+open_fuse_to_others
 copy_ucmfs "$work/ucmfs"
 as_nobody test -x "$work/ucmfs" || skip "$work cannot be reached by others"
 ucmfs=$work/ucmfs

@@ -6,7 +6,7 @@
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/python.sh"
-start_test python
+start_test python3 python
 
 version=$(sed -n 's/^AC_INIT(\[ucmfs\], \[\([^]]*\)\].*/\1/p' \
 	"$top_srcdir/configure.ac")
@@ -35,10 +35,11 @@ refused 'has not the version 99' 'another version than that of configure' \
 	sort >"$work/got"
 check 'it has all modules' diff "$work/want" "$work/got"
 
-"$python" -m venv "$work/venv" >"$work/out" 2>&1 ||
+"$python" -m venv --without-pip "$work/venv" >"$work/out" 2>&1 ||
 	skip "the rest, as there is no venv: $(tail -n 1 "$work/out")"
-check 'it is installed' env PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
-	"$work/venv/bin/pip" install "$wheel"
+check 'it is installed' install_wheel "$wheel"
+check 'it has no scripts that would hide an installed ucmfs' \
+	test ! -e "$work/venv/bin/ucmfs" -a ! -e "$work/venv/bin/ucm"
 seen=$(cd / && env -u PYTHONPATH \
 	UCMFS_LIBRARY="$top_builddir/.libs/libucm.so" \
 	"$work/venv/bin/python" -c 'import ucmfs

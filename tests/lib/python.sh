@@ -4,6 +4,7 @@
 # python.sh - the tests of the Python package; sourced behind mount.sh.
 #
 #   require_python
+#   install_wheel FILE         into $work/venv, without a network
 #   python_tests MODULE...     of tests/python/, on $mnt if that is mounted
 
 require_python() {
@@ -13,6 +14,19 @@ require_python() {
 	[ -f "$top_builddir/.libs/libucm.so" ] || skip 'libucm.so is not built'
 	! nm -D "$top_builddir/.libs/libucm.so" | grep -q '__[at]san' ||
 		skip 'the library is built with a sanitizer, and python is not'
+}
+
+# By the pip that is there; to make one for the venv takes seconds.
+install_wheel() {
+	export PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+	if "$python" -m pip --python "$python" --version >/dev/null 2>&1; then
+		"$python" -m venv --without-pip "$work/venv" || return
+		"$python" -m pip --python "$work/venv/bin/python" install \
+			--no-deps "$1"
+	else
+		"$python" -m venv "$work/venv" || return
+		"$work/venv/bin/pip" install --no-deps "$1"
+	fi
 }
 
 # Warnings count as errors, also those of what was left open; the source tree
