@@ -457,9 +457,13 @@ static int take_flags(struct ucm_options *options, int argc, char **argv,
 	return num;
 }
 
+/* "ucmfs mount SOURCE MOUNTPOINT" is the same; a directory that is called so is
+ * ./mount. */
 static int take_operands(struct ucm_options *options, int argc, char **argv,
 			 struct ucm_error *error)
 {
+	if (optind < argc && !strcmp(argv[optind], "mount"))
+		optind++;
 	if (argc - optind != 2)
 		return ucm_error_set(
 			error, -EINVAL,
@@ -504,7 +508,7 @@ int ucm_options_parse(struct ucm_options *options, int argc, char **argv,
 void ucm_options_help(FILE *out)
 {
 	fprintf(out,
-		"Usage: ucmfs SOURCE MOUNTPOINT [-f] [-d] [-o OPTIONS]\n"
+		"Usage: ucmfs [mount] SOURCE MOUNTPOINT [-f] [-d] [-o OPTIONS]\n"
 		"\n"
 		"Mount KV-cache blocks that lie in tiers of directories.\n"
 		"SOURCE: tiers, fast to slow, separated by ':'; directories of "

@@ -22,7 +22,6 @@
 #include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -33,11 +32,10 @@
 #include "fs/mount/background.h"
 #include "fs/mount/kinds.h"
 #include "fs/mount/request.h"
+#include "fs/mount/unprivileged.h"
 #include "fs/store/mover.h"
 #include "fs/store/wishes.h"
 #include "fs/store/scrub.h"
-
-#define CAP_SYS_ADMIN_BIT 21
 
 /* ---- being ready ---- */
 
@@ -77,19 +75,17 @@ static void say_ready(struct ucm_daemon *daemon)
 
 /* ---- what the kernel and libfuse offer ---- */
 
-static bool has_sys_admin(void)
-{
-	FILE *file = fopen("/proc/self/status", "re");
-	unsigned long long caps = 0;
-	char line[256];
+/* doc/benchmarking.md, "Without passthrough" */
+#define PASSTHROUGH_OFF                                                   \
+	"passthrough off: %s; data goes through the daemon, and reads past " \
+	"the page cache take up to 7 times as long"
 
-	while (file && fgets(line, sizeof(line), file)) {
-		if (sscanf(line, "CapEff: %llx", &caps) == 1)
-			break;
-	}
-	if (file)
-		fclose(file);
-	return caps >> CAP_SYS_ADMIN_BIT & 1;
+/* Whoever starts a daemon in the background does not see what it logs later. */
+static void tell_what_is_lacking(const struct ucm_options *options)
+{
+	if (!options->foreground && options->passthrough != UCM_OFF &&
+	    !ucm_has_sys_admin())
+		ucm_info(PASSTHROUGH_OFF, "it needs CAP_SYS_ADMIN");
 }
 
 static const char *want_passthrough(const struct ucm_daemon *daemon,
@@ -97,7 +93,7 @@ static const char *want_passthrough(const struct ucm_daemon *daemon,
 {
 	if (daemon->options->passthrough == UCM_OFF)
 		return "switched off";
-	if (!has_sys_admin())
+	if (!ucm_has_sys_admin())
 		return "it needs CAP_SYS_ADMIN";
 	/* fails if the kernel has not offered it */
 	if (!fuse_set_feature_flag(conn, FUSE_CAP_PASSTHROUGH))
@@ -113,8 +109,7 @@ static void choose_passthrough(struct ucm_daemon *daemon,
 	if (daemon->passthrough_why) {
 		ucm_log(daemon->options->passthrough == UCM_ON ? UCM_LOG_WARNING
 							       : UCM_LOG_INFO,
-			"passthrough off: %s; data goes through the daemon",
-			daemon->passthrough_why);
+			PASSTHROUGH_OFF, daemon->passthrough_why);
 		return;
 	}
 	/* a tier may be a FUSE mount itself */
@@ -312,20 +307,6 @@ log_of_libfuse(enum fuse_log_level level, const char *format, va_list args)
 
 /* ---- the mount point ---- */
 
-/* The way for users other than root; fusermount3 itself says why it fails. */
-static bool run_fusermount(const char *mountpoint)
-{
-	pid_t pid = fork();
-	int status;
-
-	if (pid == 0) {
-		execlp("fusermount3", "fusermount3", "-u", "-z", "--",
-		       mountpoint, (char *)NULL);
-		_exit(127);
-	}
-	return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
-}
-
 /* What a daemon that was killed leaves. */
 static void detach_dead_mount(const char *mountpoint)
 {
@@ -342,7 +323,7 @@ static void detach_dead_mount(const char *mountpoint)
 		if (!umount2(mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW))
 			continue;
 		err = errno;
-		if (run_fusermount(mountpoint))
+		if (ucm_fusermount_detach(mountpoint))
 			continue;
 		ucm_warning("%s: it stays: %s", mountpoint, strerror(err));
 		return;
@@ -449,6 +430,7 @@ static int serve(struct ucm_daemon *daemon)
 		err = ucm_files_quotas_open(&daemon->file_tree);
 	if (err)
 		return err;
+	tell_what_is_lacking(daemon->options);
 	err = ucm_background_ready();
 	if (err) {
 		ucm_error("background: %s", strerror(-err));
@@ -564,7 +546,8 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 			daemon->store->left = true;
 		ucm_kept_stop(daemon);
 	} else {
-		err = -EIO; /* libfuse has said why */
+		ucm_fusermount_explain();
+		err = -EIO; /* libfuse has said what it knows */
 	}
 	fuse_remove_signal_handlers(daemon->session);
 	daemon->mountpoint = daemon->options->mountpoint;

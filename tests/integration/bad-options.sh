@@ -46,6 +46,9 @@ bad "$work/nowhere" "$t" "$work/nowhere"
 bad "$work/file" "$t" "$work/file"
 bad 'SOURCE' "$t"
 bad 'too many' "$t" "$mnt" more
+bad 'SOURCE' mount
+bad 'SOURCE' mount "$t"
+bad 'too many' mount "$t" "$mnt" more
 bad '-z' -z "$t" "$mnt"
 bad "'frobnicate'" "$t" "$mnt" -o frobnicate
 bad "'frobnicate'" "$t" "$mnt" -o ro,frobnicate=1

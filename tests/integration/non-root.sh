@@ -3,7 +3,7 @@
 #
 # A user without privileges mounts with fusermount3: no passthrough, and the log
 # says why; the mount is his alone. A dead mount of his own he replaces, not one
-# of root's.
+# of root's. What keeps fusermount3 from mounting is told.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test fuse setpriv fusermount3 mknod namespace
@@ -38,6 +38,36 @@ crash_daemon
 check 'he mounts over a dead mount' do_mount "$work/tier"
 check 'and reads' as_nobody cmp "$work/src/$path" "$f"
 do_umount TERM
+
+# In the background nobody sees the log of what comes later.
+daemon_ended() {
+	! is_mounted && grep -qx clean=1 "$work/tier/.ucmfs/state"
+}
+check 'ucmfs mount' as_nobody "$ucmfs" mount "$work/tier" "$mnt" \
+	-o "log=$work/tier/log,io_uring=$transport"
+same 'whoever starts it is told of what is slower, once' 1 \
+	"$(grep -c 'passthrough off: it needs CAP_SYS_ADMIN' "$work/check.out")"
+check 'he reads' as_nobody cmp "$work/src/$path" "$f"
+check 'he unmounts' as_nobody fusermount3 -u "$mnt"
+check 'it ends' wait_until daemon_ended
+
+# What keeps fusermount3 from mounting; in its place, wherever it is.
+fusermount=$(readlink -f "$(command -v fusermount3)")
+need cp "$fusermount" "$work/fusermount3"
+need mount --bind "$work/fusermount3" "$fusermount"
+chmod 755 "$work/fusermount3"
+refused 'it is not setuid root; the package fuse3' 'without its setuid bit' \
+	do_mount "$work/tier"
+chmod 644 "$work/fusermount3"
+refused 'fusermount3 is not in PATH, and users other than root mount by it' \
+	'none that may be run' do_mount "$work/tier"
+need umount "$fusermount"
+if setpriv --no-new-privs true 2>/dev/null; then
+	ucmfs_wrapper="$ucmfs_wrapper --no-new-privs"
+	refused 'no_new_privs is set' 'where it gets no rights' \
+		do_mount "$work/tier"
+	ucmfs_wrapper=${ucmfs_wrapper% *}
+fi
 
 mkdir "$work/other"
 as_user=$ucmfs_wrapper ucmfs_wrapper=
