@@ -167,6 +167,19 @@ static const struct control controls[] = {
 };
 #define NUM_CONTROLS (sizeof(controls) / sizeof(controls[0]))
 
+int ucm_control_memory(struct ucm_daemon *daemon, const char *name)
+{
+	const struct control *control = controls;
+	int fd;
+
+	while (strcmp(control->name, name) != 0)
+		control++;
+	fd = control->memory(daemon);
+	if (fd < 0)
+		return -ENOENT;
+	return atomic_load(control->refused(daemon)) ? -EOPNOTSUPP : fd;
+}
+
 /* NULL: there is none. */
 static const struct control *control_of(fuse_ino_t ino)
 {

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -360,6 +361,30 @@ static int run_budget(const struct call *call, void *data)
 	return 0;
 }
 
+static int run_memory(const struct call *call, void *data)
+{
+	struct ucm_control_memory *memory = data;
+	struct stat st;
+	int fd;
+
+	if (memory->version != UCM_CONTROL_VERSION ||
+	    memory->what > UCM_MEMORY_BUDGET || memory->pid || memory->fd ||
+	    memory->device || memory->inode)
+		return -EINVAL;
+	fd = ucm_control_memory(call->daemon, memory->what == UCM_MEMORY_INDEX
+						      ? "index"
+						      : "budget");
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st))
+		return -errno;
+	memory->pid = getpid();
+	memory->fd = fd;
+	memory->device = st.st_dev;
+	memory->inode = st.st_ino;
+	return 0;
+}
+
 static bool is_interrupted(void *arg)
 {
 	return fuse_req_interrupted(arg);
@@ -522,6 +547,7 @@ static const struct command commands[] = {
 	{ UCM_CONTROL_WARM, WRITER, run_batch, UCM_BATCH_WARM, false },
 	{ UCM_CONTROL_DIRECTORY, READERS, run_directory, 0, false },
 	{ UCM_CONTROL_BUDGET, READERS, run_budget, 0, false },
+	{ UCM_CONTROL_MEMORY, OWNER, run_memory, 0, false },
 	{ UCM_CONTROL_DRAIN, OWNER, run_drain, 0, false },
 	{ UCM_CONTROL_FLUSH, OWNER, run_flush, 0, true },
 	{ UCM_CONTROL_RESCAN, OWNER, run_rescan, 0, true },

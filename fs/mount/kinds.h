@@ -252,6 +252,10 @@ void ucm_iobudget_file_close(struct ucm_daemon *daemon);
 void ucm_iobudget_count(struct ucm_daemon *daemon, uint64_t *loaders,
 		      uint64_t *bytes);
 
+/* The descriptor of the memory that the file of this name shows: "index" or
+ * "budget". -ENOENT: there is none; -EOPNOTSUPP: it is not to be mapped. */
+int ucm_control_memory(struct ucm_daemon *daemon, const char *name);
+
 /* A call on .ucmfs/control (ioctl.c); as ioctl above. */
 int ucm_control_call(fuse_req_t req, unsigned number, const void *in,
 		     size_t in_size, size_t out_size, void **out);

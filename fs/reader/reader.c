@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -25,7 +24,6 @@
 #include "common/deadmount.h"
 #include "common/parse.h"
 
-#define FUSE_MAGIC 0x65735546
 #define CHOICES 8 /* times that the spaces may change under one call */
 
 static int set_folder(struct ucm_index_reader *reader, const char *space)
@@ -41,7 +39,9 @@ static const char *why_not(int err)
 	switch (err) {
 	case -ENOENT: return "the mount has no " UCM_TREE_INDEX;
 	case -EACCES: return UCM_TREE_INDEX " may not be read";
-	case -EOPNOTSUPP: return "the daemon has no passthrough";
+	case -EOPNOTSUPP:
+		return "the daemon has no passthrough, and this user cannot "
+		       "look into it";
 	case -EPROTO: return UCM_TREE_INDEX " is no index";
 	case -EPROTONOSUPPORT: return UCM_TREE_INDEX " is of another version";
 	case -EXDEV: return "this is no FUSE mount of this machine";
@@ -51,21 +51,10 @@ static const char *why_not(int err)
 
 static int map_index(struct ucm_index_reader *reader)
 {
-	struct statfs st;
-	int fd = openat(reader->root, UCM_TREE_INDEX,
-			O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	int err;
+	int fd = ucm_reader_memory_open(reader->root, UCM_TREE_INDEX, O_RDONLY);
+	int err = fd < 0 ? fd : ucm_reader_map_open(&reader->map, fd);
 
-	if (fd < 0)
-		return -errno;
-	/* elsewhere a mapping shows what the file once was */
-	if (fstatfs(fd, &st))
-		err = -errno;
-	else if (st.f_type != FUSE_MAGIC)
-		err = -EXDEV;
-	else
-		err = ucm_reader_map_open(&reader->map, fd);
-	if (err)
+	if (err && fd >= 0)
 		close(fd);
 	return err;
 }

@@ -83,6 +83,13 @@ static inline void ucm_bit_set(uint64_t *bitmap, size_t bit)
 	bitmap[bit / 64] |= UINT64_C(1) << bit % 64;
 }
 
+/* ---- memory of the daemon's that the mount shows (memory.c) ---- */
+
+/* A descriptor of UCM_TREE_INDEX or UCM_TREE_BUDGET in the mount at root, to be
+ * mapped; the caller's. flags: O_RDONLY or O_RDWR. -EOPNOTSUPP: without passthrough,
+ * and not the daemon's user; -EXDEV: root is no FUSE mount. */
+int ucm_reader_memory_open(int root, const char *name, int flags);
+
 /* ---- the map ---- */
 
 /* A field of shared memory, and nothing after it before it. */

@@ -3,8 +3,8 @@
  * node.c - what a mount has of the node's budget.
  *
  * The limits, and what the layout of the memory is, are asked of the daemon, and
- * not read from the memory, to which everybody may write. That the daemon has gone is seen in its index, which
- * nobody else can write to; it costs no call.
+ * not read from the memory, to which everybody may write. That the daemon has gone
+ * is seen in its index, which nobody else can write to; it costs no call.
  */
 #include <config.h>
 
@@ -12,11 +12,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <ucm/control.h>
@@ -25,6 +23,7 @@
 #include "common/lifeline.h"
 #include "fs/index/budget_layout.h"
 #include "fs/index/memory_layout.h"
+#include "fs/reader/reader.h"
 #include "hashing/tree.h"
 
 /* An old daemon has no limits, and says so by not knowing the call. */
@@ -50,18 +49,14 @@ static int map_file(int root, const char *name, int flags, size_t len,
 		    void **out)
 {
 	int prot = PROT_READ | (flags == O_RDWR ? PROT_WRITE : 0);
-	struct statfs fs;
 	void *memory;
 	char byte;
-	_cleanup_fd_ int fd = openat(root, name, flags | O_CLOEXEC |
-				     O_NOFOLLOW | O_NONBLOCK);
+	_cleanup_fd_ int fd = ucm_reader_memory_open(root, name, flags);
 
-	if (fd < 0 || fstatfs(fd, &fs))
-		return -errno;
-	/* elsewhere a mapping shows what the file once was, and one that ends
-	 * before is fatal */
-	if (fs.f_type != FUSE_SUPER_MAGIC ||
-	    pread(fd, &byte, 1, (off_t)len - 1) != 1)
+	if (fd < 0)
+		return fd == -EXDEV ? -EPROTO : fd;
+	/* one that ends before is fatal */
+	if (pread(fd, &byte, 1, (off_t)len - 1) != 1)
 		return -EPROTO;
 	memory = mmap(NULL, len, prot, MAP_SHARED, fd, 0);
 	if (memory == MAP_FAILED)

@@ -303,6 +303,24 @@ struct ucm_control_budget {
 };
 #define UCM_CONTROL_BUDGET _IOWR('U', 26, struct ucm_control_budget)
 
+/*
+ * Where the memory is that .ucmfs/index and .ucmfs/budget show: these can be opened
+ * with passthrough only, and the memory in /proc by whoever may look into the
+ * daemon. Descriptor fd of process pid, as the daemon sees it; a file with another
+ * device or inode is another one. For root, the owner and the daemon's user.
+ * -ENOENT: there is none; -EOPNOTSUPP: it is not to be mapped.
+ */
+#define UCM_MEMORY_INDEX 0u
+#define UCM_MEMORY_BUDGET 1u
+
+struct ucm_control_memory {
+	uint32_t version; /* in: UCM_CONTROL_VERSION */
+	uint32_t what;    /* in: UCM_MEMORY_... */
+	int32_t pid, fd;  /* in: 0; out */
+	uint64_t device, inode;
+};
+#define UCM_CONTROL_MEMORY _IOWR('U', 27, struct ucm_control_memory)
+
 #ifdef __cplusplus
 }
 #endif

@@ -154,7 +154,11 @@ answers 'others: and back' 0 called_by 1234 lease
 same 'others: locate' tier=0 "$(printf '%s\n' "$in" | called_by 1234 locate |
 	cut -d' ' -f1)"
 check 'others: statistics' called_by 1234 statistics
-for what in path pin unpin evict warm flush rescan checkpoint; do
+same 'memory: of the index' "$(daemon_pid) True" "$(call memory)"
+answers 'memory: without a budget' ENOENT call memory '' what=1
+answers 'memory: no other' EINVAL call memory '' what=2
+answers 'memory: no other version' EINVAL call memory '' version=2
+for what in memory path pin unpin evict warm flush rescan checkpoint; do
 	answers "others: no $what" EPERM called_by 1234 $what
 done
 for what in lookup touch locate lease; do

@@ -110,12 +110,25 @@ nyyyyyyyyyyyyyyyyyyy
 lookup: Transport endpoint is not connected' "$(cat "$work/answers")"
 
 # the same answers, by other means
-need do_mount -o passthrough=off "nvme=$work/tier"
-as_told 'without passthrough' 'control: the daemon has no passthrough' \
-	nyyyyyyyyyyyyyyyyyyy
-same 'entries, too' 'No such file or directory
+need do_mount -o allow_other,passthrough=off "nvme=$work/tier"
+refused 'Operation not supported' 'without passthrough it cannot be read' \
+	cat "$index"
+as_told 'the daemon shows it to its own user' map nyyyyyyyyyyyyyyyyyyy
+no_request
+if others_can "another user's reader" test -x "$index_ask" -a -r "$mnt"; then
+	own_index_ask=$index_ask
+	index_ask="as_nobody $index_ask"
+	as_told 'and not to others' 'control: the daemon has no passthrough, and this user cannot look into it' \
+		nyyyyyyyyyyyyyyyyyyy
+	same 'who get entries, too' 'No such file or directory
 size 8192 tier -1 nvme flags 0' "$(small_paths 2 | index_ask entry "$mnt")"
-refused 'Operation not supported' 'it cannot be read' cat "$index"
-do_umount
+	index_ask=$own_index_ask
+fi
+start_reader
+do_umount TERM
+ask_again
+same 'its reader notices that the daemon has ended' 'map
+nyyyyyyyyyyyyyyyyyyy
+lookup: Transport endpoint is not connected' "$(cat "$work/answers")"
 same 'an empty directory is no mount' 'open: No such file or directory' \
 	"$(ask "$mnt")"

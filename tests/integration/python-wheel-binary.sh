@@ -70,7 +70,7 @@ mkdir "$work/tier2"
 chown 65534:65534 "$work/tier" "$work/tier2" "$mnt"
 ucmfs=$work/venv/bin/ucmfs
 ucmfs_wrapper='setpriv --reuid=65534 --regid=65534 --clear-groups'
-need do_mount "$work/tier:$work/tier2"
+need do_mount -o budget=10G "$work/tier:$work/tier2"
 same 'the daemon is the one that came along' "$bundle/ucmfs" \
 	"$(readlink "/proc/$(daemon_pid)/exe")"
 
@@ -78,8 +78,7 @@ mkdir "$work/tests"
 cp -r "$top_srcdir/tests/python" "$top_srcdir/tests/lib" "$work/tests"
 chmod -R a+rX "$work/tests"
 cat >"$work/client.py" <<'END'
-import os
-import sys
+import json
 import ucmfs
 from tests.python import support
 
@@ -91,9 +90,13 @@ with ucmfs.Loader(support.MOUNT) as loader:
     group.save(ids, range(16)).wait(support.LIMIT)
     memory.clear()
     group.load(ids, range(16), verify="always").wait(support.LIMIT)
+    located = loader.stats()["located"]
+    with open(support.MOUNT + "/.ucmfs/stats.json") as file:
+        sharing = json.load(file)["budget"]["loaders"]
 assert memory.content == want
 with ucmfs.Index(support.MOUNT) as index:
     assert index.prefix(ids)[0] == 16, index.prefix(ids)
+    print(index.info()["backend"], located > 0, sharing)
 # sha256 is libcrypto's, which is in the library
 hasher = ucmfs.Hasher("sha256", block_size=16, model="m", dtype="float16")
 print(hasher.request(range(16)).hex())
@@ -107,8 +110,9 @@ hash=$(cd / && env PYTHONPATH="$top_srcdir/python" \
 	UCMFS_LIBRARY="$top_builddir/.libs/libucm.so" "$python" -c 'import ucmfs
 print(ucmfs.Hasher("sha256", block_size=16, model="m",
                    dtype="float16").request(range(16)).hex())')
-same 'he saves and loads blocks, by the library that came along' \
-	"$hash
+same 'he saves and loads blocks where they lie, by the library that came along' \
+	"map True 1
+$hash
 $bundle/libucm.so.0" "$seen"
 same 'ucm lists them' 16 "$(as_user ucm ls -m "$mnt" | grep -c '^[0-9a-f]\{32\} ')"
 check 'ucm tells how the mount is' as_user ucm status

@@ -4,11 +4,11 @@
 usage: control.py MOUNT CALL [SPACE [ARGUMENT...]] <IDS
 
 CALL is lookup, touch, locate, path, pin, unpin, evict, warm, lease or verified (one
-id), with ids on standard input, or statistics, flush, rescan, checkpoint. Prints a
+id), with ids on standard input, or statistics, memory, flush, rescan, checkpoint. Prints a
 line for each result; a call that fails prints the name of its errno. Arguments
 change what is sent: version=, num=, lease=, flags= (numbers), size= (the bytes that
 the command's number has room for), nul=0 (a name without its end), uid= (who asks),
-stamp= (a number) or file= (whose stamp: a path).
+stamp= (a number) or file= (whose stamp: a path), what= (of memory: a number).
 MOUNT may be another file to try it on.
 """
 import errno
@@ -34,6 +34,7 @@ CALLS = {
     "checkpoint": (12, 0),
     "lease": (13, HEAD + 16 * 1000),
     "verified": (25, HEAD + 24 * 600),
+    "memory": (27, 32),
     "none": (14, 0),  # there is no such call
 }
 ERRNOS = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
@@ -95,6 +96,10 @@ def show(what, buffer, num):
                   "opens commits removed quarantined io_errors").split()
         for pair in zip(fields, struct.unpack_from("<II12Q", buffer)):
             print(*pair)
+    elif what == "memory":
+        pid, fd, device, inode = struct.unpack_from("<iiQQ", buffer, 8)
+        st = os.stat(f"/proc/{pid}/fd/{fd}")
+        print(pid, (st.st_dev, st.st_ino) == (device, inode))
     elif what == "path":
         print(buffer[HEAD:buffer.index(0, HEAD)].decode())
     elif what == "locate":
@@ -119,7 +124,10 @@ def main():
     changes = {key: stamp_of(value) if key == "file" else int(value)
                for key, value in (arg.split("=") for arg in sys.argv[4:])}
     ids, data = b"", b""
-    if CALLS[what][1] and what != "statistics":
+    if what == "memory":
+        data = struct.pack("<II", changes.get("version", 1),
+                           changes.get("what", 0))
+    elif CALLS[what][1] and what != "statistics":
         ids = bytes.fromhex(sys.stdin.read())
         data = head(space, len(ids) // 16, changes) + ids
         if what == "verified":

@@ -499,8 +499,9 @@ verify() {
 	mk --verify "$@"
 }
 
+# shellcheck disable=SC2086 # who asks may stand before it
 index_ask() {
-	"$index_ask" "$@"
+	$index_ask "$@"
 }
 
 # The scan has ended: what is not in the index is absent.
