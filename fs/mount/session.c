@@ -78,7 +78,8 @@ static void say_ready(struct ucm_daemon *daemon)
 /* doc/benchmarking.md, "Without passthrough" */
 #define PASSTHROUGH_OFF                                                   \
 	"passthrough off: %s; data goes through the daemon, and reads past " \
-	"the page cache take up to 7 times as long"
+	"the page cache take up to 7 times as long; loaders of the "       \
+	"same user read the directories themselves"
 
 /* Whoever starts a daemon in the background does not see what it logs later. */
 static void tell_what_is_lacking(const struct ucm_options *options)

@@ -27,8 +27,12 @@ static void stage_pin(struct ucm_engine *engine, uint8_t *memory, size_t len)
 	if (err && err != -ENOTSUP &&
 	    !atomic_exchange(&shared->told_unregistered, true))
 		ucm_warning("staging: thread %u: %zu bytes more are not "
-			    "registered with io_uring: %s",
-			    engine->number, len, strerror(-err));
+			    "registered with io_uring: %s; reads pin them each "
+			    "time",
+			    engine->number, len,
+			    err == -ENOMEM ? "ulimit -l (RLIMIT_MEMLOCK) "
+					     "allows no more"
+					   : strerror(-err));
 }
 
 static int stage_take(void *arg, uint8_t *memory, size_t len)

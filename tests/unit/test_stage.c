@@ -138,7 +138,7 @@ UNIT_TEST(a_limit_of_locked_memory_fails_no_load)
 		lf_cache_clear(&cache);
 		ck_assert_int_eq(lf_load(loader, 0, NUM, NULL, NULL), 0);
 		check_pages(NUM);
-		ck_assert_int_eq(logged_again("not registered with io_uring"),
+		ck_assert_int_eq(logged_again("with io_uring: ulimit -l"),
 				 !i && strstr(text, "registered buffers"));
 	}
 	ck_assert_uint_gt(staged(loader, NULL), 5);
