@@ -49,7 +49,7 @@ static bool is_it(int fd, const struct ucm_control_memory *memory)
 	       st.st_dev == memory->device && st.st_ino == memory->inode;
 }
 
-static int open_in_proc(const struct ucm_control_memory *memory, int flags)
+int ucm_reader_memory_take(const struct ucm_control_memory *memory, int flags)
 {
 	_cleanup_fd_ int found = -1;
 	char path[64];
@@ -80,7 +80,7 @@ static int open_past_mount(int root, const char *name, int flags)
 						     : UCM_MEMORY_INDEX,
 	};
 	int err = ask_daemon(root, &memory);
-	int fd = err ? err : open_in_proc(&memory, flags);
+	int fd = err ? err : ucm_reader_memory_take(&memory, flags);
 
 	return fd < 0 ? -EOPNOTSUPP : fd;
 }

@@ -89,6 +89,10 @@ static inline void ucm_bit_set(uint64_t *bitmap, size_t bit)
  * mapped; the caller's. flags: O_RDONLY or O_RDWR. -EOPNOTSUPP: without passthrough,
  * and not the daemon's user; -EXDEV: root is no FUSE mount. */
 int ucm_reader_memory_open(int root, const char *name, int flags);
+/* The same of what a daemon says of its memory: -ESTALE, it is another file; -EPROTO,
+ * it can be made shorter. */
+struct ucm_control_memory;
+int ucm_reader_memory_take(const struct ucm_control_memory *memory, int flags);
 
 /* ---- the map ---- */
 
