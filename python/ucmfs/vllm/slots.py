@@ -227,12 +227,12 @@ class SlotStore:
         try:
             here = self._link.now
             if isinstance(mount, Directories):
-                log.info("ucmfs: %s: look-ups ask the file systems; one that "
-                         "hangs holds up the scheduler", mount)
+                log.info("ucmfs: %s: look-ups ask the file systems, in a "
+                         "thread: a request waits a step longer", mount)
             elif here is not None and here.why:
                 log.warning(
                     "ucmfs: %s: look-ups ask the daemon instead of its shared "
-                    "memory (%s): a daemon that hangs holds up the scheduler",
+                    "memory (%s), in a thread: a request waits a step longer",
                     mount, here.why)
             self._layout = lambda direct: layout_of(
                 geometry, memory.address, memory.num_slots, direct)
