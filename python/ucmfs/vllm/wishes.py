@@ -30,6 +30,8 @@ USUAL = Wishes()
 
 def wishes_of(params: Any, teller: Any) -> Wishes:
     """Of a request's kv_transfer_params, or None. teller: see mount.Teller."""
+    if params is None:  # nearly always; the rest costs a while
+        return USUAL
     given = params.get(KEY) if isinstance(params, Mapping) else None
     if given is None:
         return USUAL
