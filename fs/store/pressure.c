@@ -316,6 +316,9 @@ static uint64_t headroom_within(uint64_t limit, uint64_t used, unsigned percent)
 				   : less(percent_of(limit, percent), used);
 }
 
+/* Room for whatever comes, and sums of it are numbers still. */
+#define IN_DOUBT (UINT64_C(1) << 50)
+
 static uint64_t headroom_of_dir(const struct ucm_store *store, unsigned dir,
 				unsigned percent, bool evicted,
 				uint64_t *tier_limit)
@@ -325,9 +328,10 @@ static uint64_t headroom_of_dir(const struct ucm_store *store, unsigned dir,
 	struct seen seen;
 	uint64_t kept;
 
-	if (medium->readonly || atomic_load(&medium->draining) ||
-	    !view_look(store, dir, &seen))
+	if (medium->readonly || atomic_load(&medium->draining))
 		return 0;
+	if (!view_look(store, dir, &seen))
+		return ucm_wait_is_vain(&store->dirs, dir) ? 0 : IN_DOUBT;
 	*tier_limit = seen.tier_limit;
 	kept = reserved(store, &seen);
 	/* a file system without a limit has what was made free there */
@@ -339,8 +343,8 @@ static uint64_t headroom_of_dir(const struct ucm_store *store, unsigned dir,
 		     headroom_within(seen.limit, taken_in(medium), percent));
 }
 
-/* Directories of one file system have its room twice here: what is in doubt is
- * let in. */
+/* Directories of one file system have its room twice here, and one that somebody
+ * asks about for the first time has a lot: what is in doubt is let in. */
 uint64_t ucm_pressure_headroom(const struct ucm_store *store,
 			       const struct ucm_tier *tier, bool evicted)
 {

@@ -396,6 +396,34 @@ static bool is_counted_out(void *arg)
 	return !blocks && !bytes;
 }
 
+static const struct ucm_medium_ops *ops_of_dir;
+static unsigned taken_meanwhile;
+
+static int room_and_an_offer(struct ucm_medium *medium,
+			     struct ucm_medium_room *out)
+{
+	medium->ops = ops_of_dir;
+	taken_meanwhile = offer(0, 1);
+	return medium->ops->room(medium, out);
+}
+
+/* In its first moments a thread asks how much room there is, and others offer. */
+UNIT_TEST(what_room_there_is_need_not_be_known)
+{
+	struct ucm_medium_ops ops;
+
+	configure("only=$/a");
+	open_still();
+	ops_of_dir = fx_set->dirs.at[0]->ops;
+	ops = *ops_of_dir;
+	ops.room = room_and_an_offer;
+	fx_set->dirs.at[0]->ops = &ops;
+	taken_meanwhile = 0;
+	ck_assert_uint_eq(offer(1, 1), 1);
+	ck_assert_ptr_eq(fx_set->dirs.at[0]->ops, ops_of_dir);
+	ck_assert_uint_eq(taken_meanwhile, 1);
+}
+
 /* What might have been refused stays in the fast tier, and nobody waits for it;
  * what was not offered is written below. */
 UNIT_TEST(what_no_lower_tier_takes_is_not_waited_for)
