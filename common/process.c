@@ -21,6 +21,7 @@
 
 #include "common/cleanup.h"
 
+#define CAP_SYS_ADMIN_BIT 21
 #define PF_EXITING 0x4u
 
 /* The C library registers a list of each thread's robust futexes, which the
@@ -75,4 +76,19 @@ void ucm_process_give_way(bool idle)
 	(void)setpriority(PRIO_PROCESS, (id_t)tid, idle ? NICE : 0);
 	(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0,
 		      IOPRIO_PRIO_VALUE(class, 7));
+}
+
+bool ucm_has_sys_admin(void)
+{
+	FILE *file = fopen("/proc/self/status", "re");
+	unsigned long long caps = 0;
+	char line[256];
+
+	while (file && fgets(line, sizeof(line), file)) {
+		if (sscanf(line, "CapEff: %llx", &caps) == 1)
+			break;
+	}
+	if (file)
+		fclose(file);
+	return caps >> CAP_SYS_ADMIN_BIT & 1;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* process.h - what the kernel says of another process. */
+/* process.h - what the kernel says of a process, and does for it. */
 #ifndef UCM_PROCESS_H
 #define UCM_PROCESS_H
 
@@ -12,6 +12,10 @@
  * not to be read. The answer holds as long as the process waits for its caller.
  */
 bool ucm_process_goes_on(pid_t pid);
+
+/* Has this process CAP_SYS_ADMIN: to mount without fusermount3, and for
+ * passthrough? */
+bool ucm_has_sys_admin(void);
 
 /* Of this thread: whoever wakes up does not wait for it. idle: it gets
  * the least share of processors, and the disk when nobody else wants it. */

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/process.h"
 #include "tools/ucm_text.h"
 
 #define PARAMETER "/sys/module/fuse/parameters/enable_uring"
@@ -26,21 +27,6 @@
 
 /* ---- kernel ---- */
 
-static bool has_admin(void)
-{
-	FILE *file = fopen("/proc/self/status", "re");
-	unsigned long long caps = 0;
-	char line[256];
-
-	while (file && fgets(line, sizeof(line), file)) {
-		if (sscanf(line, "CapEff: %llx", &caps) == 1)
-			break;
-	}
-	if (file)
-		fclose(file);
-	return caps >> 21 & 1; /* CAP_SYS_ADMIN */
-}
-
 static void check_passthrough(struct ucm_doctor *doctor, const char *release)
 {
 	if (!ucm_release_is(release, 6, 9))
@@ -48,7 +34,7 @@ static void check_passthrough(struct ucm_doctor *doctor, const char *release)
 			       "boot Linux 6.9 or newer",
 			       "Linux %s does not have it; data goes "
 			       "through the daemon", release);
-	else if (!has_admin())
+	else if (!ucm_has_sys_admin())
 		ucm_doctor_say(doctor, UCM_WARN, "passthrough",
 			       "mount as root",
 			       "Linux %s has it, but this user lacks "

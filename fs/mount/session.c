@@ -28,6 +28,7 @@
 #include "common/cleanup.h"
 #include "common/deadmount.h"
 #include "common/log.h"
+#include "common/process.h"
 #include "fs/index/memory.h"
 #include "fs/mount/background.h"
 #include "fs/mount/kinds.h"

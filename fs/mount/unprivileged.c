@@ -15,24 +15,9 @@
 
 #include "common/cleanup.h"
 #include "common/log.h"
+#include "common/process.h"
 
 #define PROGRAM "fusermount3"
-#define CAP_SYS_ADMIN_BIT 21
-
-bool ucm_has_sys_admin(void)
-{
-	FILE *file = fopen("/proc/self/status", "re");
-	unsigned long long caps = 0;
-	char line[256];
-
-	while (file && fgets(line, sizeof(line), file)) {
-		if (sscanf(line, "CapEff: %llx", &caps) == 1)
-			break;
-	}
-	if (file)
-		fclose(file);
-	return caps >> CAP_SYS_ADMIN_BIT & 1;
-}
 
 bool ucm_fusermount_detach(const char *mountpoint)
 {

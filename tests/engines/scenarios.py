@@ -211,6 +211,18 @@ class Basics:
         return metrics.get("vllm:external_prefix_cache_hits_total", 0)
 
 
+class Unfilled(Basics):
+    """Without the tier that all of that works on: for tests of their own."""
+
+    test_in_the_same_process = test_all_blocks_are_stored = \
+        test_in_a_new_process_and_with_requests_taken_back = None
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        suite.require_engine()
+        cls.wanted = suite.reference(cls.kind, cls.parallel)
+
+
 class Windows(Basics):
     """A layer that sees a window, and one that sees all: two groups."""
 

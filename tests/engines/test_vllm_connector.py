@@ -10,10 +10,10 @@ from types import SimpleNamespace
 from typing import Any, Dict, List
 
 from mount import Mount
-from scenarios import (APART, Basics, Scenarios, Seeded, States, Verified,
-                       Windows, empty_payload)
+from scenarios import (APART, Basics, Scenarios, Seeded, States, Unfilled,
+                       Verified, Windows, empty_payload)
 from suite import METRICS, SETTLE, Parallel
-from suite import generate, pause, reference, require_engine, reset, samples
+from suite import generate, pause, reset, samples
 from ucmfs import namespace
 
 COUNT = "vllm:ucmfs_%s_total"
@@ -132,16 +132,8 @@ class Layerwise(Options, Verified, unittest.TestCase):
     whole_prompts = False
 
 
-class WithoutADaemon(Options, Basics, unittest.TestCase):
+class WithoutADaemon(Options, Unfilled, unittest.TestCase):
     """Directories alone: one process saves, any number read."""
-
-    test_in_the_same_process = test_all_blocks_are_stored = \
-        test_in_a_new_process_and_with_requests_taken_back = None
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        require_engine()
-        cls.wanted = reference(cls.kind)
 
     @classmethod
     def transfer(cls, tiers: str, **more: Any) -> Dict[str, Any]:

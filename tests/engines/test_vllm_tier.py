@@ -11,9 +11,9 @@ from typing import Any, Dict, List
 
 from mount import Mount
 from scenarios import (APART, LONG, Basics, Scenarios, Seeded, States,
-                       Verified, Windows)
+                       Unfilled, Verified, Windows)
 from suite import METRICS, SETTLE, Parallel
-from suite import generate, reference, require_engine, samples
+from suite import generate, samples
 
 
 class Options:
@@ -83,16 +83,8 @@ class TierStates(Options, States, unittest.TestCase):
 
 
 @unittest.skipUnless(LONG, "UCMFS_TEST_LONG=1: test_tier.py has the short form")
-class WithoutADaemon(Options, Basics, unittest.TestCase):
+class WithoutADaemon(Options, Unfilled, unittest.TestCase):
     """Directories alone, where look-ups have no answer at first."""
-
-    test_in_the_same_process = test_all_blocks_are_stored = \
-        test_in_a_new_process_and_with_requests_taken_back = None
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        require_engine()
-        cls.wanted = reference(cls.kind)
 
     def test_the_next_process_reads_what_one_saves(self) -> None:
         work = tempfile.TemporaryDirectory(prefix="ucmfs.")
