@@ -113,6 +113,7 @@ lookup: Transport endpoint is not connected' "$(cat "$work/answers")"
 need do_mount -o allow_other,passthrough=off "nvme=$work/tier"
 refused 'Operation not supported' 'without passthrough it cannot be read' \
 	cat "$index"
+need wait_until index_is_complete
 as_told 'the daemon shows it to its own user' map nyyyyyyyyyyyyyyyyyyy
 no_request
 if others_can "another user's reader" test -x "$index_ask" -a -r "$mnt"; then
