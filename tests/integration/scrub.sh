@@ -113,7 +113,8 @@ check 'the directory is clean' grep -qx clean=1 "$work/tier/.ucmfs/state"
 check 'its place is noted' grep -q '^after=[0-9a-f]' "$work/tier/.ucmfs/scrub"
 need do_mount -o allow_other "fast=$work/tier:slow=$work/slow"
 json 'x["running"] and x["directories"][0]["blocks"] > 3' on --status -j
-logged "$work/tier: scrub: goes on after"
+check 'it goes on after the last one' wait_until \
+	grep -qF "$work/tier: scrub: goes on after" "$log"
 status 'to the end' 0 on --rate 0
 json 'x["blocks"] == 65' on --status -j
 check 'none was read twice' [ "$(stat_of scrubbed)" -lt 62 ]
