@@ -16,7 +16,9 @@
  * file is used again. Where an open may
  * hang (a mount, a file server) it goes through the ring, when the lane of that
  * directory lets it (lane.h): until then the file has no descriptor, and one
- * that nobody waits for any more just ends. fstat(2) after an open is answered
+ * that nobody waits for any more just ends. A file in a local directory is opened
+ * at once; where that directory is late and has its share of descriptors, it is
+ * closed again and waits likewise. fstat(2) after an open is answered
  * from what that has fetched. A file that is OPENING or whose head is coming has
  * waiters: they are woken by ucm_load_go(), in their order.
  */
@@ -46,6 +48,7 @@ static struct ucm_dir nowhere = { .fd = -1, .quick = true, .no_direct = true,
 				  .align = 1 };
 
 static void open_next(struct ucm_load_file *file);
+static void on_opened(struct ucm_engine *engine, struct ucm_engine_op *op);
 
 /* ---- the table ---- */
 
@@ -325,7 +328,6 @@ static void take_descriptor(struct ucm_load_file *file, int fd)
 	take_file(file, fd, &st, err);
 }
 
-/* An open has failed: what is to be tried next? */
 /* The process has no descriptor left? Then those of files that nobody uses are given
  * back, once for each open. */
 static bool spare_some(struct ucm_load_file *file, int err)
@@ -342,6 +344,7 @@ static bool spare_some(struct ucm_load_file *file, int err)
 	return true;
 }
 
+/* An open has failed: what is to be tried next? */
 static void note_failure(struct ucm_load_file *file, int err)
 {
 	struct ucm_shared *shared = file->engine->shared;
@@ -366,27 +369,6 @@ static void note_failure(struct ucm_load_file *file, int err)
 		file->err = err;
 }
 
-static void on_opened(struct ucm_engine *engine, struct ucm_engine_op *op)
-{
-	struct ucm_load_file *file = (struct ucm_load_file *)op;
-	int result = (int)op->io.result;
-
-	(void)engine;
-	if (result >= 0) {
-		take_descriptor(file, result);
-	} else {
-		note_failure(file, result);
-		if (file->refs == 1) /* nobody waits any more */
-			ucm_load_file_fail(file, -ECANCELED, 0);
-		else
-			open_next(file);
-		if (file->state == UCM_LOAD_FILE_OPENING)
-			return;
-	}
-	ucm_load_file_tell(file);
-	ucm_load_file_put(file); /* the operation's */
-}
-
 static int open_flags(struct ucm_load_file *file)
 {
 	file->direct = !file->place.dir->memory &&
@@ -404,17 +386,36 @@ static bool enter_lane(struct ucm_load_file *file)
 	return file->lane;
 }
 
+/* In its lane, when that lets it. */
+static void queue_open(struct ucm_load_file *file, int flags)
+{
+	file->op.io = (struct ucm_io){
+		.op = UCM_IO_OPEN,
+		.fd = file->place.dir->fd,
+		.path = file->place.path,
+		.flags = flags,
+	};
+	file->op.done = on_opened;
+	ucm_lane_queue(file->engine, &file->op, file->rank);
+}
+
 /* ---- in a directory of the mount ---- */
 
-/* What is there, if it is the file that the source means; or -errno. */
-static int try_located(struct ucm_load_file *file, uint64_t size,
+/* Is it the file that the source means? */
+static bool is_located(const struct ucm_load_file *file, int fd,
 		       struct stat *st)
+{
+	return !ucm_os_fstat(fd, st) &&
+	       (uint64_t)st->st_size == file->located_size;
+}
+
+/* What is there, if it is that; or -errno. */
+static int try_located(struct ucm_load_file *file, struct stat *st)
 {
 	int fd = ucm_os_open(file->place.dir->fd, file->place.path,
 			     open_flags(file), 0);
 
-	if (fd >= 0 &&
-	    (ucm_os_fstat(fd, st) || (uint64_t)st->st_size != size)) {
+	if (fd >= 0 && !is_located(file, fd, st)) {
 		ucm_os_close(fd);
 		return -ESTALE;
 	}
@@ -425,36 +426,94 @@ static int try_located(struct ucm_load_file *file, uint64_t size,
 	return fd;
 }
 
+static void take_located(struct ucm_load_file *file, int fd,
+			 const struct stat *st)
+{
+	struct ucm_shared *shared = file->engine->shared;
+
+	ucm_add(&shared->stats.opens, 1);
+	ucm_add(&shared->stats.located, 1);
+	ucm_hints_add(shared->opened, file->group->space, &file->id);
+	file->located = true;
+	ucm_verified_begin(file, st);
+	take_file(file, fd, st, 0);
+}
+
 /* Once for a file. false: its places are to be tried. */
 static bool open_located(struct ucm_load_file *file)
 {
 	struct ucm_shared *shared = file->engine->shared;
 	struct stat st;
-	uint64_t size;
 	int fd;
 
 	if (!shared->locates || file->sought)
 		return false;
 	file->sought = true;
 	if (!shared->source_ops->locate(shared->source, file->group->space,
-					&file->id, &file->place, &size))
+					&file->id, &file->place,
+					&file->located_size))
 		return false;
-	fd = try_located(file, size, &st);
+	fd = try_located(file, &st);
 	if ((fd == -EINVAL && file->direct) || spare_some(file, fd))
-		fd = try_located(file, size, &st);
+		fd = try_located(file, &st);
 	if (fd < 0)
 		return false;
 	if (!enter_lane(file)) {
 		ucm_os_close(fd);
+	} else if (ucm_lane_may_use(file->engine, file->lane)) {
+		take_located(file, fd, &st);
+	} else {
+		ucm_os_close(fd);
+		file->held_located = true;
+		queue_open(file, open_flags(file));
+	}
+	return true;
+}
+
+/* An open that was held there has come to its end. */
+static bool took_located(struct ucm_load_file *file, int result)
+{
+	struct stat st;
+
+	file->held_located = false;
+	if (result < 0)
+		return false;
+	if (is_located(file, result, &st)) {
+		take_located(file, result, &st);
 		return true;
 	}
-	ucm_add(&shared->stats.opens, 1);
-	ucm_add(&shared->stats.located, 1);
-	ucm_hints_add(shared->opened, file->group->space, &file->id);
-	file->located = true;
-	ucm_verified_begin(file, &st);
-	take_file(file, fd, &st, 0);
-	return true;
+	ucm_os_close(result);
+	return false;
+}
+
+/* Of an open in the ring. false: other places are to be tried. */
+static bool took_descriptor(struct ucm_load_file *file, int result)
+{
+	if (file->held_located)
+		return took_located(file, result);
+	if (result >= 0)
+		take_descriptor(file, result);
+	else
+		note_failure(file, result);
+	return result >= 0;
+}
+
+static void on_opened(struct ucm_engine *engine, struct ucm_engine_op *op)
+{
+	struct ucm_load_file *file = (struct ucm_load_file *)op;
+	int result = (int)op->io.result;
+
+	(void)engine;
+	if (!took_descriptor(file, result)) {
+		if (file->refs == 1) /* nobody waits any more */
+			ucm_load_file_fail(file, -ECANCELED, 0);
+		else
+			open_next(file);
+		if (file->state == UCM_LOAD_FILE_OPENING)
+			return;
+	}
+	ucm_load_file_tell(file);
+	ucm_load_file_put(file); /* the operation's */
 }
 
 /* ---- blocks without descriptors ---- */
@@ -555,20 +614,17 @@ static void open_next(struct ucm_load_file *file)
 			break;
 		fd = ucm_os_open(file->place.dir->fd, file->place.path, flags,
 				 0);
-		if (fd >= 0) {
+		if (fd >= 0 && ucm_lane_may_use(file->engine, file->lane)) {
 			take_descriptor(file, fd);
 			return;
 		}
+		if (fd >= 0) { /* it is there, and has to wait */
+			ucm_os_close(fd);
+			break;
+		}
 		note_failure(file, fd);
 	}
-	file->op.io = (struct ucm_io){
-		.op = UCM_IO_OPEN,
-		.fd = file->place.dir->fd,
-		.path = file->place.path,
-		.flags = flags,
-	};
-	file->op.done = on_opened;
-	ucm_lane_queue(file->engine, &file->op, file->rank);
+	queue_open(file, flags);
 }
 
 /* Somebody wants it who is perhaps more urgent than those before. */

@@ -20,8 +20,9 @@
  * Late: whoever waits for this lane is passed over, and its blocks cost
  * memory only: a piece and the file that it waits for, without a descriptor.
  * No deadline ends that but the task's own. Nothing of a late lane counts where
- * others are kept waiting: descriptors, bytes of a window that was given, or of
- * a budget.
+ * others are kept waiting: bytes of a window that was given, or of a budget, or
+ * half of all descriptors. It takes no more of those while it is late; what it has
+ * of the other half, from when it was prompt, does count.
  *
  * What a lane can hold while it does not answer, if it may hang:
  *
@@ -32,7 +33,8 @@
  *	staging    a quarter, all such lanes together three; one that is alone
  *	           has nobody to leave anything to but saves
  *
- * Lanes of local file systems have no limit but their windows. What hangs there
+ * Lanes of local file systems have no limit but their windows and, when they are
+ * late (a slow disk is soon), that of descriptors. What hangs there
  * is a broken disk: the other lanes go on, but an open hangs in the engine's
  * own thread.
  *
@@ -159,6 +161,13 @@ void ucm_lanes_free(struct ucm_engine *engine)
 
 /* ---- what is held ---- */
 
+/* Descriptors that a lane may take while it is late, and keep without others being
+ * told. */
+static unsigned share_of_late(const struct ucm_engine *engine)
+{
+	return engine->files.most - engine->files.most / 2;
+}
+
 static bool is_open(const struct ucm_engine_op *op)
 {
 	return op->io.op == UCM_IO_OPEN;
@@ -203,6 +212,12 @@ void ucm_lane_hurry(struct ucm_engine *engine, struct ucm_engine_op *op,
 	hold(engine, op, rank);
 }
 
+bool ucm_lane_may_use(const struct ucm_engine *engine,
+		      const struct ucm_lane *lane)
+{
+	return !lane->late || lane->opens + lane->used < share_of_late(engine);
+}
+
 /* May this one be made now? Files that were opened and are not read yet have
  * descriptors, which others want. */
 static bool may_queue(const struct ucm_engine *engine,
@@ -217,7 +232,7 @@ static bool may_queue(const struct ucm_engine *engine,
 		return true;
 	for (unsigned i = 0; i < UCM_RANKS; i++)
 		waiting += lane->waiting[i].num;
-	if (lane->opens + waiting >= OPENS)
+	if (lane->opens + waiting >= OPENS || !ucm_lane_may_use(engine, lane))
 		return false;
 	return !(lane->opens + lane->used) ||
 	       ucm_lanes_files(engine) < engine->files.most;
@@ -285,10 +300,16 @@ int64_t ucm_lanes_until_late(const struct ucm_engine *engine)
 
 unsigned ucm_lanes_files(const struct ucm_engine *engine)
 {
-	unsigned num = 0;
+	unsigned num = 0, share = share_of_late(engine);
 
-	for (struct ucm_lane *lane = engine->lanes; lane; lane = lane->next)
-		num += lane->late ? 0 : lane->opens + lane->used;
+	for (struct ucm_lane *lane = engine->lanes; lane; lane = lane->next) {
+		unsigned files = lane->opens + lane->used;
+
+		if (!lane->late)
+			num += files;
+		else if (files > share)
+			num += files - share;
+	}
 	return num;
 }
 

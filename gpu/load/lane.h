@@ -102,8 +102,12 @@ bool ucm_lanes_have_room(const struct ucm_engine *engine, unsigned rank);
 /* Are there pieces that were started and are not read yet, elsewhere than in
  * lanes that are late? */
 bool ucm_lanes_wait(const struct ucm_engine *engine);
-/* Files that are in use, but for those of lanes that are late. */
+/* Files that are in use; of lanes that are late only what they have beyond their
+ * share. */
 unsigned ucm_lanes_files(const struct ucm_engine *engine);
+/* May one more file of it be in use? Not where it is late and has its share. */
+bool ucm_lane_may_use(const struct ucm_engine *engine,
+		      const struct ucm_lane *lane);
 /* Bytes of reads under way in other lanes that are not late. */
 uint64_t ucm_lanes_in_flight(const struct ucm_engine *engine,
 			     const struct ucm_lane *but);

@@ -329,7 +329,7 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 	if (!err && own.mount && own.tiers)
 		err = ucm_hints_open(own.mount, UCM_HINT_TOUCHED,
 				     &loader->shared.touches, error);
-	if (!err && loader->shared.locates)
+	if (!err && own.mount && loader->shared.locates)
 		err = ucm_hints_open(own.mount, UCM_HINT_OPENED,
 				     &loader->shared.opened, error);
 	if (!err && own.mount)

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_load_late.c - loads from a local directory whose disk takes its time: what
+ * waits for it does not use up the descriptors of the process.
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "gpu/load/engine.h"
+#include "tests/unit/load_fixture.h"
+
+#define SLOW 80u  /* blocks of the directory that is late */
+#define PROMPT 4u  /* and of another one */
+#define FILES 32u
+#define THREADS 16u /* of a loader's pool, for each directory */
+
+static struct lf_cache cache;
+static struct ucm_source_ops located_ops;
+static bool wrong_sizes;
+
+static void setup(void)
+{
+	fx_setup();
+	lf_faults();
+	lf_tier("$/slow");
+	lf_tier("$/prompt");
+	lf_cache_open(&cache, &lf_geometry, SLOW + PROMPT);
+	for (unsigned i = 0; i < SLOW + PROMPT; i++)
+		lf_plant(i < SLOW ? "$/slow" : "$/prompt", &lf_geometry, i);
+}
+
+static void teardown(void)
+{
+	ucm_loader_source = NULL;
+	wrong_sizes = false;
+	lf_cache_close(&cache);
+	fx_teardown();
+}
+
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+
+/* As a mount does for blocks whose directory it has told: of all in the first. */
+static bool locate(struct ucm_source *source, const char *space,
+		   const struct ucm_id *id, struct ucm_place *out,
+		   uint64_t *size_out)
+{
+	free(lf_file(&lf_geometry, 0, FX_PAGED, size_out));
+	*size_out += wrong_sizes;
+	return !located_ops.place(source, space, id, 0, out);
+}
+
+static void chart(struct ucm_source *source, const char *space)
+{
+	(void)source, (void)space;
+}
+
+static struct ucm_loader *open_loader(bool locates)
+{
+	struct ucm_loader_options options = { .io = UCM_IO_THREADS,
+					      .threads = 1,
+					      .window_bytes = 16 << 20,
+					      .open_files = FILES };
+
+	located_ops = ucm_source_tiers;
+	located_ops.chart = chart;
+	if (locates)
+		located_ops.locate = locate;
+	ucm_loader_source = &located_ops;
+	return lf_loader("slow=$/slow:prompt=$/prompt", &cache, &options);
+}
+
+/* All of the first directory wait for it. That it is late shows where others go
+ * on, which were asked for after them. */
+static struct ucm_task *make_late(struct ucm_loader *loader)
+{
+	struct ucm_request request = { .deadline_ms = 10000 };
+	struct ucm_task *task;
+
+	lf_hold(UCM_IO_READ, 0);
+	task = lf_submit(loader, false, 0, SLOW, NULL);
+	lf_wait_held(THREADS);
+	lf_hold(UCM_IO_CLOSE, 1000); /* nothing else is held from now on */
+	ck_assert_int_eq(lf_load(loader, SLOW, PROMPT, &request, NULL), 0);
+	return task;
+}
+
+UNIT_TEST(a_late_disk_takes_its_share_of_descriptors, .rows = 3)
+{
+	struct ucm_loader *loader;
+	struct ucm_task *task;
+
+	wrong_sizes = _i == 2;
+	loader = open_loader(_i > 0);
+	task = make_late(loader);
+	ck_assert_uint_ge(lf_open_files("/slow/blocks/"), THREADS);
+	ck_assert_uint_le(lf_open_files("/slow/blocks/"), FILES + 1);
+	lf_cache_clear(&cache);
+	lf_release();
+	ck_assert_int_eq(ucm_task_wait(task, 20000), 0);
+	ucm_task_free(task);
+	lf_cache_clear(&cache);
+	ck_assert_int_eq(lf_load(loader, 0, SLOW, NULL, NULL), 0);
+	for (unsigned i = 0; i < SLOW; i++)
+		ck_assert(lf_page_is(&cache, i, 0, 4, i));
+	ucm_loader_close(loader);
+}
+
+/* One that is removed while it waits is absent, and nothing else. */
+UNIT_TEST(what_goes_while_it_waits_is_absent, .rows = 2)
+{
+	struct ucm_loader *loader = open_loader(_i > 0);
+	struct ucm_task *task = make_late(loader);
+	const struct ucm_outcome *outcomes;
+
+	ck_assert_int_eq(unlink(lf_path("$/slow", SLOW - 1)), 0);
+	lf_release();
+	ck_assert_int_eq(ucm_task_wait(task, 20000), -EIO);
+	outcomes = ucm_task_outcomes(task);
+	for (unsigned i = 0; i < SLOW; i++)
+		ck_assert_int_eq(outcomes[i].err, i < SLOW - 1 ? 0 : -ENOENT);
+	ucm_task_free(task);
+	ucm_loader_close(loader);
+}
+
+/* Nor does the end wait for what was never opened. */
+UNIT_TEST(what_waits_ends_at_the_deadline)
+{
+	struct ucm_loader *loader = open_loader(true);
+	struct ucm_request request = { .deadline_ms = 300 };
+	struct ucm_outcome outcomes[SLOW];
+
+	lf_hold(UCM_IO_READ, 0);
+	ck_assert_int_eq(lf_load(loader, 0, SLOW, &request, outcomes), -EIO);
+	for (unsigned i = 0; i < SLOW; i++)
+		ck_assert_int_eq(outcomes[i].err, -ETIMEDOUT);
+	lf_release();
+	ucm_loader_close(loader);
+	ck_assert_uint_eq(lf_open_files("/slow/blocks/"), 0);
+}
