@@ -587,16 +587,16 @@ static bool try_nth(const struct operation *op, unsigned nth, int err,
 	return failed;
 }
 
-/* Of the calls every one; with a sanitizer, which takes its time, every one with
- * one of the errors. One that makes hundreds makes the same again and again: then
- * some of them, others for each error. */
+/* UCMFS_TEST_LONG=1: each call with each of the errors; else with one of them, which
+ * one is drawn. Of an operation that makes hundreds of calls, the same again and
+ * again, some, others for each error. */
 static unsigned stride(const struct operation *op, int err, unsigned num_errors)
 {
-	const char *campaigns = getenv("UCMFS_TEST_CAMPAIGNS");
+	const char *text = getenv("UCMFS_TEST_LONG");
 
 	if (op->calls > 100)
 		return (unsigned)-err;
-	return campaigns && !strcmp(campaigns, "no") ? num_errors : 1;
+	return text && strcmp(text, "0") != 0 ? 1 : num_errors;
 }
 
 /* With the error of this number, of so many. */
@@ -605,7 +605,7 @@ static void sweep(const struct operation *op, unsigned number,
 {
 	int err = errnos[number];
 	unsigned step = stride(op, err, num_errors);
-	unsigned nth = 1 + number % step;
+	unsigned nth = 1 + (unsigned)((unit_seed() + number) % step);
 
 	dying = !once;
 	while (try_nth(op, nth, err, once))
