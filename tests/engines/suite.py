@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import functools
 import glob
 import hashlib
@@ -28,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 import generate as generate_py
 
@@ -161,15 +162,34 @@ def _digest() -> str:
     return digest.hexdigest()[:12]
 
 
+@contextlib.contextmanager
+def _lacking(path: str) -> Iterator[bool]:
+    """Is it still to be made? Others that want it wait meanwhile."""
+    with open(path + ".lock", "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield not os.path.exists(path)
+
+
 def model(kind: str) -> str:
     """The directory of the model (see tiny_model.py); made if it is not
     there."""
     digest = hashlib.sha256((HERE / "tiny_model.py").read_bytes()).hexdigest()
     path = os.path.join(cache_dir(), f"model-{digest[:12]}-{kind}")
-    if not os.path.exists(path):
-        subprocess.run([sys.executable, HERE / "tiny_model.py", path,
-                        kind], check=True, stderr=subprocess.DEVNULL)
+    with _lacking(path) as lacking:
+        if lacking:
+            subprocess.run([sys.executable, HERE / "tiny_model.py", path,
+                            kind], check=True, stderr=subprocess.DEVNULL)
     return path
+
+
+def _make_reference(path: str, kind: str, parallel: Parallel) -> None:
+    with Start([generate(*PROMPTS, one_by_one=True, max_tokens=MAX_TOKENS)],
+               kind=kind, parallel=parallel,
+               engine={"enable_prefix_caching": False}) as start:
+        (result,) = start.results()
+    tokens = {name: result[name]["tokens"] for name in PROMPTS}
+    pathlib.Path(path + ".new").write_text(json.dumps(tokens))
+    os.rename(path + ".new", path)
 
 
 def reference(kind: str = "", parallel: Parallel = ALONE,
@@ -178,15 +198,9 @@ def reference(kind: str = "", parallel: Parallel = ALONE,
     no store, and no cache of its own."""
     path = os.path.join(
         cache_dir(), f"reference-{_digest()}-{kind}{parallel.name}.json")
-    if not os.path.exists(path):
-        with Start([generate(*PROMPTS, one_by_one=True,
-                             max_tokens=MAX_TOKENS)], kind=kind,
-                   parallel=parallel,
-                   engine={"enable_prefix_caching": False}) as start:
-            (result,) = start.results()
-        tokens = {name: result[name]["tokens"] for name in PROMPTS}
-        pathlib.Path(path + ".new").write_text(json.dumps(tokens))
-        os.rename(path + ".new", path)
+    with _lacking(path) as lacking:
+        if lacking:
+            _make_reference(path, kind, parallel)
     return json.loads(pathlib.Path(path).read_text())
 
 
