@@ -107,6 +107,9 @@ class Config:
     # The second half of the layers keeps a state of so many elements instead,
     # as vLLM's "align" mode has it; 0: none.
     state: int = 0
+    # Of two groups, whose each layer is: "f" the first's, any other letter the
+    # second's; "": half of them, or where there are stages some in each.
+    kinds: str = ""
     # Tokens between those that are kept; 0: where the prompt may be gone on
     # from.
     retention: int = 0
@@ -527,8 +530,12 @@ class FakeRunner:
         self.finish_groups(vllm_config)
 
     def halves(self, names: list) -> tuple:
-        """The layers of two groups, and how many are in the first. Each stage
-        has some of both."""
+        """The layers of two groups, and how many are in the first."""
+        if self.config.kinds:
+            first = [name for name, kind in zip(names, self.config.kinds)
+                     if kind == "f"]
+            return first + [name for name in names if name not in first], \
+                len(first)
         if self.config.stages == 1:
             return names, len(names) // 2
         return names[::2] + names[1::2], len(names[::2])

@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 import unittest
+from collections import Counter
 from types import SimpleNamespace
 from unittest import mock
 
@@ -714,10 +715,6 @@ class Pipeline(Case):
         self.assertEqual(sorted(wanted), sorted(
             (name, 12) for name in half._link.now.names))
 
-    def test_a_stage_without_layers_of_a_group(self) -> None:
-        with self.assertRaisesRegex(ConfigError, "VLLM_PP_LAYER_PARTITION"):
-            self.runner(layers=3, window=40, stages=2)
-
     def test_stages_that_nobody_has_told_of(self) -> None:
         class Silent(FakeRunner):
             def tell_each_other(self) -> None:
@@ -744,6 +741,135 @@ class Pipeline(Case):
             self.forget(runner)
             self.one(runner, self.prompt(100, of=of))
             of += 1
+
+
+# ---- stages of which some have no layers of a group ----
+
+class Partial(Case):
+    """What one stage has, and others lack: nothing of it is kept there."""
+
+    # Stages with layers of the first group alone, of both, of the second.
+    MORE = {"layers": 6, "stages": 3, "kinds": "fffwww", "window": 40}
+    TWO = {"layers": 4, "stages": 2, "window": 40}
+
+    def files(self, before: set) -> dict:
+        """How many are new, by group and stage."""
+        names = [path.split("/spaces/")[1].split("/")[0].split("-")
+                 for path in set(self.paths()) - before]
+        return Counter(f"{name[-2]}-{name[-1]}" for name in names)
+
+    def test_second_engine_hits(self) -> None:
+        """Also where the scheduler is told of a stage without layers that all
+        tokens need, and of states that not all stages have."""
+        for more in ({**self.MORE, "ranks": 2},
+                     {**self.TWO, "kinds": "ffww"},
+                     {**self.TWO, "kinds": "wwff", "window_block": 32},
+                     {"layers": 4, "stages": 2, "kinds": "ssfs", "state": 60,
+                      "layout": "BLNHC"}):
+            with self.subTest(**more):
+                first = self.runner(**more)
+                self.one(first, self.prompt(100))
+                self.assertEqual(first.stats["loads"], 0)
+                second = self.runner(**more)
+                counted = Counted(second)
+                self.one(second, self.prompt(100))
+                self.assertEqual(second.stats["tokens loaded"], 96)
+                self.assertEqual(counted["saved_blocks"], 0)
+                self.assertEqual(counted["load_failed_blocks"], 0)
+
+    def test_files_and_spaces(self) -> None:
+        before = set(self.paths())
+        runner = self.runner(**self.MORE)
+        self.one(runner, self.prompt(100))
+        self.assertEqual(self.files(before), {
+            "g0-p0": 6, "g0-p1": 6, "g1-p1": 6, "g1-p2": 6})
+        here = self.half(runner)._link.now
+        told = [read_manifest(self.mount.path, name)["connector"]
+                for name in here.names]
+        self.assertEqual([len(one["layers"]) for one in told], [2, 1, 1, 2])
+        self.assertEqual(len({one["stages"] for one in told}), 1)
+
+    def test_other_stages_share_nothing(self) -> None:
+        """Cut elsewhere, or into more or fewer: each has its own spaces, which
+        are found again."""
+        seen = set()
+        for turn in range(2):
+            for cut in ("2,2,2", "2,1,3", "4,2"):
+                with self.subTest(cut=cut), mock.patch.dict(
+                        os.environ, VLLM_PP_LAYER_PARTITION=cut):
+                    before = set(self.paths())
+                    runner = self.runner(**{
+                        **self.MORE, "stages": len(cut.split(","))})
+                    self.one(runner, self.prompt(100))
+                    self.assertEqual(runner.stats["tokens loaded"],
+                                     96 if turn else 0)
+                    self.assertEqual(set(self.paths()) > before, not turn)
+                    names = set(self.half(runner)._link.now.names)
+                    self.assertEqual(bool(seen & names), bool(turn))
+                    seen |= names
+
+    def test_all_that_have_it_or_none(self) -> None:
+        """A block that one of the stages lacks is no hit, and is saved
+        again."""
+        for turn, home in enumerate(("g0-p0", "g1-p1", "g1-p2")):
+            with self.subTest(home=home):
+                before, prompt = set(self.paths()), self.prompt(100, of=turn)
+                self.one(self.runner(**self.MORE), prompt)
+                lost = [path for path in set(self.paths()) - before
+                        if f"-{home}/" in path]
+                for path in lost:
+                    self.unlink(path)
+                second = self.runner(**self.MORE)
+                counted = Counted(second)
+                self.one(second, prompt)
+                self.assertEqual(second.stats["tokens loaded"], 0)
+                self.assertEqual(counted["load_failed_blocks"], 0)
+                self.assertEqual(counted["saved_blocks"], 6)
+                self.assertTrue(all(map(os.path.exists, lost)))
+
+    def test_damaged_in_a_stage(self) -> None:
+        for turn, home in enumerate(("g0-p0", "g1-p2")):
+            with self.subTest(home=home):
+                before, prompt = set(self.paths()), self.prompt(100, of=turn)
+                self.one(self.runner(**self.MORE), prompt)
+                for path in set(self.paths()) - before:
+                    if f"-{home}/" in path:
+                        os.truncate(path, 100)
+                second = self.runner(**self.MORE)
+                name = self.one(second, prompt)
+                self.assertEqual(second.stats["requests failed"], 1)
+                self.assertEqual(second.delivered[name], 3)
+
+    def test_pinned(self) -> None:
+        """In the spaces that there are, the blocks of their own stages."""
+        runner = self.runner(ranks=2, **self.MORE)
+        half, wanted = self.half(runner), []
+        with mock.patch.object(
+                scheduler, "pin_blocks",
+                lambda _, space, ids: wanted.append((space, len(ids)))):
+            runner.add(self.prompt(100), 3, kv_transfer_params={
+                "ucmfs": {"pin": True}})
+            runner.settle()
+            self.until(runner, lambda: len(wanted) == 4)
+        self.assertEqual(sorted(wanted), sorted(
+            (name, 12) for name in half._link.now.names))
+
+    def test_a_rank_that_does_not_know_its_spaces(self) -> None:
+        """It fails to load and to save what it has layers of, and nothing
+        else."""
+        more = {**self.TWO, "kinds": "fffw"}
+        self.one(self.runner(**more), self.prompt(100))
+        second = self.runner(**more)
+        counted = Counted(second)
+        with mock.patch.object(self.worker(second), "_ready",
+                               lambda meta, wait: False):
+            self.one(second, self.prompt(100))
+        self.assertEqual(second.stats["requests failed"], 1)
+        self.assertEqual(counted["load_failed_blocks"], 6)
+
+    def test_a_stage_without_states_is_refused(self) -> None:
+        with self.assertRaisesRegex(ConfigError, "VLLM_PP_LAYER_PARTITION"):
+            self.runner(layers=4, state=60, stages=2, kinds="ffss")
 
 
 # ---- ranks in processes of their own ----

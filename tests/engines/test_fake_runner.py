@@ -81,6 +81,12 @@ ENGINES = {
     "pipeline": {"stages": 3, "layers": 4},
     "pipeline_two_ranks": {"stages": 2, "ranks": 2},
     "pipeline_window": {"stages": 2, "layers": 5, "window": 40},
+    "pipeline_apart": {"stages": 2, "layers": 4, "window": 40, "ranks": 2,
+                       "kinds": "wwff"},
+    "pipeline_partly_apart": {"stages": 3, "layers": 6, "window": 40,
+                              "kinds": "fffwww"},
+    "pipeline_states_apart": {"stages": 2, "layers": 4, "state": 60,
+                              "kinds": "ssfs", "ranks": 2},
     "pipeline_states_v2_async": {
         "stages": 2, "layers": 5, "state": 60, "ranks": 2, "v2_runner": True,
         "async_scheduling": True},
@@ -89,7 +95,7 @@ ENGINES = {
 # One of each kind, where not all are asked for.
 CHOSEN = {
     "async": ("plain", "async_scheduling", "pipeline_two_ranks",
-              "window_two_ranks", "states_kept", "policy_fail", "few_blocks"),
+              "pipeline_apart", "states_kept", "policy_fail", "few_blocks"),
     "sync": ("plain", "two_ranks"),
     "layerwise": ("plain", "replicated_ranks"),
 }

@@ -15,8 +15,8 @@ from tests.lib.seed import SEED
 from ucmfs.errors import ConfigError
 from ucmfs.layout import Geometry
 from ucmfs.vllm import benefit, hits
-from ucmfs.vllm.groups import (Group, Plan, pack, plan_of, space_names,
-                               stages_of)
+from ucmfs.vllm.groups import (Group, Home, Plan, homes_of, pack, plan_of,
+                               space_names, stages_of)
 from ucmfs.vllm.options import ConnectorOptions
 from ucmfs.vllm.pins import Pins
 from ucmfs.vllm.spaces import load_mode
@@ -172,7 +172,7 @@ class Plans(unittest.TestCase):
         self.assertEqual(plan.groups[0].geometry, Geometry(
             2, 16, "opaque", 96, 0, order="opaque"))
         self.assertEqual((plan.shards, plan.replicas), (4, 1))
-        self.assertEqual(space_names(plan, "a"), ["a"])
+        self.assertEqual(space_names([plan], "a"), ["a"])
 
     def test_mixed(self) -> None:
         plan = plan_of(vllm_of(), config_of(
@@ -181,7 +181,7 @@ class Plans(unittest.TestCase):
                               sliding_window=40)), 16, 32)
         self.assertEqual([g.window for g in plan.groups], [0, 40])
         self.assertEqual(plan.alignment, 32)
-        self.assertEqual(space_names(plan, "a"), ["a-g0", "a-g1"])
+        self.assertEqual(space_names([plan], "a"), ["a-g0", "a-g1"])
 
     def test_first_needed(self) -> None:
         group = Group(0, (), 16, Geometry(1, 16, k_bytes=1), window=40)
@@ -234,7 +234,8 @@ class Plans(unittest.TestCase):
                          (4, 4, 2))
         self.assertEqual([first.stage_of(rank) for rank in range(4)],
                          [0, 0, 1, 1])
-        self.assertEqual(space_names(first, "a"), ["a-p0", "a-p1"])
+        self.assertEqual(space_names([first, second], "a"),
+                         ["a-p0", "a-p1"])
         told = {(s, r): (first, second)[s] for s in (0, 1) for r in (0, 1)}
         self.assertEqual(stages_of(first, told), (first, second))
         same = self.stage("a", replicas=2)
@@ -254,12 +255,59 @@ class Plans(unittest.TestCase):
             with self.subTest(text=text), self.assertRaisesRegex(
                     ConfigError, text):
                 stages_of(first, {**told, place: other})
-        self.refused("pipeline_parallel_size: a stage has no layers",
-                     vllm_of(pipeline_parallel_size=2), SimpleNamespace(
-                         kv_cache_groups=[SimpleNamespace(
-                             layer_names=[], kv_cache_spec=FullAttentionSpec(
-                                 block_size=16, page_size_bytes=64))],
-                         kv_cache_tensors=[], num_blocks=10))
+
+    def stage_of(self, *layers: str, second: object = None,
+                 stages: int = 3) -> Plan:
+        """A stage with so many layers of two groups: names, "" for none."""
+        config = config_of(
+            FullAttentionSpec(block_size=16, page_size_bytes=64),
+            second or SlidingWindowSpec(block_size=32, page_size_bytes=64,
+                                        sliding_window=40), kv_tp_replicas=1)
+        for group, names in zip(config.kv_cache_groups, layers):
+            group.layer_names = names.split()
+        return plan_of(vllm_of(pipeline_parallel_size=stages), config, 16, 32)
+
+    def test_a_stage_without_layers_of_a_group(self) -> None:
+        stages = (self.stage_of("a b", ""), self.stage_of("c", "d"),
+                  self.stage_of("", "e f g"))
+        first = stages[0].groups[1]
+        self.assertEqual((first.geometry, first.payload_bytes, first.window),
+                         (None, 0, 40))
+        self.assertEqual(stages[0].bytes_of(64), 4 * 128)
+        self.assertEqual(stages[2].bytes_of(64), 2 * 192)
+        self.assertEqual(homes_of(stages), ((0, 0), (1, 0), (1, 1), (2, 1)))
+        self.assertEqual(space_names(stages, "a"), [
+            "a-g0-p0", "a-g0-p1", "a-g1-p1", "a-g1-p2"])
+        told = {(s, 0): stage for s, stage in enumerate(stages)}
+        self.assertEqual(stages_of(stages[0], told), stages)
+        with self.assertRaisesRegex(ConfigError, "no stage .* of group 1"):
+            stages_of(stages[0], {**told, (1, 0): self.stage_of("c", ""),
+                                  (2, 0): self.stage_of("e", "")})
+        other = SlidingWindowSpec(block_size=32, page_size_bytes=64,
+                                  sliding_window=41)
+        with self.assertRaisesRegex(ConfigError, "rank 0 of stage 2"):
+            stages_of(stages[0], {**told, (2, 0): self.stage_of(
+                "c", "d", second=other)})
+
+    def test_a_stage_that_vllm_cannot_run(self) -> None:
+        """It says which partition it takes."""
+        state = MambaSpec(block_size=16, page_size_bytes=64,
+                          mamba_cache_mode="align")
+        sizes = SimpleNamespace(block_size=16, kv_cache_specs={
+            name: FullAttentionSpec(block_size=16, page_size_bytes=size)
+            for name, size in (("d", 64), ("e", 32))})
+        for layers, more, text in (
+                (("", ""), {}, "pipeline_parallel_size: .* can be stored"),
+                (("a", ""), {"stages": 1}, "kv_cache_groups: .* no layers"),
+                (("a", ""), {"second": state},
+                 "VLLM_PP_LAYER_PARTITION .* each needs one with a state"),
+                (("a", ""), {"second": sizes},
+                 "VLLM_PP_LAYER_PARTITION .* some of that group")):
+            with self.subTest(text=text), \
+                    self.assertRaisesRegex(ConfigError, text):
+                self.stage_of(*layers, **more)
+        plan = self.stage_of("", "d", second=state)
+        self.assertEqual(plan.groups[0].layers, ())
 
     def test_not_for_a_hash(self) -> None:
         """Groups that no hash finds are none of ours."""
@@ -418,9 +466,18 @@ class Hits(unittest.TestCase):
             fresh.update(other)
             self.assertEqual(grown.all, fresh.all)
 
-    def slow_hit(self, plan: Plan, there: list, ids: hits.Ids, local: int,
-                 limit: int) -> int:
+    @staticmethod
+    def some_homes(rng: random.Random, stages: int, groups: int) -> list:
+        """Of each group one stage at least."""
+        every = [Home(stage, g) for stage in range(stages)
+                 for g in range(groups)]
+        kept = {Home(rng.randrange(stages), g) for g in range(groups)}
+        return [home for home in every if home in kept or rng.random() < 0.6]
+
+    def slow_hit(self, plan: Plan, homes: list, there: list, ids: hits.Ids,
+                 local: int, limit: int) -> int:
         """By trying each length."""
+        each = plan.stage_shards
         for tokens in range(limit // plan.alignment * plan.alignment, local,
                             -plan.alignment):
             for g, group in enumerate(plan.groups):
@@ -430,7 +487,8 @@ class Hits(unittest.TestCase):
                 wanted = ids.all[g][first * step:
                                     tokens // group.block_tokens * step]
                 if any(wanted[i:i + 16] not in there[g]
-                       for i in range(0, len(wanted), 16)):
+                       for i in range(0, len(wanted), 16)
+                       if (wanted[i + 15] // each, g) in homes):
                     break
             else:
                 return tokens
@@ -450,23 +508,26 @@ class Hits(unittest.TestCase):
                              stages=stages)
             ids = hits.Ids(plan, [FakeHasher(g) for g in range(len(groups))])
             ids.update(hashes_of(40))
+            homes = self.some_homes(rng, stages, len(groups))
             there = []
             for g in range(len(groups)):
                 all_ids = [ids.all[g][i:i + 16]
-                           for i in range(0, len(ids.all[g]), 16)]
+                           for i in range(0, len(ids.all[g]), 16)
+                           if (ids.all[g][i + 15] // each, g) in homes]
                 lost = rng.sample(range(len(all_ids)), rng.randint(0, 3))
                 there.append({one for i, one in enumerate(all_ids)
                               if i not in lost})
             # Ids tell their shard. Each stage has none of the others.
-            indexes = [FakeIndex({one for one in t if one[15] // each == s})
-                       for s in range(stages) for t in there]
+            indexes = [FakeIndex({one for one in there[home.group]
+                                  if one[15] // each == home.stage})
+                       for home in homes]
             local = rng.choice((0, 0, 32, 96, 320))
             limit = rng.randint(0, 640)
-            got = hits.longest_hit(plan, hits.of_groups(plan, indexes), ids,
-                                   local, limit)
+            got = hits.longest_hit(
+                plan, hits.of_groups(plan, homes, indexes), ids, local, limit)
             self.assertEqual(
-                max(got, local),
-                max(self.slow_hit(plan, there, ids, local, limit), local),
+                max(got, local), max(self.slow_hit(
+                    plan, homes, there, ids, local, limit), local),
                 (turn, plan, local, limit))
             for index in indexes:
                 self.assertLessEqual(index.calls, 1)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, List, Mapping, Optional, Sequence, Tuple
+from typing import (Any, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple)
 
 from ..errors import ConfigError
 from ..layout import Geometry
@@ -21,6 +22,8 @@ _WHOLE = ("FullAttentionSpec", "MLAAttentionSpec")
 _WINDOW = ("SlidingWindowSpec", "SlidingWindowMLASpec")
 _CHUNKED = ("ChunkedLocalAttentionSpec",)
 _STATE = ("MambaSpec",)  # also of GDN, KDA, short convolutions
+
+_PARTITION = "VLLM_PP_LAYER_PARTITION says how many layers each stage has"
 
 
 @dataclass(frozen=True)
@@ -34,13 +37,14 @@ class Group:
     engine keeps some of them, and says which.
     geometry: of its blocks in the store, one rank's part. places: of each of
     the group's layers, the layer and the plane of a block that holds it;
-    sizes: its bytes there.
+    sizes: its bytes there. A stage of a pipeline may have no layers of a group
+    that others have: it keeps nothing of it, and there is no geometry.
     """
 
     index: int
     layers: Tuple[str, ...]
     block_tokens: int
-    geometry: Geometry
+    geometry: Optional[Geometry]
     kind: str = "FullAttentionSpec"
     window: int = 0
     chunk: int = 0
@@ -48,6 +52,11 @@ class Group:
     state: bool = False
     places: Tuple[Tuple[int, str], ...] = ()
     sizes: Tuple[int, ...] = ()
+
+    @property
+    def payload_bytes(self) -> int:
+        """Of a block, one rank's part."""
+        return self.geometry.payload_bytes if self.geometry else 0
 
     @property
     def whole(self) -> bool:
@@ -108,15 +117,24 @@ class Plan:
         ranks that hold the same pages take turns."""
         return block % self.replicas == rank % self.replicas
 
-    @property
-    def block_bytes(self) -> int:
-        """Of a block of the first group, all shards."""
-        return self.groups[0].geometry.payload_bytes * self.shards
-
     def bytes_of(self, tokens: int) -> int:
         """What a rank reads to load so many tokens, at most."""
-        return sum(-(-tokens // group.block_tokens)
-                   * group.geometry.payload_bytes for group in self.groups)
+        return sum(-(-tokens // group.block_tokens) * group.payload_bytes
+                   for group in self.groups)
+
+
+class Home(NamedTuple):
+    """Where there are blocks, and a space for them: a stage that has layers of
+    a group (plan.groups[group])."""
+
+    stage: int
+    group: int
+
+
+def homes_of(stages: Sequence[Plan]) -> Tuple[Home, ...]:
+    """Stage by stage. stages: a plan of each."""
+    return tuple(Home(stage, g) for stage, plan in enumerate(stages)
+                 for g, group in enumerate(plan.groups) if group.layers)
 
 
 def plan_of(vllm_config: Any, kv_cache_config: Any, hash_tokens: int,
@@ -136,6 +154,7 @@ def plan_of(vllm_config: Any, kv_cache_config: Any, hash_tokens: int,
                 "kv_cache_groups", f"group {group.index} has blocks of "
                 f"{group.block_tokens} tokens, and hashes are over "
                 f"{hash_tokens}")
+    _check_layers(groups, stages)
     alignment = math.lcm(alignment, *(g.block_tokens for g in groups))
     return Plan(groups, kv_cache_config.num_blocks, hash_tokens, alignment,
                 ranks * stages, _replicas_of(kv_cache_config, groups, ranks),
@@ -148,7 +167,7 @@ def stages_of(plan: Plan, told: Mapping[Tuple[int, int], Plan],
     its worker has made of its own layers; plan: the scheduler's. ConfigError
     if a worker is missing, or its blocks are not as those of the others."""
     each = plan.ranks // plan.stages
-    found = []
+    found: List[Plan] = []
     for stage in range(plan.stages):
         theirs = [told.get((stage, rank)) for rank in range(each)]
         for rank, one in enumerate(theirs):
@@ -161,17 +180,36 @@ def stages_of(plan: Plan, told: Mapping[Tuple[int, int], Plan],
                 raise ConfigError("kv_cache_groups", f"those of {who} are not "
                                   "as other ranks'")
             found += [one] if not rank else []
+    nobodys = set(range(len(plan.groups))) - {
+        home.group for home in homes_of(found)}
+    if nobodys:
+        raise ConfigError("kv_cache_groups", "no stage has layers of group "
+                          f"{plan.groups[min(nobodys)].index}")
     return tuple(found)
 
 
 def _without_layers(plan: Plan) -> Plan:
     """What all stages have in common."""
     return replace(plan, groups=tuple(
-        replace(group, layers=(), places=(), sizes=(),
-                geometry=Geometry(num_layers=1, block_size=group.block_tokens,
-                                  dtype="opaque", k_bytes=1, v_bytes=0,
-                                  order="opaque"))
+        replace(group, layers=(), places=(), sizes=(), geometry=None)
         for group in plan.groups))
+
+
+def _check_layers(groups: Sequence[Group], stages: int) -> None:
+    """A stage without layers of a group is none of a pipeline without stages.
+    vLLM itself fails where there are states and a stage has none: at the
+    first step, by an assertion."""
+    if stages == 1 and not all(group.layers for group in groups):
+        raise ConfigError("kv_cache_groups", "one of them has no layers")
+    if not any(group.layers for group in groups):
+        raise ConfigError("pipeline_parallel_size", "a stage has no layers "
+                          f"whose blocks can be stored; {_PARTITION}")
+    states = [group for group in groups if group.state]
+    if states and not any(group.layers for group in states):
+        raise ConfigError(
+            "pipeline_parallel_size", "a stage has no layers with states, as "
+            f"other stages have, and vLLM fails there; {_PARTITION}: each "
+            "needs one with a state, of whatever group")
 
 
 def _ranks_of(vllm_config: Any) -> Tuple[int, int]:
@@ -212,14 +250,15 @@ def _drops_last(vllm_config: Any) -> bool:
 def _group_of(kv_cache_config: Any, index: int) -> Group:
     group = kv_cache_config.kv_cache_groups[index]
     layers = tuple(group.layer_names)
-    if not layers:
-        raise ConfigError("pipeline_parallel_size", "a stage has no layers of "
-                          f"KV cache group {index}, which others have; "
-                          "VLLM_PP_LAYER_PARTITION says how many layers each "
-                          "stage has")
     where = f"KV cache group {index} ({_some(layers)})"
     spec = group.kv_cache_spec
     parts = getattr(spec, "kv_cache_specs", None)
+    if parts and not layers:
+        # It makes tensors of all the group's layers, in any stage.
+        raise ConfigError(
+            "pipeline_parallel_size", "a stage has no layers of KV cache "
+            f"group {index}, whose pages differ in size, and vLLM fails "
+            f"there; {_PARTITION}: each needs some of that group")
     specs = [parts[name] for name in layers] if parts else [spec]
     kinds = {type(s).__name__ for s in specs}
     kind = type(specs[0]).__name__
@@ -230,8 +269,12 @@ def _group_of(kv_cache_config: Any, index: int) -> Group:
     if kind in _STATE:
         _check_states(specs, where)
     tokens = spec.block_size
-    sizes = _sizes_of(kv_cache_config, layers, specs, where)
-    geometry, places = _geometry_of(sizes, tokens)
+    sizes: List[int] = []
+    geometry: Optional[Geometry] = None
+    places: Tuple[Tuple[int, str], ...] = ()
+    if layers:
+        sizes = _sizes_of(kv_cache_config, layers, specs, where)
+        geometry, places = _geometry_of(sizes, tokens)
     return Group(
         index, layers, tokens, geometry, kind,
         getattr(specs[0], "sliding_window") if kind in _WINDOW else 0,
@@ -326,17 +369,14 @@ def _geometry_of(sizes: Sequence[int], tokens: int,
 
 def _some(names: Sequence[str]) -> str:
     if len(names) < 3:
-        return ", ".join(names)
+        return ", ".join(names) or "no layers here"
     return f"{names[0]} to {names[-1]}"
 
 
-def space_names(plan: Plan, base: str) -> List[str]:
-    """A space for each stage and group, stage by stage: their blocks have a
-    geometry of their own."""
-    names = [base]
-    if len(plan.groups) > 1:
-        names = [f"{base}-g{group.index}" for group in plan.groups]
-    if plan.stages > 1:
-        names = [f"{name}-p{stage}" for stage in range(plan.stages)
-                 for name in names]
+def space_names(stages: Sequence[Plan], base: str) -> List[str]:
+    """A space for each home: its blocks have a geometry of their own."""
+    plan, names = stages[0], []
+    for stage, g in homes_of(stages):
+        of_group = f"-g{plan.groups[g].index}" * (len(plan.groups) > 1)
+        names.append(f"{base}{of_group}" + f"-p{stage}" * (len(stages) > 1))
     return names

@@ -7,9 +7,10 @@ request are made once and kept with it, as the scheduler asks again and again.
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Protocol, Sequence, Tuple
+from typing import (Any, Callable, Dict, List, Mapping, Protocol, Sequence,
+                    Tuple)
 
-from .groups import Group, Plan
+from .groups import Group, Home, Plan
 
 ID = 16
 
@@ -46,16 +47,17 @@ def of_stage(plan: Plan, ids: bytes, stage: int) -> bytes:
 
 class Stages:
     """The indexes of a pipeline's stages as one, asked for whole blocks: of
-    each shard its own stage knows whether it is there."""
+    each shard its own stage knows whether it is there. A stage without layers
+    of the group (not in indexes) has nothing that a block could lack."""
 
-    def __init__(self, plan: Plan, indexes: Sequence[Asked]) -> None:
+    def __init__(self, plan: Plan, indexes: Mapping[int, Asked]) -> None:
         self._plan = plan
         self._indexes = indexes
 
     def prefix(self, ids: bytes) -> Tuple[int, bool]:
         each = self._plan.stage_shards
         blocks, unsure = len(ids) // (ID * self._plan.shards), False
-        for stage, index in enumerate(self._indexes):
+        for stage, index in self._indexes.items():
             # No further than the stages before have it.
             count, unknown = index.prefix(of_stage(
                 self._plan, ids[:blocks * ID * self._plan.shards], stage))
@@ -65,21 +67,26 @@ class Stages:
 
     def lookup(self, ids: bytes) -> Tuple[bytes, bytes]:
         each = self._plan.stage_shards
-        both = [index.lookup(of_stage(self._plan, ids, stage))
-                for stage, index in enumerate(self._indexes)]
+        num = len(ids) // (ID * self._plan.stages)
+        both = [self._indexes[stage].lookup(of_stage(self._plan, ids, stage))
+                if stage in self._indexes else (b"\1" * num, bytes(num))
+                for stage in range(self._plan.stages)]
         present, unknown = (
             b"".join(part[at:at + each] for at in range(
-                0, len(parts[0]), each) for part in parts)
+                0, num, each) for part in parts)
             for parts in zip(*both))
         return present, unknown
 
 
-def of_groups(plan: Plan, indexes: Sequence[Asked]) -> Sequence[Asked]:
-    """An index for each group, from those of their spaces."""
+def of_groups(plan: Plan, homes: Sequence[Home],
+              indexes: Sequence[Asked]) -> Sequence[Asked]:
+    """An index for each group, from those of the homes' spaces."""
     if plan.stages == 1:
         return indexes
-    return [Stages(plan, indexes[g::len(plan.groups)])
-            for g in range(len(plan.groups))]
+    of_group: List[Dict[int, Asked]] = [{} for _ in plan.groups]
+    for home, index in zip(homes, indexes):
+        of_group[home.group][home.stage] = index
+    return [Stages(plan, each) for each in of_group]
 
 
 class Ids:

@@ -15,7 +15,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorHandshakeMetadata, KVConnectorMetadata,
     KVConnectorWorkerMetadata)
 
-from .groups import Plan
+from .groups import Home, Plan
 
 NO_ID = bytes(16)
 
@@ -58,13 +58,14 @@ class Job:
 class UcmfsMetadata(KVConnectorMetadata):
     """step counts up. idle: no tokens are computed. report: the end of the
     step is waited for. space, spaces: a number for, and the names and ids of
-    the groups' spaces that the jobs are in."""
+    the spaces that the jobs are in; none as long as nobody knows them. A rank
+    leaves out what a job has of groups that it has no layers of."""
 
     step: int = 0
     idle: bool = False
     report: bool = False
     space: int = 0
-    spaces: List[Tuple[str, bytes]] = field(default_factory=list)
+    spaces: Dict[Home, Tuple[str, bytes]] = field(default_factory=dict)
     loads: List[Job] = field(default_factory=list)
     saves: List[Job] = field(default_factory=list)
 

@@ -16,7 +16,9 @@ computed from a block that could not be loaded must not be saved.
 Of a pipeline each stage has spaces of its own, as it holds other layers. vLLM
 tells the scheduler of the first stage's; the workers tell theirs before the
 first request, and only then are there spaces. A block has one name, from which
-each shard's is made, and it is there if all shards of all stages are.
+each shard's is made, and it is there if all shards of all stages are that have
+layers of its group. These are the group's homes: what is a list of spaces,
+names or indexes is in the order of all groups' homes.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from .adapters import Adapters
 from .benefit import Benefit
 from .engine import Engine
 from .epochs import Epochs
-from .groups import Plan, stages_of
+from .groups import Home, Plan, homes_of, stages_of
 from .hits import (ID, Budget, Ids, all_shards, longest_hit, of_groups,
                    of_stage)
 from .leases import Leases
@@ -202,13 +204,25 @@ class UcmfsScheduler:
         self._manifest = manifest_for(vllm_config, kv_cache_config,
                                       self.plan, options)
         self._stages: Tuple[Plan, ...] = ()
+        self._homes: Tuple[Home, ...] = ()
         if self.plan.stages == 1:
-            self._stages = self.plan,
+            self._have_stages((self.plan,))
         self._link = Link(options.mount, self._spaces(), self.plan.shards,
                           may_miss=options.on_missing == "run")
         here = self._link.now
-        self._told = self._space, here.told if here else []
+        self._told = self._space, self._spaces_told(here) if here else {}
         _warn_of_policy(vllm_config)
+
+    def _have_stages(self, stages: Tuple[Plan, ...]) -> None:
+        self._stages, self._homes = stages, homes_of(stages)
+        # Of each group, the first of its homes: blocks have their names of it.
+        self._first_homes = [
+            next(i for i, home in enumerate(self._homes) if home.group == g)
+            for g in range(len(self.plan.groups))]
+
+    def _spaces_told(self, here: Open) -> Dict[Home, Tuple[str, bytes]]:
+        """What the workers need to know of spaces."""
+        return dict(zip(self._homes, here.told))
 
     def _spaces(self) -> List[Any]:
         """None before it is known which layers the stages have."""
@@ -228,7 +242,7 @@ class UcmfsScheduler:
             raise ConfigError("pipeline_parallel_size", "stages have other "
                               "layers than at the start")
         if not self._stages:
-            self._stages = stages
+            self._have_stages(stages)
             self._link.begin(self._spaces())
 
     def bind_gpu_block_pool(self, pool: Any) -> None:
@@ -270,15 +284,16 @@ class UcmfsScheduler:
     def _hashers(self, here: Open, adapter: Optional[bytes]) -> List[Any]:
         """Blocks of an adapter are called as in a space of their own."""
         if not adapter:
-            return here.hashers
+            return [here.hashers[i] for i in self._first_homes]
         key = self._space, adapter
         if key not in self._namers:
             if len(self._namers) >= ADAPTERS_MOST:
                 self._namers.clear()
             self._namers[key] = [Hasher(
-                "external", space_id=hashlib.sha256(id + adapter).digest(),
+                "external",
+                space_id=hashlib.sha256(here.ids[i] + adapter).digest(),
                 world_size=self.plan.shards, block_size=group.block_tokens)
-                for id, group in zip(here.ids, self.plan.groups)]
+                for i, group in zip(self._first_homes, self.plan.groups)]
         return self._namers[key]
 
     def _has_its_adapter(self, known: Known) -> bool:
@@ -319,13 +334,19 @@ class UcmfsScheduler:
             return None, False
         more = tokens - num_computed
         known.too_slow = more > 0 and not self.benefit.worth(
-            self.plan.bytes_of(more), more)
+            self._bytes_of(more), more)
         if more <= 0 or known.too_slow:
             self._release(known)
             return NONE
         known.asked = (num_computed, more)
         self._hold(known, num_computed, tokens)
         return more, self.asynchronous
+
+    def _bytes_of(self, tokens: int) -> int:
+        """What a rank reads for so many: on average, as stages differ and
+        rates are measured so."""
+        return sum(stage.bytes_of(tokens)
+                   for stage in self._stages) // len(self._stages)
 
     def _hold(self, known: Known, local: int, tokens: int) -> None:
         """Let nobody evict what was promised."""
@@ -335,8 +356,7 @@ class UcmfsScheduler:
         self._release(known)
         known.held = held
         step = ID * self.plan.shards
-        for i, name in enumerate(here.names):
-            stage, g = divmod(i, len(self.plan.groups))
+        for (stage, g), name in zip(self._homes, here.names):
             group = self.plan.groups[g]
             first = max(local // group.block_tokens,
                         group.first_needed(tokens))
@@ -379,13 +399,16 @@ class UcmfsScheduler:
                 return self._hit_later(known, here, ids, local, limit)
             end = self._clock() + self._options.lookup_budget_us / 1e6
             indexes = [Budget(i, end, self._clock) for i in here.indexes]
-            tokens = longest_hit(self.plan, of_groups(self.plan, indexes), ids,
+            tokens = longest_hit(self.plan, self._of_groups(indexes), ids,
                                  local, limit)
         except UcmfsError as error:
             self._link.lost(error)
             return 0
         known.cut = any(index.cut for index in indexes)
         return tokens
+
+    def _of_groups(self, indexes: Sequence[Any]) -> Sequence[Any]:
+        return of_groups(self.plan, self._homes, indexes)
 
     def _hit_later(self, known: Known, here: Open, ids: Ids, local: int,
                    limit: int) -> Optional[int]:
@@ -396,7 +419,7 @@ class UcmfsScheduler:
         if known.question is None or known.question[0] != key:
             known.question = key, here.asker.ask(
                 lambda: longest_hit(
-                    self.plan, of_groups(self.plan, here.indexes), ids, local,
+                    self.plan, self._of_groups(here.indexes), ids, local,
                     limit), self._clock())
         question = known.question[1]
         if not question.done.is_set():
@@ -475,7 +498,7 @@ class UcmfsScheduler:
                                   output.total_num_scheduled_tokens)
         here = self._link.now
         if here is not None:
-            self._told = self._space, here.told
+            self._told = self._space, self._spaces_told(here)
             try:
                 if due:
                     self._find_saves(output, here, due)
@@ -615,7 +638,7 @@ class UcmfsScheduler:
         ids, num = self._ids(known, here), len(places)
         there = bytes(num)
         if here.asker is None:
-            present, _ = of_groups(self.plan, here.indexes)[g].lookup(
+            present, _ = self._of_groups(here.indexes)[g].lookup(
                 _ids_at(ids.all[g], places, ID * self.plan.shards))
             there = all_shards(present, self.plan.shards)
             if self._want_events and 1 in there:
@@ -654,9 +677,10 @@ class UcmfsScheduler:
         here, step = self._link.now, ID * self.plan.shards
         for g, place in places:
             if here is not None and known.space == self._space:
-                for index in here.indexes[g::len(self.plan.groups)]:
-                    avoid(index, known.ids.all[g][place * step:
-                                                  (place + 1) * step])
+                for home, index in zip(self._homes, here.indexes):
+                    if home.group == g:
+                        avoid(index, known.ids.all[g][place * step:
+                                                      (place + 1) * step])
             known.decided[g] = min(known.decided[g], place)
             self._announced.discard(_id(known.ids.base[g], place))
         known.undecided_from = 0
@@ -879,11 +903,9 @@ class UcmfsScheduler:
         spaces, step = self._told[1], ID * self.plan.shards
         if known.space != self._space or not spaces:
             return []
-        groups = len(known.decided)
         return [(name, _split(of_stage(
-            self.plan, known.ids.all[i % groups][
-                :known.decided[i % groups] * step], i // groups)))
-                for i, (name, _) in enumerate(spaces)]
+            self.plan, known.ids.all[g][:known.decided[g] * step], stage)))
+                for (stage, g), (name, _) in spaces.items()]
 
     def _pin(self, request_id: str) -> None:
         """In the store, as soon as no save of the request is under way."""

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 from ..namespace import check_name, default_name
 from .epochs import Epochs
 from .fingerprint import EngineConfigs, Overrides, digest, engine_manifest
-from .groups import Plan, plan_of, space_names
+from .groups import Home, Plan, homes_of, plan_of, space_names
 from .mount import Space
 from .options import ConnectorOptions
 
@@ -63,32 +63,30 @@ def manifest_for(vllm_config: Any, kv_cache_config: Any, plan: Plan,
 
 def spaces_for(model: Any, stages: Sequence[Plan], options: ConnectorOptions,
                common: Dict[str, Any], epochs: Epochs) -> List[Space]:
-    """A space for each group of each stage, stage by stage. model: its name;
-    stages: a plan of each; common: the engine's manifest of the start. The
-    same tokens have other blocks in another epoch."""
-    plan = stages[0]
+    """A space for each home, in their order. model: its name; stages: a plan
+    of each; common: the engine's manifest of the start. The same tokens have
+    other blocks in another epoch."""
     common = epochs.in_force(common)
-    manifests = [_manifest(common, stages, stage, g)
-                 for stage in range(len(stages))
-                 for g in range(len(plan.groups))]
+    manifests = [_manifest(common, stages, home) for home in homes_of(stages)]
     base = options.space
     if not base or epochs.now != epochs.usual:
         base = default_name(base or space_prefix(model), manifests[0])
     return [Space(check_name(name), manifest) for name, manifest
-            in zip(space_names(plan, base), manifests)]
+            in zip(space_names(stages, base), manifests)]
 
 
-def _manifest(common: Dict[str, Any], stages: Sequence[Plan], stage: int,
-              g: int) -> Dict[str, Any]:
+def _manifest(common: Dict[str, Any], stages: Sequence[Plan],
+              home: Home) -> Dict[str, Any]:
     """What the engine's own manifest does not say: how blocks are laid out,
     and which of its groups, and of the pipeline's stages, these are of."""
-    plan = stages[stage]
-    group = plan.groups[g]
+    plan = stages[home.stage]
+    group = plan.groups[home.group]
+    assert group.geometry is not None
     places: Dict[str, Any] = {}
     if len(stages) > 1:
         # Spaces of a pipeline belong together: a block of a request has its
-        # name from the first stage in all of them.
-        places["stage"] = stage
+        # name from the first of them.
+        places["stage"] = home.stage
         places["stages"] = digest([[list(each.layers) for each in one.groups]
                                    for one in stages])
     if any(plane != "both" for _, plane in group.places):

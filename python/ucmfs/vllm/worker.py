@@ -19,12 +19,12 @@ import os
 import time
 from array import array
 from dataclasses import dataclass, field, replace
-from typing import (Any, Dict, Iterator, List, NamedTuple, Optional, Sequence,
-                    Set, Tuple)
+from typing import (Any, Dict, Iterator, List, Mapping, NamedTuple, Optional,
+                    Sequence, Set, Tuple)
 
 from ..errors import ConfigError, UcmfsError
 from ..layout import Layout, Raw, raw_of
-from .groups import Group, Plan
+from .groups import Group, Home, Plan
 from .metadata import (NO_ID, Job, Loaded, Part, UcmfsMetadata,
                        UcmfsWorkerMetadata)
 from .metrics import UcmfsStats
@@ -69,11 +69,12 @@ def _without_tokens(raw: Raw, name: str) -> Tuple[Raw, str]:
 
 
 class Spaces(NamedTuple):
-    """What blocks are moved in, for each group of the plan: a loader's group,
-    and whose hasher makes the names of other ranks' shards."""
+    """What blocks are moved in, for each group of the plan that this stage has
+    layers of: a loader's group, and whose hasher makes the names of other
+    ranks' shards."""
 
-    groups: List[Any]
-    hashers: List[Any]
+    groups: Dict[int, Any]
+    hashers: Dict[int, Any]
 
 
 class Behind(NamedTuple):
@@ -134,12 +135,16 @@ class UcmfsWorker:
         self._loader: Any = None
         self._known_groups = 0
         self._left: List[Any] = []  # loaders, until their tasks are done
-        self._layouts: List[Layout] = []
+        # By their places in the plan, the groups that this stage keeps.
+        self._groups: Dict[int, Group] = {
+            g: group for g, group in enumerate(self.plan.groups)
+            if group.layers}
+        self._layouts: Dict[int, Layout] = {}
         self._cuda: Any = None
         self._space = -1
         self._entry: Optional[Attempt] = None  # into the spaces of a number
         self._entering = -1
-        self._spaces = Spaces([], [])
+        self._spaces = Spaces({}, {})
         self._ends: Any = None  # the queue of what has become of tasks
         self._transfers: Dict[Any, Transfer] = {}  # by their open tasks
         self._over: List[Transfer] = []  # ended, and not accounted for
@@ -163,9 +168,9 @@ class UcmfsWorker:
         from ..task import Completions
 
         self._ends = Completions()
-        self._layouts = [self._layout_of(group, kv_caches)
-                         for group in self.plan.groups]
-        tensor = kv_caches[self.plan.groups[0].layers[0]]
+        self._layouts = {g: self._layout_of(group, kv_caches)
+                         for g, group in self._groups.items()}
+        tensor = kv_caches[next(iter(self._groups.values())).layers[0]]
         cuda = tensor.device.type == "cuda"
         if cuda:
             import torch
@@ -184,15 +189,16 @@ class UcmfsWorker:
                 attempt.give_up()  # whoever enters the spaces makes one
         else:
             self._loader = self._new_loader()
-        self._layer_of = {name: row for group in self.plan.groups
+        self._layer_of = {name: row for group in self._groups.values()
                           for name, (row, _) in zip(group.layers,
                                                     group.places)}
         log.info("ucmfs: rank %d: %s; a block is %s pieces in memory",
                  self.rank,
                  self._loader.describe() if self._loader else "no mount yet",
-                 " or ".join(str(x.runs) for x in self._layouts))
+                 " or ".join(str(x.runs) for x in self._layouts.values()))
 
     def _layout_of(self, group: Group, kv_caches: Dict[str, Any]) -> Layout:
+        assert group.geometry is not None
         tensors = [self._tensor_of(name, group, kv_caches)
                    for name in group.layers]
         sizes: Dict[Tuple[int, str], int] = {
@@ -242,9 +248,9 @@ class UcmfsWorker:
         if meta.space != self._entering:
             if self._entry is not None:
                 self._entry.give_up()
-            num = len(self.plan.groups)
             self._entering = meta.space
-            spaces = list(meta.spaces)[self._stage * num:][:num]
+            spaces = {g: meta.spaces[Home(self._stage, g)]
+                      for g in self._groups}
             self._entry = Attempt("ucmfs-spaces",
                                   lambda: self._enter(spaces),
                                   lambda found: self._leave(*found))
@@ -263,13 +269,15 @@ class UcmfsWorker:
         self._space, self._entry = meta.space, None
         return True
 
-    def _enter(self, spaces: Sequence[Tuple[str, bytes]],
+    def _enter(self, spaces: Mapping[int, Tuple[str, bytes]],
                ) -> Tuple[Any, Spaces]:
         """A loader, and its groups of spaces that the scheduler has made for
         this stage; their blocks must be what the pages here are."""
         from ..hash import Hasher
 
-        for group, (name, _) in zip(self.plan.groups, spaces):
+        for g, (name, _) in spaces.items():
+            group = self._groups[g]
+            assert group.geometry is not None
             manifest = manifest_of(self._options.mount, name) or {}
             mine, there = group.geometry.to_json(), manifest.get("geometry")
             if mine != there:
@@ -283,13 +291,13 @@ class UcmfsWorker:
                     and isinstance(self._options.mount, Directories)):
             # One that saves in directories knows the spaces of its first save.
             loader = self._new_loader()
-        entered = Spaces([], [Hasher(
+        entered = Spaces({}, {g: Hasher(
             "external", space_id=space_id, world_size=self.plan.shards,
-            block_size=group.block_tokens)
-            for group, (_, space_id) in zip(self.plan.groups, spaces)])
+            block_size=self._groups[g].block_tokens)
+            for g, (_, space_id) in spaces.items()})
         try:
-            for layout, (name, _) in zip(self._layouts, spaces):
-                entered.groups.append(loader.add_group(layout, name))
+            for g, (name, _) in spaces.items():
+                entered.groups[g] = loader.add_group(self._layouts[g], name)
         except BaseException:
             self._leave(loader, entered)
             raise
@@ -301,7 +309,7 @@ class UcmfsWorker:
         if loader is not self._loader:
             loader.close()
             return
-        for group in spaces.groups:
+        for group in spaces.groups.values():
             try:
                 group.remove()
             except UcmfsError as error:  # the loader may be closed by now
@@ -324,7 +332,7 @@ class UcmfsWorker:
             for at in range(0, len(mine), 16))
 
     def _deadline(self, part: Part) -> int:
-        each = self.plan.groups[part.group].geometry.payload_bytes
+        each = self.plan.groups[part.group].payload_bytes
         return deadline_of(self._options.deadline_ms, part.num * each)
 
     # ---- a step begins ----
@@ -349,9 +357,9 @@ class UcmfsWorker:
             self._wait_sync()
 
     def _start_load(self, job: Job, ready: bool) -> Transfer:
-        transfer = Transfer(job, True, job.parts, [], time.monotonic(),
+        transfer = Transfer(job, True, self._here(job), [], time.monotonic(),
                             self._spaces, 0 if ready else errno.ENOTCONN)
-        for part in job.parts:
+        for part in transfer.parts:
             task = None
             try:
                 if ready:
@@ -417,7 +425,7 @@ class UcmfsWorker:
 
     def _start_saves(self, jobs: Sequence[Job], spaces: Spaces) -> None:
         for job in jobs:
-            parts = [self._own(part) for part in job.parts]
+            parts = [self._own(part) for part in self._here(job)]
             parts = [part for part in parts if part.num]
             transfer = Transfer(job, False, parts, [], time.monotonic(),
                                 spaces)
@@ -435,6 +443,10 @@ class UcmfsWorker:
             self._saves[job.job] = transfer
             self._follow(transfer)
 
+    def _here(self, job: Job) -> List[Part]:
+        """Of a job, what is of groups that this stage has layers of."""
+        return [part for part in job.parts if part.group in self._groups]
+
     def _own(self, part: Part) -> Part:
         """The blocks of a part that this rank writes."""
         if self.plan.replicas == 1:
@@ -450,10 +462,11 @@ class UcmfsWorker:
 
     def _give_up_saves(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
-            num = sum(part.num for part in job.parts)
+            num = sum(part.num for part in self._here(job))
             self.meta.copied[job.job] = 1
             self.meta.saved[job.job] = 1
-            self.meta.bad_saves[job.job] = num
+            if num:
+                self.meta.bad_saves[job.job] = num
             self.stats.add_failed("save_failed_blocks",
                                   [errno.ENOTCONN] * num)
 
@@ -556,7 +569,7 @@ class UcmfsWorker:
             told.blocks += good
             told.failed += part.num - good
             told.num_bytes += good * self.plan.groups[
-                part.group].geometry.payload_bytes
+                part.group].payload_bytes
             if good < part.num:
                 self._fail(part, errors, told, all_bad)
                 if task is not None:
@@ -627,7 +640,7 @@ class UcmfsWorker:
             unwanted += refused
             self.stats.add("saved_blocks", good)
             self.stats.add("saved_bytes", good * self.plan.groups[
-                part.group].geometry.payload_bytes)
+                part.group].payload_bytes)
             self.stats.add("save_skipped_blocks", there)
             self.stats.add("save_refused_blocks", refused)
             self.stats.add_failed("save_failed_blocks", errors)
