@@ -41,7 +41,7 @@ enum what {
 	DO_RENAME, DO_UTIMENS, DO_FCHMOD, DO_FCHOWN, DO_TRUNCATE, DO_FALLOCATE,
 	DO_STATVFS, DO_FDATASYNC, DO_FSYNC, DO_SYNCFS, DO_READ, DO_WRITE,
 	DO_LIST, DO_ENTRIES, DO_PIECE, DO_REOPEN, DO_SEEK, DO_FLUSH,
-	DO_LOCK, DO_CHMOD, DO_SYMLINK, DO_READLINK, DO_ADVISE, DO_CLOSE,
+	DO_LOCK, DO_FIND_LOCK, DO_CHMOD, DO_SYMLINK, DO_READLINK, DO_ADVISE, DO_CLOSE,
 	DO_STATFS, DO_OPEN_ROOT, DO_STAT_ROOT, DO_REAL_PATH,
 	DO_CALLS
 };
@@ -71,8 +71,8 @@ static const char *const call_names[DO_CALLS] = {
 	"open", "stat", "fstat", "mkdir", "rmdir", "unlink", "link", "rename",
 	"utimens", "fchmod", "fchown", "truncate", "fallocate", "statvfs",
 	"fdatasync", "fsync", "syncfs", "read", "write", "list", "list",
-	"list", "reopen", "seek", "flush", "lock", "chmod", "symlink",
-	"readlink", "advise", "close", "statfs", "open root", "stat root",
+	"list", "reopen", "seek", "flush", "lock", "find lock", "chmod",
+	"symlink", "readlink", "advise", "close", "statfs", "open root", "stat root",
 	"real path",
 };
 
@@ -378,9 +378,30 @@ static long do_real_path(const struct args *a)
 
 static long do_lock(const struct args *a)
 {
-	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	struct flock lock = {
+		.l_type = (short)a->flags,
+		.l_whence = SEEK_SET,
+		.l_start = a->offset,
+		.l_len = a->length,
+	};
 
 	return result(fcntl(a->fd, F_OFD_SETLK, &lock));
+}
+
+static long do_find_lock(const struct args *a)
+{
+	struct flock lock = {
+		.l_type = F_WRLCK,
+		.l_whence = SEEK_SET,
+		.l_start = a->offset,
+		.l_len = a->length,
+	};
+
+	if (fcntl(a->fd, F_OFD_GETLK, &lock))
+		return -errno;
+	if (lock.l_type == F_UNLCK)
+		return -ENOENT;
+	return lock.l_start;
 }
 
 static long perform(const struct args *a)
@@ -417,6 +438,7 @@ static long perform(const struct args *a)
 	case DO_SEEK: return do_seek(a);
 	case DO_FLUSH: return do_flush(a);
 	case DO_LOCK: return do_lock(a);
+	case DO_FIND_LOCK: return do_find_lock(a);
 	case DO_CLOSE: return do_close(a);
 	case DO_STATFS: return result(fstatfs(a->fd, a->statfs_out));
 	case DO_OPEN_ROOT: return do_open_root(a);
@@ -776,9 +798,24 @@ off_t ucm_os_seek(int fd, off_t offset, int whence)
 					   .flags = whence });
 }
 
-int ucm_os_lock(int fd)
+int ucm_os_lock(int fd, off_t offset, off_t len)
 {
-	return CALL(.what = DO_LOCK, .fd = fd);
+	return CALL(.what = DO_LOCK, .fd = fd, .flags = F_WRLCK,
+		    .offset = offset, .length = len);
+}
+
+int ucm_os_unlock(int fd, off_t offset, off_t len)
+{
+	return CALL(.what = DO_LOCK, .fd = fd, .flags = F_UNLCK,
+		    .offset = offset, .length = len);
+}
+
+off_t ucm_os_find_lock(int fd, off_t offset, off_t len)
+{
+	struct args a = { .what = DO_FIND_LOCK, .fd = fd, .offset = offset,
+			  .length = len };
+
+	return call(&a);
 }
 
 int ucm_os_utimens(int fd, const struct timespec times[2])

@@ -98,8 +98,13 @@ int ucm_os_statfs(int fd, struct statfs *out); /* the same, and its type */
 off_t ucm_os_seek(int fd, off_t offset, int whence); /* lseek(2) */
 /* posix_fadvise(2): a hint, and yet it may read or write, and so hang. */
 int ucm_os_advise(int fd, off_t offset, off_t length, int advice);
-/* The whole file, for writing, by this open file; does not wait: -EAGAIN. */
-int ucm_os_lock(int fd);
+/* Bytes of a file (len 0: all from there on), for writing, by this open file; does
+ * not wait: -EAGAIN, -EACCES. */
+int ucm_os_lock(int fd, off_t offset, off_t len);
+int ucm_os_unlock(int fd, off_t offset, off_t len);
+/* The first byte of a lock that somebody else has on some of them; -ENOENT: nobody
+ * has. */
+off_t ucm_os_find_lock(int fd, off_t offset, off_t len);
 
 /* What close(2) of this file would say; the descriptor stays open. Network file
  * systems write what is left to be written, and report errors, only then. */

@@ -37,14 +37,18 @@ static bool keeper_is_due(struct ucm_keeper *keeper)
 	if (!every_s || now < keeper->checkpoint_due_ms)
 		return false;
 	keeper->checkpoint_due_ms = now + every_s * INT64_C(1000);
-	return atomic_load(&keeper->dirty) || atomic_load(&recovery->unclean);
+	if (ucm_keeper_medium(keeper)->saver) /* what was before us is not ours */
+		return atomic_load(&keeper->dirty);
+	return atomic_load(&keeper->dirty) || atomic_load(&recovery->unclean) ||
+	       atomic_load(&recovery->savers);
 }
 
 static void keeper_look_after(struct ucm_keeper *keeper)
 {
 	if (atomic_load(&keeper->store->stopping))
 		return;
-	ucm_scan_retry(keeper->store, keeper->dir);
+	if (!keeper->store->config->saver)
+		ucm_scan_retry(keeper->store, keeper->dir);
 	ucm_store_read_again(keeper->store, NULL, keeper->dir);
 	ucm_scan_settle(keeper->store, keeper->dir);
 	if (atomic_load(&keeper->store->stopping))
@@ -60,8 +64,12 @@ static void keeper_leave(struct ucm_keeper *keeper)
 	const struct ucm_recovery *recovery = &medium->recovery;
 	int err = 0;
 
-	if (medium->readonly || atomic_load(&medium->abandoned))
+	if (medium->readonly)
 		return;
+	if (atomic_load(&medium->abandoned)) {
+		ucm_recovery_spoil(&medium->recovery, medium);
+		return;
+	}
 	if (atomic_load(&recovery->unclean) && !ucm_keeper_knows(keeper))
 		return;
 	if (ucm_wait_is_vain(&keeper->store->dirs, keeper->dir)) {
@@ -69,7 +77,8 @@ static void keeper_leave(struct ucm_keeper *keeper)
 		return;
 	}
 	pthread_mutex_lock(&keeper->sync_lock);
-	ucm_snapshots_save(keeper->store, keeper->dir);
+	if (!medium->saver) /* others know what we do not */
+		ucm_snapshots_save(keeper->store, keeper->dir);
 	err = ucm_recovery_end(&medium->recovery, medium);
 	pthread_mutex_unlock(&keeper->sync_lock);
 	if (err)

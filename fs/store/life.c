@@ -6,6 +6,10 @@
  * of the scan and a keeper for each directory; quiet ends the scan and
  * the reports of losses; close ends the keepers and leaves the
  * directories.
+ *
+ * A saver (config.h) reads nothing at its start but where a space has a quota: it
+ * counts what is there then, and what it saves itself. Each of many savers would
+ * have to read all headers, and would know only what was there when it did.
  */
 #include <config.h>
 
@@ -156,11 +160,16 @@ int ucm_store_begin(struct ucm_store *store)
 	return err;
 }
 
+static bool life_reads_all(struct ucm_store *store)
+{
+	return !store->config->saver || atomic_load(&store->quotas);
+}
+
 int ucm_store_start(struct ucm_store *store)
 {
 	int err = store->begun ? 0 : ucm_store_begin(store);
 
-	if (!err)
+	if (!err && life_reads_all(store))
 		err = ucm_scan_start(store);
 	if (!err)
 		err = ucm_keepers_start(store);

@@ -502,8 +502,9 @@ static int add_found_space(void *arg, const char *name, const struct stat *st)
 	return 0;
 }
 
-int ucm_store_find_spaces(struct ucm_store *store,
-			  struct ucm_error *error)
+/* Those that are not known yet, from which number on. */
+static int find_spaces(struct ucm_store *store, unsigned first,
+		       struct ucm_error *error)
 {
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
 		struct ucm_medium *medium = store->dirs.at[dir];
@@ -513,13 +514,40 @@ int ucm_store_find_spaces(struct ucm_store *store,
 		if (err)
 			return err;
 	}
-	store->names.spaces[0]->uid = geteuid();
-	store->names.spaces[0]->gid = getegid();
-	for (unsigned i = 0; i < store->names.num; i++) {
+	for (unsigned i = first; i < store->names.num; i++) {
 		load_manifest(store, store->names.spaces[i]);
 		ucm_store_learn(store, store->names.spaces[i]);
 	}
+	return 0;
+}
+
+struct ucm_space *ucm_store_meet_space(struct ucm_store *store,
+				       const char *name)
+{
+	struct ucm_space *space = ucm_namespace_find(&store->names, name);
+	struct ucm_error error;
+
+	if (space || !store->config->saver)
+		return space;
+	pthread_mutex_lock(&writing_manifest);
+	if (find_spaces(store, store->names.num, &error))
+		ucm_error("%s", error.text);
+	pthread_mutex_unlock(&writing_manifest);
+	return ucm_namespace_find(&store->names, name);
+}
+
+int ucm_store_find_spaces(struct ucm_store *store,
+			  struct ucm_error *error)
+{
+	int err;
+
+	store->names.spaces[0]->uid = geteuid();
+	store->names.spaces[0]->gid = getegid();
+	err = find_spaces(store, 0, error);
+	if (err)
+		return err;
 	store->scan_spaces = store->names.num;
-	ucm_snapshots_open(store);
+	if (!store->config->saver) /* it ends with the first one's begin */
+		ucm_snapshots_open(store);
 	return 0;
 }

@@ -97,6 +97,9 @@ struct ucm_config {
 	unsigned movers; /* threads */
 	uint64_t move_rate; /* bytes a second; 0: any */
 	uint64_t space_quota; /* of spaces that have none of their own; 0: none */
+	/* Others like it may save there at the same time (lock.h). There is no index of
+	 * all that is there then, and limits are kept only approximately. */
+	bool saver;
 	/* how long to wait for the end of a daemon that is ending */
 	unsigned lock_wait_s;
 };
@@ -134,6 +137,9 @@ extern const char *const ucm_write_modes[];
 /* What may be written to a tier: bytes, "/day" may follow. */
 int ucm_config_set_endurance(struct ucm_tier_config *tier, const char *value,
 			     struct ucm_error *error);
+
+/* Is one of the tiers of memory? */
+bool ucm_config_has_memory(const struct ucm_config *config);
 
 /* The tier of that name (len bytes); NULL, with the cause in error. */
 struct ucm_tier_config *ucm_config_find_tier(struct ucm_config *config,

@@ -92,24 +92,51 @@ static int take_lock(struct ucm_directory *dir, unsigned wait_s,
 {
 	if (dir->medium.remote)
 		return 0;
-	dir->lockfd = ucm_lock_take(dir->ctlfd, dir->medium.path, wait_s,
-					error);
+	dir->lockfd = dir->medium.saver
+			      ? ucm_lock_join(dir->ctlfd, dir->medium.path,
+					      wait_s, dir->instance, error)
+			      : ucm_lock_take(dir->ctlfd, dir->medium.path,
+					      wait_s, error);
 	return dir->lockfd < 0 ? dir->lockfd : 0;
 }
 
-static int new_identity(struct ucm_directory *dir)
-{
-	char text[80], hex[UUID_TEXT + 1];
-	int len;
+#define IDENTITY_BYTES 128
 
-	if (getrandom(dir->medium.uuid, sizeof(dir->medium.uuid), 0) !=
-	    sizeof(dir->medium.uuid))
+static int make_identity(char text[IDENTITY_BYTES])
+{
+	char hex[UUID_TEXT + 1];
+	uint8_t uuid[16];
+
+	if (getrandom(uuid, sizeof(uuid), 0) != sizeof(uuid))
 		return -EIO;
 	for (int i = 0; i < 16; i++)
-		snprintf(hex + 2 * i, 3, "%02x", dir->medium.uuid[i]);
-	len = snprintf(text, sizeof(text), "ucmfs %d\nuuid %s\n",
-		       FORMAT_VERSION, hex);
-	return ucm_os_replace_file(dir->ctlfd, "id", text, (size_t)len);
+		snprintf(hex + 2 * i, 3, "%02x", uuid[i]);
+	snprintf(text, IDENTITY_BYTES, "ucmfs %d\nuuid %s\n", FORMAT_VERSION,
+		 hex);
+	return 0;
+}
+
+/* Whole, and the first one stays, which text is then: several savers may come to a
+ * new directory at once. */
+static int new_identity(struct ucm_directory *dir, char text[IDENTITY_BYTES])
+{
+	char name[UCM_TEMP_NAME_MAX];
+	int err = make_identity(text);
+
+	if (err)
+		return err;
+	ucm_temp_name(&dir->self, dir->instance,
+		      atomic_fetch_add(&dir->temps, 1), name);
+	err = ucm_os_replace_file(dir->tmpfd, name, text, strlen(text));
+	if (err)
+		return err;
+	err = ucm_os_link(dir->tmpfd, name, dir->ctlfd, "id");
+	ucm_os_unlink(dir->tmpfd, name);
+	if (err == -EEXIST)
+		return ucm_os_read_file(dir->ctlfd, "id", text, IDENTITY_BYTES);
+	/* without links nothing can be committed, but read and listed */
+	return err ? ucm_os_replace_file(dir->ctlfd, "id", text, strlen(text))
+		   : 0;
 }
 
 static int parse_identity(const char *text, uint8_t uuid_out[16])
@@ -129,7 +156,7 @@ static int parse_identity(const char *text, uint8_t uuid_out[16])
 int ucm_directory_identity(const char *path, uint8_t uuid_out[16])
 {
 	int fd = ucm_os_open_root(NULL, path);
-	char text[128];
+	char text[IDENTITY_BYTES];
 	int err;
 
 	if (fd < 0)
@@ -142,12 +169,12 @@ int ucm_directory_identity(const char *path, uint8_t uuid_out[16])
 static int read_identity(struct ucm_directory *dir,
 			 struct ucm_error *error)
 {
-	char text[128];
+	char text[IDENTITY_BYTES];
 	int err = ucm_os_read_file(dir->ctlfd, "id", text, sizeof(text));
 
 	if (err == -ENOENT && !dir->medium.readonly)
-		err = new_identity(dir);
-	else if (!err)
+		err = new_identity(dir, text);
+	if (!err)
 		err = parse_identity(text, dir->medium.uuid);
 	if (err)
 		ucm_error_set(error, err,
@@ -382,7 +409,9 @@ int ucm_directory_open(const char *path, bool readonly,
 	if (!dir)
 		return ucm_error_set(error, -ENOMEM, "%s: out of memory", path);
 	*dir = (struct ucm_directory){
-		.medium = { .ops = &directory_ops, .readonly = readonly },
+		.medium = { .ops = &directory_ops,
+			    .readonly = readonly,
+			    .saver = config->saver && !readonly },
 		.dirfd = -1,
 		.ctlfd = -1,
 		.tmpfd = -1,
@@ -390,6 +419,8 @@ int ucm_directory_open(const char *path, bool readonly,
 		.folder_lock = PTHREAD_MUTEX_INITIALIZER,
 	};
 	ucm_temp_whoami(&dir->self);
+	if (getrandom(&dir->instance, sizeof(dir->instance), 0) < 0)
+		dir->instance = (uint32_t)getpid();
 	err = directory_open_all(dir, path, config, error);
 	if (err) {
 		directory_close(&dir->medium);
@@ -419,18 +450,24 @@ static int directory_now(struct ucm_medium *medium, int64_t *ns_out)
 	return err;
 }
 
-/* What a stopped daemon left. Without a lock another one, here or on another
- * machine, may be writing it. */
+/* What a stopped daemon, or a saver that is gone, left. Without a lock another one,
+ * here or on another machine, may be writing it. */
 static bool is_leftover(struct ucm_directory *dir, const char *name,
 			int64_t now_s)
 {
+	uint32_t instance;
 	struct stat st;
 
-	return dir->lockfd >= 0 ||
-	       (!ucm_os_stat(dir->tmpfd, name, &st) &&
-		ucm_temp_is_over(&dir->self, name, now_s - st.st_mtime));
+	if (dir->lockfd < 0)
+		return !ucm_os_stat(dir->tmpfd, name, &st) &&
+		       ucm_temp_is_over(&dir->self, name,
+					now_s - st.st_mtime);
+	return !dir->medium.saver || ucm_temp_instance(name, &instance) ||
+	       (instance != dir->instance &&
+		!ucm_lock_is_savers(dir->lockfd, instance));
 }
 
+/* The names first: whoever makes one of them has said who it is before. */
 static void clear_temps(struct ucm_directory *dir)
 {
 	_cleanup_free_ char *names = NULL;
@@ -453,11 +490,7 @@ static void clear_temps(struct ucm_directory *dir)
 
 static void directory_begin(struct ucm_medium *medium)
 {
-	struct ucm_directory *dir = ucm_directory_of(medium);
-
-	if (getrandom(&dir->instance, sizeof(dir->instance), 0) < 0)
-		dir->instance = (uint32_t)getpid();
-	clear_temps(dir);
+	clear_temps(ucm_directory_of(medium));
 }
 
 static void directory_tell(struct ucm_medium *medium, enum ucm_medium_use use,
@@ -469,7 +502,24 @@ static void directory_tell(struct ucm_medium *medium, enum ucm_medium_use use,
 		[UCM_USE_ENDING] = UCM_LOCK_ENDING,
 	};
 
-	ucm_lock_tell(ucm_directory_of(medium)->lockfd, states[use], mount);
+	if (!medium->saver)
+		ucm_lock_tell(ucm_directory_of(medium)->lockfd, states[use],
+			      mount);
+}
+
+static int directory_enter(struct ucm_medium *medium, bool *alone_out)
+{
+	int lockfd = ucm_directory_of(medium)->lockfd;
+	int err = lockfd < 0 ? -EOPNOTSUPP : ucm_lock_enter(lockfd);
+
+	if (!err)
+		*alone_out = ucm_lock_is_alone(lockfd);
+	return err;
+}
+
+static void directory_leave(struct ucm_medium *medium)
+{
+	ucm_lock_leave(ucm_directory_of(medium)->lockfd);
 }
 
 static int directory_room(struct ucm_medium *medium,
@@ -722,6 +772,8 @@ static const struct ucm_medium_ops directory_ops = {
 	.kind = "directory",
 	.begin = directory_begin,
 	.tell = directory_tell,
+	.enter = directory_enter,
+	.leave = directory_leave,
 	.close = directory_close,
 	.free = directory_free,
 	.list = directory_list,

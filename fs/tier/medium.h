@@ -235,6 +235,11 @@ struct ucm_medium_ops {
 	 * nobody asks. */
 	void (*tell)(struct ucm_medium *medium, enum ucm_medium_use use,
 		     dev_t mount);
+	/* Of a saver: from enter to leave it alone reads and changes notes; is it the
+	 * only one there? -EOPNOTSUPP: nobody knows who is there; -EBUSY. NULL:
+	 * there are no savers. */
+	int (*enter)(struct ucm_medium *medium, bool *alone_out);
+	void (*leave)(struct ucm_medium *medium);
 	/* All but its memory: a thread that hangs may still look at it. */
 	void (*close)(struct ucm_medium *medium);
 	void (*free)(struct ucm_medium *medium);
@@ -310,6 +315,7 @@ struct ucm_medium {
 	uint8_t uuid[16];
 	dev_t dev;      /* media of one device share their room */
 	bool readonly;
+	bool saver;     /* of config.h: others save there, too */
 	bool remote;    /* a server has it, which may not answer */
 	enum ucm_fskind kind; /* for people: what it stands on */
 	struct ucm_guard *guard; /* NULL: calls may take for ever */

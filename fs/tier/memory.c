@@ -322,7 +322,6 @@ int ucm_memory_open(const struct ucm_memory_key *key,
 /* Without taking the lock, which a daemon may be about to take. */
 static bool memory_is_used(int own, const char *name)
 {
-	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 	char path[2 * UCM_MEMORY_PATH_MAX];
 	bool used;
 	int fd;
@@ -331,7 +330,7 @@ static bool memory_is_used(int own, const char *name)
 	fd = ucm_os_open(own, path, O_RDONLY, 0);
 	if (fd < 0)
 		return false;
-	used = !fcntl(fd, F_OFD_GETLK, &lock) && lock.l_type != F_UNLCK;
+	used = ucm_os_find_lock(fd, 0, 0) >= 0;
 	ucm_os_close(fd);
 	return used;
 }

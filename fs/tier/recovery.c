@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * recovery.c - the state file of a directory: "clean", "checkpoint", "boot", and
- * the number of the snapshot, if it is clean.
+ * the number of the snapshot, if it is clean; and "savers", if only these have been
+ * there since the checkpoint (recovery_savers.c).
  *
  * ctime decides, because utimensat(2) can set mtime (cp -p, rsync -t) but never
  * ctime. The boot id distinguishes a crash of the daemon, after which the page
@@ -26,6 +27,7 @@
 #include "fs/tier/medium.h"
 
 #define STATE "state"
+#define SAVERS "savers=1\n"
 #define LOST "lost" /* instead of a boot id: writes were lost */
 
 /* Clocks tick coarsely and may be stepped back a little. */
@@ -42,15 +44,20 @@ static void read_boot_id(char *id, size_t size)
 		fclose(file);
 }
 
-static int write_state(const struct ucm_recovery *recovery,
-		       struct ucm_medium *medium, bool clean)
+int ucm_recovery_write(const struct ucm_recovery *recovery,
+		       struct ucm_medium *medium,
+		       enum ucm_recovery_state state)
 {
+	bool clean = state == UCM_RECOVERY_CLEAN;
 	char text[160];
 	int len = snprintf(text, sizeof(text),
 				"clean=%d\ncheckpoint=%" PRId64 "\nboot=%s\n",
 				clean, atomic_load(&recovery->checkpoint_ns),
 				recovery->boot);
 
+	if (state == UCM_RECOVERY_SAVERS)
+		len += snprintf(text + len, sizeof(text) - (size_t)len,
+				SAVERS);
 	if (clean && recovery->snapshot)
 		len += snprintf(text + len, sizeof(text) - (size_t)len,
 				"snapshot=%" PRIx64 "\n", recovery->snapshot);
@@ -96,12 +103,21 @@ int ucm_recovery_read(struct ucm_recovery *recovery, struct ucm_medium *medium)
 		return 0;
 	}
 	recovery->checkpoint_ns = checkpoint;
+	if (strstr(text, "\n" SAVERS) && !strcmp(boot, recovery->boot)) {
+		recovery->savers = true;
+		return 0;
+	}
 	recovery->unclean = true;
 	recovery->lost = !strcmp(boot, LOST);
 	recovery->unvouched = strcmp(boot, recovery->boot) != 0;
 	/* until all doubts are settled the file keeps telling of that crash */
 	memcpy(recovery->boot, boot, sizeof(recovery->boot));
 	return 0;
+}
+
+void ucm_recovery_take_boot(struct ucm_recovery *recovery)
+{
+	read_boot_id(recovery->boot, sizeof(recovery->boot));
 }
 
 /* The mark alone, where there is no room for another file: a full directory
@@ -127,22 +143,31 @@ static int mark_in_place(struct ucm_medium *medium)
 	return err ? err : ucm_file_sync(&file);
 }
 
-int ucm_recovery_begin(struct ucm_recovery *recovery, struct ucm_medium *medium)
+int ucm_recovery_open(struct ucm_recovery *recovery, struct ucm_medium *medium,
+		      enum ucm_recovery_state state)
 {
-	int64_t now;
-	int err;
+	int64_t now = 0;
+	/* what savers have left is not on disk because we come */
+	int err = recovery->savers ? 0 : medium->ops->now(medium, &now);
 
-	recovery->snapshot = 0;
-	if (recovery->unclean)
-		return 0; /* the mark is there, with what it has to say */
-	err = medium->ops->now(medium, &now);
-	if (!err) {
+	if (!err && !recovery->savers)
 		recovery->checkpoint_ns = now;
-		err = write_state(recovery, medium, false);
-	}
+	if (!err)
+		err = ucm_recovery_write(recovery, medium, state);
 	if ((err == -ENOSPC || err == -EDQUOT) && !mark_in_place(medium))
 		err = 0;
 	return err;
+}
+
+int ucm_recovery_begin(struct ucm_recovery *recovery, struct ucm_medium *medium)
+{
+	if (medium->saver)
+		return ucm_recovery_savers_begin(recovery, medium);
+	recovery->snapshot = 0;
+	/* else the mark is there, with what it has to say */
+	return recovery->unclean ? 0
+				 : ucm_recovery_open(recovery, medium,
+						     UCM_RECOVERY_IN_USE);
 }
 
 /* The same for the boot id. Not synced: after a restart of the machine any id
@@ -169,6 +194,14 @@ static int mark_lost_in_place(struct ucm_medium *medium)
 				    (uint64_t)(boot - text));
 }
 
+int ucm_recovery_note_loss(const struct ucm_recovery *recovery,
+			   struct ucm_medium *medium)
+{
+	int err = ucm_recovery_write(recovery, medium, UCM_RECOVERY_IN_USE);
+
+	return err && !mark_lost_in_place(medium) ? 0 : err;
+}
+
 static void lose(struct ucm_recovery *recovery, struct ucm_medium *medium)
 {
 	bool again = recovery->lost;
@@ -178,8 +211,9 @@ static void lose(struct ucm_recovery *recovery, struct ucm_medium *medium)
 	atomic_fetch_add(&recovery->losses, 1);
 	recovery->lost = true;
 	memcpy(recovery->boot, LOST, sizeof(LOST));
-	err = write_state(recovery, medium, false);
-	if (err && mark_lost_in_place(medium) && !again)
+	err = medium->saver ? ucm_recovery_savers_note_loss(recovery, medium)
+			    : ucm_recovery_note_loss(recovery, medium);
+	if (err && !again)
 		ucm_error(".ucmfs/state: that writes were lost cannot be "
 			  "noted: %s", strerror(-err));
 }
@@ -219,26 +253,31 @@ int ucm_recovery_checkpoint(struct ucm_recovery *recovery,
 		err = no_time;
 	if (err)
 		return err;
+	if (medium->saver)
+		return ucm_recovery_savers_checkpoint(recovery, medium, before);
 	recovery->checkpoint_ns = before;
-	read_boot_id(recovery->boot, sizeof(recovery->boot));
-	err = write_state(recovery, medium, false);
+	ucm_recovery_take_boot(recovery);
+	err = ucm_recovery_write(recovery, medium, UCM_RECOVERY_IN_USE);
 	if (!err)
-		recovery->unclean = recovery->lost = false;
+		recovery->unclean = recovery->lost = recovery->savers = false;
 	return err;
 }
 
 int ucm_recovery_end(struct ucm_recovery *recovery, struct ucm_medium *medium)
 {
 	int64_t before;
-	int no_time = medium->ops->now(medium, &before);
-	int err = ucm_recovery_sync(recovery, medium);
+	int no_time, err;
 
+	if (medium->saver)
+		return ucm_recovery_savers_end(recovery, medium);
+	no_time = medium->ops->now(medium, &before);
+	err = ucm_recovery_sync(recovery, medium);
 	if (err)
 		return err;
 	if (!no_time)
 		recovery->checkpoint_ns = before;
-	read_boot_id(recovery->boot, sizeof(recovery->boot));
-	return write_state(recovery, medium, true);
+	ucm_recovery_take_boot(recovery);
+	return ucm_recovery_write(recovery, medium, UCM_RECOVERY_CLEAN);
 }
 
 bool ucm_recovery_uncovered(const struct ucm_recovery *recovery, uint16_t epoch)

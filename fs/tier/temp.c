@@ -4,6 +4,7 @@
 
 #include "fs/tier/temp.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -46,6 +47,18 @@ void ucm_temp_name(const struct ucm_temp_maker *maker, uint32_t instance,
 {
 	snprintf(out, UCM_TEMP_NAME_MAX, "%08x-%08x-%08x-%llu", maker->host,
 		 maker->boot, instance, (unsigned long long)serial);
+}
+
+int ucm_temp_instance(const char *name, uint32_t *out)
+{
+	unsigned host, boot, instance;
+	unsigned long long serial;
+
+	if (sscanf(name, "%8x-%8x-%8x-%llu", &host, &boot, &instance,
+		   &serial) != 4)
+		return -EINVAL;
+	*out = instance;
+	return 0;
 }
 
 /* Made by this machine before it was started. Machines that were copied may

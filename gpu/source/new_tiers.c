@@ -77,6 +77,7 @@ static int make_tiers(const char *text, struct ucm_error *error)
 	err = ucm_config_source(&config, text, error);
 	if (!err)
 		err = ucm_config_check(&config, error);
+	config.saver = true; /* others may be at it */
 	if (!err)
 		err = ucm_store_open(&config, &store, error);
 	if (!err) {

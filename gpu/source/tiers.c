@@ -4,8 +4,11 @@
  *
  * Reading needs no daemon and does not disturb one: a block is looked for in
  * the directory where placement puts it, then in the others. Writing is the
- * store's work, with all that it promises (store.h); it takes the locks of
- * the directories, and fails with -EBUSY while a daemon holds them.
+ * store's work, with all that it promises (store.h), but for what an index of
+ * everything would tell: others save there at the same time (savers, lock.h). It
+ * takes the locks of the directories, and fails with -EBUSY while a daemon holds
+ * them. Beside a tier of memory there is one saver: its limit is the memory that
+ * the machine has to spare, so somebody must count all of it.
  */
 #include <config.h>
 
@@ -178,6 +181,7 @@ static int tiers_open(const char *text, struct ucm_source **out,
 	source->config.lock_wait_s = 0; /* an engine's thread is not kept */
 	source->config.block_max = UINT64_MAX; /* its blocks are its own */
 	err = open_tiers(source, text, error);
+	source->config.saver = !ucm_config_has_memory(&source->config);
 	if (err) {
 		tiers_close(source);
 		return err;
@@ -242,6 +246,13 @@ static int start_store(struct ucm_source *source, struct ucm_store *store)
 	return err ? err : ucm_files_count_start(&source->files);
 }
 
+/* files/ is for a daemon to look after. */
+static int start_saver(struct ucm_source *source, struct ucm_store *store)
+{
+	ucm_files_tree_init(&source->files, &store->dirs);
+	return ucm_store_start(store);
+}
+
 static int try_store(struct ucm_source *source)
 {
 	struct ucm_error error;
@@ -252,7 +263,8 @@ static int try_store(struct ucm_source *source)
 		ucm_error("%s", error.text);
 		return err == -EAGAIN ? -EBUSY : err; /* somebody's lock */
 	}
-	err = start_store(source, store);
+	err = source->config.saver ? start_saver(source, store)
+				   : start_store(source, store);
 	if (err)
 		close_store(source, store);
 	else
@@ -290,7 +302,7 @@ static int key_of(struct ucm_source *source, const char *space,
 	out->space = 0;
 	if (!*space)
 		return 0;
-	found = ucm_namespace_find(&source->store->names, space);
+	found = ucm_store_meet_space(source->store, space);
 	if (!found)
 		return -ENOENT;
 	out->space = found->number;

@@ -22,8 +22,8 @@ extern "C" {
 /*
  * Make tiers of directories that are there and have never been mounted; a
  * daemon does that by itself, and all else below needs them to be tiers. Those
- * that are tiers stay as they are. -ENOENT: no directory; -EBUSY: somebody else
- * is making them.
+ * that are tiers stay as they are. -ENOENT: no directory; -EBUSY: a daemon
+ * is making them. Several processes may do so at once.
  */
 int ucm_tiers_make(const char *tiers, struct ucm_error *error);
 

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fs/tier/memory.h"
 #include "tests/unit/load_fixture.h"
 #include "tests/unit/random.h"
 
@@ -202,21 +203,65 @@ static bool can_create(void *arg)
 	return true;
 }
 
-/* Who has the tiers open for writing keeps others from it, for as long. */
+/* A daemon that has the tiers keeps others from writing, for as long. */
 UNIT_TEST(tiers_in_use_are_tried_again)
+{
+	struct ucm_source *source;
+	struct ucm_draft *draft;
+
+	lf_tier("$/a");
+	fx_store("$/a");
+	source = open_tiers("$/a");
+	ck_assert_int_eq(draft_of(source, 1, &draft), -EBUSY);
+	ck_assert_int_eq(draft_of(source, 1, &draft), -EBUSY);
+	fx_close();
+	fx_wait(can_create, source);
+	ops->close(source);
+}
+
+UNIT_TEST(several_save_at_once)
 {
 	struct ucm_source *first, *second;
 	struct ucm_draft *draft;
+	struct ucm_block block;
+	int fd;
 
 	lf_tier("$/a");
 	first = open_tiers("$/a");
 	second = open_tiers("$/a");
 	ck_assert(can_create(first));
-	ck_assert_int_eq(draft_of(second, 1, &draft), -EBUSY);
+	fd = draft_of(second, 1, &draft);
+	ck_assert_int_ge(fd, 0);
+	block = write_block(fd, 1, 0);
+	ck_assert_int_eq(ops->commit(second, draft, fd, &block), 0);
+	close(fd);
+	ck_assert_int_eq(draft_of(first, 1, &draft), -EEXIST);
+	ck_assert_int_eq(ops->remove(first, "", &block.id), 0);
+	fd = draft_of(second, 1, &draft);
+	ck_assert_int_ge(fd, 0);
+	ops->drop(second, draft);
+	close(fd);
+	ops->close(first);
+	ops->close(second);
+}
+
+/* Its limit is the machine's memory, which somebody must count. */
+UNIT_TEST(beside_memory_one_saves)
+{
+	struct ucm_source *first, *second;
+	struct ucm_draft *draft;
+
+	if (!lf_open_memory())
+		return;
+	ucm_memory_root = lf_memory;
+	lf_tier("$/a");
+	first = open_tiers("m=mem@64K:$/a");
+	second = open_tiers("m=mem@64K:$/a");
+	ck_assert(can_create(first));
 	ck_assert_int_eq(draft_of(second, 1, &draft), -EBUSY);
 	ops->close(first);
-	fx_wait(can_create, second);
 	ops->close(second);
+	lf_empty_memory();
 }
 
 /* ---- look-ups, with a source that is an array ---- */
