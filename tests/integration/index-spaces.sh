@@ -53,7 +53,7 @@ fi
 # while a reader has it open
 follow_change() {
 	small_paths 2 >"$work/names"
-	rm -f "$work/go"
+	rm -f "$work/go" "$work/answers"
 	mkfifo "$work/go"
 	index_ask wait "$mnt" a "$work/names" <"$work/go" \
 		>"$work/answers" 2>&1 &
