@@ -34,7 +34,7 @@ have_closed() {
 
 use_fast() {
 	# shellcheck disable=SC2046 # paths without blanks
-	python3 "$top_srcdir/tests/lib/opens.py" "$1" \
+	python3 "$top_srcdir/tests/lib/opens.py" "$1" "$work" \
 		$(small_paths 16 --start 100 | sed "s|^|$mnt/blocks/|") \
 		>"$work/opens"
 }
@@ -66,14 +66,16 @@ keep_pid $user
 : >"$work/close"
 check 'each close ends' wait_until have_closed
 took=$(($(date +%s) - since))
-check "at the deadline, in $took s" test $took -lt $((2 * deadline))
 same 'none says that all is well' 0 "$(closers_said closed)"
 : >"$work/over"
 wait $user
 check 'the other tier can be used meanwhile' test $? = 0
-read -r slowest num <"$work/opens"
-check "none of $num opens took long: the slowest $slowest ms" \
-	test "$slowest" -lt 1000
+# where the disk of both takes long itself, nothing can be said of the mount
+read -r slowest num disk <"$work/opens"
+check "none of $num opens took long: the slowest $slowest ms, the disk $disk ms" \
+	test "$slowest" -lt $((1000 + 2 * disk))
+check "they end at the deadline, in $took s" \
+	test $took -lt $((2 * deadline + 2 * disk / 1000))
 logged "$work/tier: no answer in ${deadline}000 ms"
 check 'a new block goes to the other tier' \
 	mk --start 200 --count 1 "$mnt/blocks"
