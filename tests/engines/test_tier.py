@@ -8,6 +8,7 @@ back, or are told to have failed; never a wrong byte, never a wait.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import errno
 import hashlib
 import mmap
@@ -51,6 +52,7 @@ from ucmfs.task import Outcome, Task
 from ucmfs.vllm import UcmfsTier
 from ucmfs.vllm.fingerprint import (EngineConfigs, engine_configs,
                                     handed_down)
+from ucmfs.vllm.mount import log
 from ucmfs.vllm.options import TierOptions, parse
 from ucmfs.vllm.slots import PAGE, geometry_of, pieces_of
 from ucmfs.vllm import answers, place, tier, tier_store
@@ -1325,6 +1327,18 @@ class Manifests(unittest.TestCase):
                       dict(portable, dtype="float16")):
             self.assertNotEqual(self.space(**other), want, other)
 
+    def test_stages_of_a_pipeline(self) -> None:
+        """Cut elsewhere they have other blocks, whatever the first holds."""
+        def space(*stages: Any) -> bytes:
+            return space_id(tier_manifest(
+                spec_stub(), SLOT, parse(TierOptions, {
+                    "mount": "/x", "namespace": "n"}), engine_stub(), stages))
+
+        a, b, c = (("a",), ()), (("b",), ("c",)), ((), ("c",))
+        cuts = [(), (a, b), (a, c), (a, c, b), (a, b, c)]
+        self.assertEqual(len({space(*cut) for cut in cuts}), len(cuts))
+        self.assertEqual(space(a, b), space(a, b))
+
     def test_ranks_leave_the_engines_manifest(self) -> None:
         engine = {"model": {"name": "m"}, "parallel": {"tp": 2}, "groups": [
             {"kind": "FullAttentionSpec", "page_bytes": 4, "spec": "ab",
@@ -1336,6 +1350,67 @@ class Manifests(unittest.TestCase):
     def test_the_same_is_the_same(self) -> None:
         self.assertEqual(self.space(), self.space())
         self.assertEqual(self.space(rank=1), self.space())
+
+
+class Pipelines(MountCase):
+    """vLLM tells a tier of the first stage; the workers are asked."""
+
+    def tier(self, *workers: Any, ranks: int = 2, **config: Any) -> UcmfsTier:
+        """Of an engine with these workers, as vLLM's executor asks them."""
+        def collective_rpc(function: Any, args: tuple) -> list:
+            return [function(worker, *args) for worker in workers]
+
+        executor = SimpleNamespace(collective_rpc=collective_rpc)
+        spec = spec_stub()
+        spec.config = dataclasses.replace(
+            spec.config, parallel=dataclasses.replace(
+                spec.config.parallel, world_size=ranks, pp_size=ranks))
+        with handed_down(engine_stub()), mock.patch(
+                "ucmfs.vllm.engine._found",
+                lambda kinds, config: [lambda: executor, None]), mock.patch(
+                "ucmfs.vllm.engine.digest_of_model", lambda *_: "weights"):
+            made = UcmfsTier(
+                spec, memoryview(np.zeros((2, SLOT), np.int8)), "UcmfsTier",
+                mount=self.mount.path, namespace="x", **config)
+        self.addCleanup(made.shutdown)
+        return made
+
+    @staticmethod
+    def worker(*layers: str, block_bytes: int = SLOT, blocks: int = 7) -> Any:
+        """With the layers of two groups."""
+        return SimpleNamespace(model_runner=SimpleNamespace(
+            kv_cache_config=SimpleNamespace(
+                num_blocks=blocks, kv_cache_tensors=[
+                    SimpleNamespace(size=blocks * block_bytes)],
+                kv_cache_groups=[SimpleNamespace(layer_names=names.split())
+                                 for names in layers])))
+
+    def test_each_cut_has_a_space(self) -> None:
+        """Also where a stage has no layers of a group."""
+        cuts = [("a", ""), ("", "b")], [("a", ""), ("b", "")], \
+            [("a", ""), ("", "b"), ("", "c")]
+        names = [self.tier(*(self.worker(*one) for one in cut),
+                           ranks=len(cut)).space for cut in cuts]
+        self.assertEqual(len(set(names)), 3)
+        again = self.tier(*(self.worker(*one) for one in cuts[0]))
+        self.assertEqual(again.space, names[0])
+
+    def test_stages_that_lie_over_each_other(self) -> None:
+        for size in (SLOT // 2, 2 * SLOT):
+            with self.assertRaisesRegex(
+                    ConfigError, "over each other; VLLM_PP_LAYER_PARTITION"):
+                self.tier(self.worker("a"),
+                          self.worker("b", block_bytes=size))
+
+    def test_workers_that_do_not_say(self) -> None:
+        for workers in ((), (self.worker("a"),),
+                        (self.worker("a"), SimpleNamespace())):
+            with self.assertLogs("vllm.ucmfs") as said, \
+                    self.assertRaisesRegex(ConfigError,
+                                           "of 2 workers say which layers"):
+                log.info("so that there is a line")
+                self.tier(*workers)
+            self.assertEqual(len(said.output) > 1, len(workers) == 2)
 
 
 class Spaces(MountCase):

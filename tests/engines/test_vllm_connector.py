@@ -11,7 +11,7 @@ from typing import Any, Dict, List
 
 from mount import Mount
 from scenarios import (APART, Basics, Scenarios, Seeded, States, Unfilled,
-                       Verified, Windows, empty_payload)
+                       Verified, Windows, empty_payload, flipped)
 from suite import METRICS, SETTLE, Parallel
 from suite import generate, pause, reset, samples
 from ucmfs import namespace
@@ -118,6 +118,34 @@ class Pipeline(Parallels, unittest.TestCase):
     """Two stages in processes of their own, each with a layer."""
 
     parallel = Parallel(pipeline=2)
+
+
+class PipelineWindows(Parallels, Windows, Unfilled, unittest.TestCase):
+    """A stage with a window alone, and one without: each lacks the layers of a
+    group that the other has."""
+
+    parallel = Parallel(pipeline=2)
+
+    def test_in_a_new_process(self) -> None:
+        mount = self.new_mount(filled=False)
+        steps = [generate(*APART, one_by_one=True), SETTLE, self.forget(),
+                 generate(*APART), METRICS]
+        cold, settled, _, warm, _ = self.run_engine(mount, steps)
+        self.check_none_cached(cold)
+        self.assertTrue(settled)
+        self.check_all_cached(warm)
+        self.assertEqual(
+            sorted(name[-5:] for name in namespace.spaces(mount.path)),
+            ["g0-p0", "g1-p1"])
+        again, _, _, _, metrics = self.run_engine(mount, steps)
+        self.check_all_cached(again)
+        self.assertEqual(self.failed_blocks(metrics), 0)
+        for path in self.stored(mount):
+            if "-p1/" in path:
+                flipped(path)
+        damaged, _, _, _, metrics = self.run_engine(mount, steps)
+        self.check_tokens(damaged)
+        self.assertGreater(self.failed_blocks(metrics), 0)
 
 
 class Sync(Options, Verified, unittest.TestCase):

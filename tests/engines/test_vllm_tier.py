@@ -78,6 +78,20 @@ class TierPipeline(Parallels, unittest.TestCase):
     parallel = Parallel(pipeline=2)
 
 
+class TierPipelineWindows(Parallels, Windows, Unfilled, unittest.TestCase):
+    """A stage with a window alone, and one without."""
+
+    parallel = Parallel(pipeline=2)
+
+    def test_in_a_new_process(self) -> None:
+        mount = self.new_mount(filled=False)
+        steps = [generate(*APART, one_by_one=True), SETTLE]
+        cold, settled = self.run_engine(mount, steps)
+        self.check_none_cached(cold)
+        self.assertTrue(settled)
+        self.check_all_cached(self.run_engine(mount, steps)[0])
+
+
 class TierStates(Options, States, unittest.TestCase):
     pass
 

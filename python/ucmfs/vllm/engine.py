@@ -14,9 +14,10 @@ import gc
 import hashlib
 import sys
 import weakref
-from typing import Any, Callable, List, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from .mount import log
+from .shares import Share, share_of
 from .weights import digest_of_adapter, digest_of_model
 
 _EXECUTOR = ("vllm.v1.executor.abstract", "Executor")
@@ -41,6 +42,10 @@ class Engine:
     def adapter(self, lora: Any) -> str:
         """A digest of an adapter as the workers have it; the same for "". """
         return self._digest(digest_of_adapter, lora, same=True)
+
+    def shares(self) -> List[Optional[Share]]:
+        """Of each rank; none: nobody can say."""
+        return self._ask(share_of)
 
     def _digest(self, function: Callable[..., str], *args: Any,
                 same: bool = False) -> str:

@@ -52,12 +52,13 @@ from ucmfs.namespace import default_name
 from .adapters import Adapters
 from .engine import Engine
 from .epochs import Epochs
-from .fingerprint import (EngineConfigs, Overrides, engine_configs,
+from .fingerprint import (EngineConfigs, Overrides, digest, engine_configs,
                           engine_manifest, hashes, plain,
                           refuse_counted_media)
 from .metrics import BUCKETS, SHARED, by_cause
 from .mount import Teller, cause_of, log
 from .options import TierOptions, parse
+from .shares import Layers, layers_of
 from .slots import GROUP_BYTES, Finished, Memory, geometry_of
 from .spaces import space_prefix
 from .tier_store import THERE, UNKNOWN, TierStore
@@ -75,8 +76,10 @@ HOLD_SECONDS = 60.0
 # ---- the namespace ----
 
 def tier_manifest(spec: Any, slot_bytes: int, config: TierOptions,
-                  configs: EngineConfigs) -> Dict[str, Any]:
-    """The manifest of the space of a tier's blocks.
+                  configs: EngineConfigs,
+                  stages: Sequence[Layers] = ()) -> Dict[str, Any]:
+    """The manifest of the space of a tier's blocks. stages: of a pipeline, the
+    layers of each rank.
 
     A block is a slot: a chunk of tokens, all layers of a group, all ranks one
     behind the other.
@@ -111,6 +114,7 @@ def tier_manifest(spec: Any, slot_bytes: int, config: TierOptions,
             "replicated": bool(getattr(spec, "replicated_layout", False)),
             "canonical": bool(getattr(offload, "canonical_layout", False)),
             "layout": plain(getattr(offload, "kv_cache_layout", None)),
+            **({"stages": digest(stages)} if stages else {}),
         },
         "geometry": geometry_of(slot_bytes, max(tokens) * chunk).to_json(),
     }
@@ -288,7 +292,7 @@ class UcmfsTier(SecondaryTierManager):
         self._asks = self.config.lora != "name" and self._engine.has_adapters
         self._manifest = tier_manifest(
             offloading_spec, self.block_size_bytes, self.config,
-            self._configs)
+            self._configs, self._stages())
         self.space, manifest = self._space_now()
         offload = offloading_spec.config
         self._chunk_tokens = {
@@ -328,6 +332,15 @@ class UcmfsTier(SecondaryTierManager):
         return None
 
     # ---- whose blocks ----
+
+    def _stages(self) -> Sequence[Layers]:
+        """Of a pipeline, the layers of each rank; ConfigError if vLLM cannot
+        keep them."""
+        offload = self._spec.config
+        if offload.parallel.pp_size == 1:
+            return ()
+        return layers_of(self._engine.shares(), offload.parallel.world_size,
+                         offload.worker_kv_bytes_per_block)
 
     def _space_now(self) -> Tuple[str, Dict[str, Any]]:
         """The name of the space, and its manifest."""
