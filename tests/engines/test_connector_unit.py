@@ -867,6 +867,26 @@ class Partial(Case):
         self.assertEqual(second.stats["requests failed"], 1)
         self.assertEqual(counted["load_failed_blocks"], 6)
 
+    def test_a_rank_is_killed(self) -> None:
+        """In a process of its own, before it has saved what it alone has: the
+        group of the other stage is whole, and no hit."""
+        more = {**self.TWO, "kinds": "wwff"}
+        runner = self.runner(kind=InProcesses, **more)
+        before = set(self.paths())
+        runner.ranks[1].ask("hold_saves")
+        runner.add(self.prompt(100), 3)
+        self.until(runner, lambda: len(set(self.paths()) - before) == 6)
+        runner.ranks[1].kill()
+        with self.assertRaises(RankDied):
+            self.until(runner, lambda: False)
+        self.assertEqual(self.files(before), {"g1-p0": 6})
+        for loaded, saved in ((0, 6), (96, 0)):
+            second = self.runner(**more)
+            counted = Counted(second)
+            self.one(second, self.prompt(100))
+            self.assertEqual(second.stats["tokens promised"], loaded)
+            self.assertEqual(counted["saved_blocks"], saved)
+
     def test_a_stage_without_states_is_refused(self) -> None:
         with self.assertRaisesRegex(ConfigError, "VLLM_PP_LAYER_PARTITION"):
             self.runner(layers=4, state=60, stages=2, kinds="ffss")
