@@ -4,8 +4,12 @@
 What comes from the stage before goes into tensors that vLLM makes when it
 compiles the model. Where nothing is compiled its runner for CPUs lacks them,
 and the first step fails.
+
+A stage without attention takes every layout of the KV cache, and vLLM wants all
+stages to name the same ones: it names those of a stage with attention.
 """
 
+from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 from vllm.v1.worker.cpu_worker import CPUWorker
 
 
@@ -18,3 +22,7 @@ class PipelineWorker(CPUWorker):
                 batch_size=runner.max_num_tokens,
                 dtype=runner.model_config.dtype, device=runner.device)
         return done
+
+    def get_supported_kv_cache_layouts(self):
+        return [layout.name for layout in
+                CPUAttentionBackend.supported_kv_cache_layouts()]

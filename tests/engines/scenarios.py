@@ -479,10 +479,16 @@ class States:
     time, with nothing in common: vLLM's own tokens for this model depend on
     the batch, and on where a prompt is cut."""
 
+    parallel = suite.ALONE
+    partition = ""
+
     def ask(self, mount: Mount, **more: Any) -> Dict[str, Any]:
         steps = [generate(*APART, one_by_one=True), SETTLE]
-        with suite.Start(steps, kind="states",
-                         transfer=self.transfer(mount, **more)) as start:
+        with suite.Start(
+                steps, kind="states", transfer=self.transfer(mount, **more),
+                parallel=self.parallel, environment={
+                    "VLLM_PP_LAYER_PARTITION": self.partition}
+                if self.partition else None) as start:
             result, settled = start.results()
         self.assertTrue(settled)
         return result

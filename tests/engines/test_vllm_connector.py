@@ -148,6 +148,14 @@ class PipelineWindows(Parallels, Windows, Unfilled, unittest.TestCase):
         self.assertGreater(self.failed_blocks(metrics), 0)
 
 
+class PipelineStates(Options, States, unittest.TestCase):
+    """A stage that has states and no attention, and one with both."""
+
+    parallel = Parallel(pipeline=2)
+    partition = "1,2"
+    transfer = Parallels.transfer
+
+
 class Sync(Options, Verified, unittest.TestCase):
     load = "sync"
     waits = False

@@ -96,6 +96,14 @@ class TierStates(Options, States, unittest.TestCase):
     pass
 
 
+class TierPipelineStates(Options, States, unittest.TestCase):
+    """A stage that has states and no attention, and one with both."""
+
+    parallel = Parallel(pipeline=2)
+    partition = "1,2"
+    transfer = Parallels.transfer
+
+
 @unittest.skipUnless(LONG, "UCMFS_TEST_LONG=1: test_tier.py has the short form")
 class WithoutADaemon(Options, Unfilled, unittest.TestCase):
     """Directories alone, where look-ups have no answer at first."""
