@@ -527,7 +527,7 @@ struct ucm_space *ucm_store_meet_space(struct ucm_store *store,
 	struct ucm_space *space = ucm_namespace_find(&store->names, name);
 	struct ucm_error error;
 
-	if (space || !store->config->saver)
+	if (space)
 		return space;
 	pthread_mutex_lock(&writing_manifest);
 	if (find_spaces(store, store->names.num, &error))

@@ -346,8 +346,8 @@ void ucm_store_drop(struct ucm_store *store, struct ucm_temp *temp);
 /* -EDQUOT: the user has made so many that he may make no more. */
 int ucm_store_mkdir(struct ucm_store *store, const char *name, mode_t mode,
 		    uid_t uid, gid_t gid, struct ucm_space **out);
-/* By name; NULL: there is none. Of a saver (config.h), also one that somebody has
- * made since the store was opened. */
+/* By name, also one that somebody else has made since the store was opened; NULL:
+ * there is none. */
 struct ucm_space *ucm_store_meet_space(struct ucm_store *store,
 				       const char *name);
 int ucm_store_rmdir(struct ucm_store *store, struct ucm_space *space);

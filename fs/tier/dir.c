@@ -517,9 +517,14 @@ static int directory_enter(struct ucm_medium *medium, bool *alone_out)
 	return err;
 }
 
-static void directory_leave(struct ucm_medium *medium)
+static void directory_leave(struct ucm_medium *medium, bool for_good)
 {
-	ucm_lock_leave(ucm_directory_of(medium)->lockfd);
+	int lockfd = ucm_directory_of(medium)->lockfd;
+
+	if (for_good)
+		ucm_lock_part(lockfd);
+	else
+		ucm_lock_leave(lockfd);
 }
 
 static int directory_room(struct ucm_medium *medium,

@@ -390,10 +390,20 @@ int ucm_lock_enter(int lockfd)
 	return err;
 }
 
-void ucm_lock_leave(int lockfd)
+static void unlock(int lockfd, off_t offset, off_t len)
 {
-	int err = ucm_os_unlock(lockfd, GATE, 1);
+	int err = ucm_os_unlock(lockfd, offset, len);
 
 	if (err)
 		ucm_error(".ucmfs/lock: %s", strerror(-err));
+}
+
+void ucm_lock_leave(int lockfd)
+{
+	unlock(lockfd, GATE, 1);
+}
+
+void ucm_lock_part(int lockfd)
+{
+	unlock(lockfd, 0, 0);
 }

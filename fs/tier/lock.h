@@ -60,5 +60,7 @@ bool ucm_lock_is_alone(int lockfd);
  * does not leave (it was stopped, or its disk hangs). */
 int ucm_lock_enter(int lockfd);
 void ucm_lock_leave(int lockfd);
+/* The same, and it is a saver no more: whoever enters next does not find it. */
+void ucm_lock_part(int lockfd);
 
 #endif

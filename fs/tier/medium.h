@@ -237,9 +237,10 @@ struct ucm_medium_ops {
 		     dev_t mount);
 	/* Of a saver: from enter to leave it alone reads and changes notes; is it the
 	 * only one there? -EOPNOTSUPP: nobody knows who is there; -EBUSY. NULL:
-	 * there are no savers. */
+	 * there are no savers. for_good: it does not write there any more, and
+	 * whoever enters next does not find it. */
 	int (*enter)(struct ucm_medium *medium, bool *alone_out);
-	void (*leave)(struct ucm_medium *medium);
+	void (*leave)(struct ucm_medium *medium, bool for_good);
 	/* All but its memory: a thread that hangs may still look at it. */
 	void (*close)(struct ucm_medium *medium);
 	void (*free)(struct ucm_medium *medium);

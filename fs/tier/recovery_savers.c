@@ -11,7 +11,8 @@
  *   clean      the first saver writes "savers", with the time
  *   savers     others join, and write nothing. Each moves the checkpoint on when a
  *              sync of its own has succeeded: a sync is of the whole file system,
- *              also of what the others wrote. The last one to end writes "clean".
+ *              also of what the others wrote. The last one to end writes "clean";
+ *              of those that end at once all but one are gone before it looks.
  *   unclean    a daemon's, or another boot's: it is for a daemon to look through.
  *              No saver does, so none moves the checkpoint or ends it.
  *   lost       a sync has failed: any of them writes that, with the older
@@ -35,6 +36,7 @@
 
 /* With fn between enter and leave. */
 static int in_turn(struct ucm_recovery *recovery, struct ucm_medium *medium,
+		   bool last,
 		   int (*fn)(struct ucm_recovery *recovery,
 			     struct ucm_medium *medium, bool alone))
 {
@@ -45,7 +47,7 @@ static int in_turn(struct ucm_recovery *recovery, struct ucm_medium *medium,
 	if (err)
 		return err == -EOPNOTSUPP ? 0 : err;
 	err = fn(recovery, medium, alone);
-	medium->ops->leave(medium);
+	medium->ops->leave(medium, last);
 	return err;
 }
 
@@ -66,7 +68,7 @@ static int begin(struct ucm_recovery *recovery, struct ucm_medium *medium,
 int ucm_recovery_savers_begin(struct ucm_recovery *recovery,
 			      struct ucm_medium *medium)
 {
-	int err = in_turn(recovery, medium, begin);
+	int err = in_turn(recovery, medium, false, begin);
 
 	recovery->snapshot = 0;
 	return err;
@@ -89,7 +91,7 @@ int ucm_recovery_savers_note_loss(struct ucm_recovery *recovery,
 				  struct ucm_medium *medium)
 {
 	recovery->savers = false;
-	return in_turn(recovery, medium, note_loss);
+	return in_turn(recovery, medium, false, note_loss);
 }
 
 /* mark_ns: what the sync has covered. */
@@ -117,7 +119,7 @@ int ucm_recovery_savers_checkpoint(struct ucm_recovery *recovery,
 	int err;
 
 	recovery->mark_ns = before;
-	err = in_turn(recovery, medium, move_on);
+	err = in_turn(recovery, medium, false, move_on);
 	recovery->mark_ns = 0;
 	if (!err)
 		recovery->lost = false; /* of what we have written ourselves */
@@ -153,7 +155,7 @@ int ucm_recovery_savers_end(struct ucm_recovery *recovery,
 	/* with all that it has to do before the others have to wait */
 	int err = ucm_recovery_sync(recovery, medium);
 
-	return err ? err : in_turn(recovery, medium, end);
+	return err ? err : in_turn(recovery, medium, true, end);
 }
 
 static int spoil(struct ucm_recovery *recovery, struct ucm_medium *medium,
@@ -171,5 +173,5 @@ static int spoil(struct ucm_recovery *recovery, struct ucm_medium *medium,
 
 int ucm_recovery_spoil(struct ucm_recovery *recovery, struct ucm_medium *medium)
 {
-	return medium->saver ? in_turn(recovery, medium, spoil) : 0;
+	return medium->saver ? in_turn(recovery, medium, false, spoil) : 0;
 }

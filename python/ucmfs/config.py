@@ -320,8 +320,8 @@ _TIER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,32}=")  # in SOURCE of ucmfs(8)
 # What a directory that becomes a tier may have in it: a file system's own, and
 # what is left of a try that was interrupted.
 _EMPTY = ("lost+found", ".ucmfs")
-NO_DAEMON = ("no mount of ucmfs: used without a daemon: one process saves, "
-             "any number read, nothing is evicted")
+NO_DAEMON = ("no mount of ucmfs: used without a daemon: nothing is "
+             "evicted")
 
 
 # They keep no data, and are no part of a mount.

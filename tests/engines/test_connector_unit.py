@@ -898,7 +898,20 @@ class InProcesses(WithProcesses, FakeRunner):
     """Spaces are called as those of a runner without processes."""
 
 
-class Processes(Case):
+class Killed(Case):
+
+    def killed(self, runner: InProcesses, rank, prompt: list) -> None:
+        """After all others have saved; what they have is no hit."""
+        before = set(self.paths())
+        rank.ask("hold_saves")
+        runner.add(prompt, 3)
+        self.until(runner, lambda: len(set(self.paths()) - before) == 18)
+        rank.kill()
+        with self.assertRaises(RankDied):
+            self.until(runner, lambda: False)
+
+
+class Processes(Killed):
     """Two stages of two ranks: four processes, ended as an engine's are."""
 
     MORE = {"layers": 3, "stages": 2, "ranks": 2}
@@ -951,16 +964,6 @@ class Processes(Case):
         failed = runner.stats["blocks failed"]
         self.again(runner, prompt)
         self.assertGreater(runner.stats["blocks failed"], failed)
-
-    def killed(self, runner: InProcesses, rank, prompt: list) -> None:
-        """After all others have saved; what they have is no hit."""
-        before = set(self.paths())
-        rank.ask("hold_saves")
-        runner.add(prompt, 3)
-        self.until(runner, lambda: len(set(self.paths()) - before) == 18)
-        rank.kill()
-        with self.assertRaises(RankDied):
-            self.until(runner, lambda: False)
 
     def test_garbage_is_noticed(self) -> None:
         """By the process that has it."""
@@ -1673,7 +1676,7 @@ ucm_connectors:
 """
 
 
-class WithoutADaemon(Case):
+class WithoutADaemon(Killed):
     """Directories instead of a mount."""
 
     @classmethod
@@ -1690,6 +1693,9 @@ class WithoutADaemon(Case):
     def extra(self, **more: object) -> dict:
         self.mount = SimpleNamespace(path=None)
         return {**super().extra(), "tiers": self.tier, **more}
+
+    def paths(self) -> list:
+        return _blocks(self.tier)
 
     @staticmethod
     def wait_for_closers() -> None:
@@ -1754,15 +1760,16 @@ class WithoutADaemon(Case):
         self.one(first, self.prompt(100, of=2))
         self.assertEqual(len(_blocks(self.tier)), 12)
 
-    def test_beside_another_that_saves_they_only_load(self) -> None:
+    def test_two_save_beside_each_other(self) -> None:
         first, second = self.runner(), self.runner()
         self.one(first, self.prompt(100))
         counted = Counted(second)
         self.one(second, self.prompt(100))
         self.assertEqual(second.stats["tokens loaded"], 96)
         self.one(second, self.prompt(50, of=2))
-        self.assertEqual(counted["saved_blocks"], 0)
-        self.assertGreater(counted["save_failed_blocks"], 0)
+        self.assertEqual(counted["saved_blocks"], 3)
+        self.one(first, self.prompt(50, of=2))
+        self.assertEqual(first.stats["tokens loaded"], 48)
 
     def test_new_weights_have_blocks_of_their_own(self) -> None:
         prompt = self.prompt(100)
@@ -1795,9 +1802,31 @@ class WithoutADaemon(Case):
         with self.assertRaisesRegex(ConfigError, "is no tier of ucmfs"):
             self.runner(extra)
 
-    def test_ranks_that_would_save_beside_each_other(self) -> None:
+    def test_ranks_that_would_save_beside_memory(self) -> None:
         with self.assertRaisesRegex(ConfigError, "tiers: 2 ranks save"):
-            self.runner(ranks=2)
+            self.runner({"tiers": f"m=mem@1M:{self.tier}"}, ranks=2)
+
+    def test_ranks_in_processes(self) -> None:
+        """Each saves its own parts; with one that is killed the others' are no
+        hit, and whole: the next engine adds what is missing."""
+        more = {"layers": 3, "stages": 2, "ranks": 2}
+        prompts = [self.prompt(100, of=i) for i in range(3)]
+        runner = self.runner(kind=InProcesses, **more)
+        self.assertEqual(len({rank._process.pid for rank in runner.ranks}), 4)
+        self.one(runner, prompts[0])
+        self.forget(runner)
+        self.one(runner, prompts[0])
+        self.assertEqual(runner.stats["tokens loaded"], 96)
+        self.killed(runner, runner.ranks[2], prompts[1])
+        second = self.runner(kind=InProcesses, **more)
+        for prompt in prompts:
+            self.one(second, prompt)
+        self.assertEqual(second.stats["tokens loaded"], 96)
+        self.forget(second)
+        for prompt in prompts:
+            self.one(second, prompt)
+        self.assertEqual(second.stats["tokens loaded"], 96 + 3 * 96)
+        self.assertEqual(len(_blocks(self.tier)), 3 * 6 * 4)
 
 
 class DaemonFails(Case):

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 from typing import Any, Dict, List
 
 from mount import Mount
-from scenarios import (APART, Basics, Scenarios, Seeded, States, Unfilled,
-                       Verified, Windows, empty_payload, flipped)
+from scenarios import (APART, LONG, Basics, Scenarios, Seeded, States,
+                       Unfilled, Verified, Windows, empty_payload, flipped)
 from suite import METRICS, SETTLE, Parallel
-from suite import generate, pause, reset, samples
+from suite import generate, num_blocks, pause, reset, samples
 from ucmfs import namespace
 
 COUNT = "vllm:ucmfs_%s_total"
@@ -168,8 +168,11 @@ class Layerwise(Options, Verified, unittest.TestCase):
     whole_prompts = False
 
 
-class WithoutADaemon(Options, Unfilled, unittest.TestCase):
-    """Directories alone: one process saves, any number read."""
+class Directories(Options, Unfilled):
+    """Directories alone: each process that has something to save does."""
+
+    # one by one: only a part of the cache is pinned for saves
+    SAVE = [step for name in APART for step in (generate(name), SETTLE)]
 
     @classmethod
     def transfer(cls, tiers: str, **more: Any) -> Dict[str, Any]:
@@ -177,17 +180,42 @@ class WithoutADaemon(Options, Unfilled, unittest.TestCase):
         options["kv_connector_extra_config"]["tiers"] = tiers
         return options
 
-    def test_the_next_processes_read_what_one_saves(self) -> None:
+    def setUp(self) -> None:
         work = tempfile.TemporaryDirectory(prefix="ucmfs.")
         self.addCleanup(work.cleanup)
-        os.mkdir(os.path.join(work.name, "slow"))
-        tiers = f"fast={work.name}/fast:{work.name}/slow"
-        os.mkdir(os.path.join(work.name, "fast"))
-        # one by one: only a part of the cache is pinned for saves
-        steps = []
-        for name in APART:
-            steps += [generate(name), SETTLE]
-        self.check_tokens(self.run_engine(tiers, steps)[0])
+        self.paths = [os.path.join(work.name, n) for n in ("fast", "slow")]
+        for path in self.paths:
+            os.mkdir(path)
+        self.tiers = "fast={}:{}".format(*self.paths)
+
+
+@unittest.skipUnless(LONG, "UCMFS_TEST_LONG=1: test_connector_unit.py has the "
+                     "short form")
+class TensorParallelWithoutADaemon(Directories, unittest.TestCase):
+    """Two ranks in processes of their own, each of which saves its half."""
+
+    parallel = Parallel(tensor=2)
+
+    @classmethod
+    def transfer(cls, tiers: str, **more: Any) -> Dict[str, Any]:
+        return super().transfer(tiers, deadline_ms=60_000, **more)
+
+    def test_all_ranks_save(self) -> None:
+        for result in self.run_engine(self.tiers, self.SAVE)[::2]:
+            self.check_none_cached(result)
+        stored = self.stored(SimpleNamespace(tiers=self.paths))
+        self.assertEqual(len(stored), 2 * num_blocks(APART))
+        result, metrics = self.run_engine(
+            self.tiers, [generate(*APART), METRICS])
+        self.check_all_cached(result)
+        self.assertEqual(self.failed_blocks(metrics), 0)
+
+
+class WithoutADaemon(Directories, unittest.TestCase):
+
+    def test_the_next_processes_read_what_one_saves(self) -> None:
+        tiers = self.tiers
+        self.check_tokens(self.run_engine(tiers, self.SAVE)[0])
         steps = [pause("ready"), generate(*APART), SETTLE]
         with self.start_engine(tiers, steps) as one, \
                 self.start_engine(tiers, steps) as other:
@@ -197,7 +225,7 @@ class WithoutADaemon(Options, Unfilled, unittest.TestCase):
                 start.go_on()
             for start in one, other:
                 self.check_all_cached(start.results()[1])
-        blocks = pathlib.Path(work.name, "fast").glob("spaces/*/??/*.bin")
+        blocks = pathlib.Path(self.paths[0]).glob("spaces/*/??/*.bin")
         for path in blocks:
             empty_payload(str(path))
         damaged, metrics = self.run_engine(tiers, [generate(*APART), METRICS])

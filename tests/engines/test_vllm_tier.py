@@ -108,18 +108,27 @@ class TierPipelineStates(Options, States, unittest.TestCase):
 class WithoutADaemon(Options, Unfilled, unittest.TestCase):
     """Directories alone, where look-ups have no answer at first."""
 
+    more: Dict[str, Any] = {}
+
     def test_the_next_process_reads_what_one_saves(self) -> None:
         work = tempfile.TemporaryDirectory(prefix="ucmfs.")
         self.addCleanup(work.cleanup)
         steps = [generate(*APART), SETTLE]
         nowhere = SimpleNamespace(path=None)
-        self.check_tokens(self.run_engine(nowhere, steps,
-                                          {"tiers": work.name})[0])
+        options = {"tiers": work.name, **self.more}
+        self.check_tokens(self.run_engine(nowhere, steps, options)[0])
         result, metrics = self.run_engine(
-            nowhere, [generate(*APART), METRICS], {"tiers": work.name})
+            nowhere, [generate(*APART), METRICS], options)
         self.check_all_cached(result)
         self.assertGreater(samples(
             metrics, "vllm:ucmfs_tier_loaded_blocks_total"), 0)
+
+
+class TensorParallelWithoutADaemon(WithoutADaemon):
+    """A block is one file of both ranks, which their engine saves."""
+
+    parallel = Parallel(tensor=2)
+    more = {"deadline_ms": 60_000}
 
 
 if __name__ == "__main__":

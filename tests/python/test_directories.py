@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Directories without a daemon: they become tiers, one process saves, all
-read, and what is damaged goes."""
+"""Directories without a daemon: they become tiers, all save and read, and what
+is damaged goes."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import glob
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -103,23 +105,43 @@ class New(Case):
 
 
 class Blocks(Case):
-    def test_another_process_reads_what_one_saves(self) -> None:
-        self.saver()
-        out = subprocess.run(
+    def read(self) -> list:
+        return subprocess.run(
             [sys.executable, "-c", READ, self.place], text=True, check=True,
             capture_output=True, cwd=SRCDIR).stdout.splitlines()
-        self.assertEqual(out[0], f"{[0] * NUM} True")
-        # one saves, and removes
-        self.assertEqual(out[1], str(errno.EBUSY))
-        self.assertEqual(out[2], str([errno.EBUSY]))
+
+    def test_another_process_reads_and_saves_beside_one(self) -> None:
+        _, group, memory = self.saver()
+        self.assertEqual(self.read(), [f"{[0] * NUM} True", "0", "[0]"])
+        # and that one hears of both
+        self.assertEqual([one.skipped for one in group.save(
+            IDS[:16] + IDS[16:32] + id_of("more"), range(3)).result(LIMIT)],
+            [False, True, True])
+
+    def test_who_has_them_for_itself_keeps_others_from_it(self) -> None:
+        self.saver()[0].close()
+        with open(self.paths[0] + "/.ucmfs/lock", "rb+") as file:
+            lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, lock)
+            self.assertEqual(self.read(), [
+                f"{[0] * NUM} True", str(errno.EBUSY), str([errno.EBUSY])])
+
+    def test_a_space_of_later_is_saved_to(self) -> None:
+        loader, _, _ = self.saver()
+        _, layout = pages_layout(WANT)
+        make_space(self.place, "later", self.manifest)
+        group = loader.add_group(layout, "later")
+        group.save(IDS, range(NUM)).wait(LIMIT)
+
+    def test_beside_memory_one_saves(self) -> None:
+        for place, one in (("/a", False), ("/a:m=mem@1G", True),
+                           ("mem@1G:/a", True), ("./mem@1:/a", False)):
+            self.assertEqual(Directories(place).one_saves, one, place)
 
     def test_they_are_there_in_the_next_process(self) -> None:
         loader, _, _ = self.saver()
         loader.close()
-        out = subprocess.run(
-            [sys.executable, "-c", READ, self.place], text=True, check=True,
-            capture_output=True, cwd=SRCDIR).stdout.splitlines()
-        self.assertEqual(out, [f"{[0] * NUM} True", "0", "[0]"])
+        self.assertEqual(self.read(), [f"{[0] * NUM} True", "0", "[0]"])
         self.assertEqual(self.looks().lookup(IDS)[0], b"\0\1\1\1")
 
     def test_a_damaged_one_goes_and_is_saved_anew(self) -> None:

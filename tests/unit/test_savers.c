@@ -10,9 +10,13 @@
 #include "fs/tier/recovery.h"
 
 #include <errno.h>
+#include <linux/magic.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -325,6 +329,16 @@ UNIT_TEST(the_last_one_leaves_the_directory_clean)
 	ck_assert_uint_eq(fx_set->stats.doubts_settled, 0);
 }
 
+/* Neither has closed the directory when the other one looks. */
+UNIT_TEST(of_those_that_end_at_once_one_is_the_last)
+{
+	two_savers("$/a");
+	for (unsigned i = 0; i < 2; i++)
+		ck_assert_int_eq(ucm_recovery_end(recovery_of(i),
+						  stores[i]->dirs.at[0]), 0);
+	ck_assert(state_says("clean=1"));
+}
+
 /* What a daemon left is not so any more. */
 UNIT_TEST(no_snapshot_outlives_the_first_saver)
 {
@@ -404,6 +418,56 @@ UNIT_TEST(who_cannot_begin_does_not)
 	fx_fail("lock", 1, -EIO, true);
 	ck_assert_int_eq(ucm_store_start(stores[1]), -EIO);
 	fx_fail(NULL, 0, 0, false);
+}
+
+/* ---- where nobody can be asked who is there ---- */
+
+static bool is_nfs;
+
+/* In the place of the C library's, for this program. */
+int fstatfs(int fd, struct statfs *out)
+{
+	int err = (int)syscall(SYS_fstatfs, fd, out);
+
+	if (is_nfs)
+		out->f_type = NFS_SUPER_MAGIC;
+	return err;
+}
+
+/* A snapshot there is no more than names, which are compared. */
+UNIT_TEST(on_a_network_file_system_the_state_is_left_alone)
+{
+	static struct fx_file three;
+	char before[256], after[256];
+
+	is_nfs = true;
+	configure("$/a");
+	fx_block(&three, 3, FX_PAGED);
+	daemon_starts();
+	ck_assert_int_eq(fx_commit(&one), 0);
+	ck_assert_int_eq(fx_commit(&three), 0);
+	fx_close();
+	fx_read(fx_path(STATE), before, sizeof(before));
+	fx_config.saver = true;
+	start(0);
+	start(1);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &three.key), 0);
+	ck_assert_int_eq(fx_commit(&two), 0);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
+	be(0);
+	fx_serves(&two);
+	fx_misses(&three);
+	stop(0);
+	stop(1);
+	fx_read(fx_path(STATE), after, sizeof(after));
+	ck_assert_str_eq(after, before);
+	ck_assert(fx_exists(fx_path(SNAPSHOT)));
+	daemon_starts();
+	fx_serves(&one);
+	fx_serves(&two);
+	fx_misses(&three);
+	fx_close();
+	is_nfs = false;
 }
 
 /* ---- new directories ---- */

@@ -5,9 +5,10 @@ All else here says "mount" and gets a text: the path of a mount point, or
 Directories, which is SOURCE of ucmfs(8). Nothing but this file asks which.
 
 Without a daemon nobody has an index: a look-up asks the file systems. Nothing
-is evicted, leased or pinned. One process saves at a time, the first that does;
-it has the directories to itself until it ends (others that try fail with
-EBUSY, and read on). Any number read.
+is evicted, leased or pinned. Any number of processes save and read at the same
+time; while one that saves lives no daemon can have the directories. Beside a
+tier of memory one saves, the first that does, until it ends (others that try
+fail with EBUSY, and read on).
 """
 
 from __future__ import annotations
@@ -32,6 +33,12 @@ class Directories(str):
     def of(cls, tiers: Any) -> "Directories":
         """From one text, or several."""
         return cls(tiers if isinstance(tiers, str) else ":".join(tiers))
+
+    @property
+    def one_saves(self) -> bool:
+        """A tier of memory has no limit but what somebody counts."""
+        return any(tier.split("=", 1)[-1].startswith("mem@")
+                   for tier in self.split(":"))
 
 
 def source(place: str, tiers: Any = None) -> Dict[str, Any]:

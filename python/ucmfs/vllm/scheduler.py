@@ -155,11 +155,11 @@ class UcmfsScheduler:
         self._may_load = getattr(transfer, "is_kv_consumer", True)
         self._may_save = getattr(transfer, "is_kv_producer", True)
         if (isinstance(options.mount, Directories) and self._may_save
-                and self.plan.ranks > 1):
+                and options.mount.one_saves and self.plan.ranks > 1):
             raise ConfigError(
                 "tiers", f"{self.plan.ranks} ranks save in processes of their "
-                "own, and directories without a daemon take one; mount them, "
-                "or let these load only (kv_role)")
+                "own, and a tier of memory without a daemon takes one; leave "
+                "it out, mount them, or let these load only (kv_role)")
         self.stats = UcmfsStats()
         self.benefit = Benefit(**options.min_benefit)
         self._requests: Dict[str, Known] = {}

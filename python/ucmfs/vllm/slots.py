@@ -276,8 +276,7 @@ class SlotStore:
 
     def _enter(self, space: str) -> Attempt:
         base = self._base
-        if base is not None and (base.entered >= SPACES_MOST
-                                 or isinstance(self.mount, Directories)):
+        if base is not None and base.entered >= SPACES_MOST:
             self._left.append(base)
             self._close_left()
             base = self._base = None
@@ -290,8 +289,8 @@ class SlotStore:
         return self._opening
 
     def _make_anew(self) -> Movers:
-        """Of directories the first loader that saves knows the spaces that
-        were there then, and locks the others out until it is closed."""
+        """Beside a tier of memory a loader that saves locks others out until
+        it is closed."""
         if isinstance(self.mount, Directories):
             for thread in self._closing:
                 thread.join()

@@ -122,7 +122,7 @@ class UcmfsWorker:
         self.rank = vllm_config.parallel_config.rank % self.plan.ranks
         self._shard = self.plan.shard_of(self.rank)
         self._stage = self.plan.stage_of(self.rank)
-        # Removing takes directories' locks from those that save.
+        # Removing takes locks of directories, which keep a daemon out.
         self._may_remove = not isinstance(options.mount, Directories) or \
             getattr(vllm_config.kv_transfer_config, "is_kv_producer", True)
         self._teller = Teller(f"rank {self.rank}")
@@ -286,10 +286,7 @@ class UcmfsWorker:
                     f"{mine} in rank {self.rank}, and {there} in space "
                     f"{name}")
         loader = self._loader
-        if loader is None or self._known_groups + len(spaces) > MOST_GROUPS \
-                or (self._known_groups
-                    and isinstance(self._options.mount, Directories)):
-            # One that saves in directories knows the spaces of its first save.
+        if loader is None or self._known_groups + len(spaces) > MOST_GROUPS:
             loader = self._new_loader()
         entered = Spaces({}, {g: Hasher(
             "external", space_id=space_id, world_size=self.plan.shards,
