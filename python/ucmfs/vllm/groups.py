@@ -196,9 +196,9 @@ def _without_layers(plan: Plan) -> Plan:
 
 
 def _check_layers(groups: Sequence[Group], stages: int) -> None:
-    """A stage without layers of a group is none of a pipeline without stages.
-    vLLM itself fails where there are states and a stage has none: at the
-    first step, by an assertion."""
+    """Only a stage of a pipeline may lack layers of a group. One without any
+    state, where other stages have some, fails in vLLM itself: at the first
+    step, by an assertion."""
     if stages == 1 and not all(group.layers for group in groups):
         raise ConfigError("kv_cache_groups", "one of them has no layers")
     if not any(group.layers for group in groups):
