@@ -2186,10 +2186,11 @@ class Reset(Case):
         """Of the 256 groups that a loader has room for."""
         runner = self.warm(self.runner(window=40))
         worker = self.worker(runner)
-        spaces = self.half(runner)._told[1]
+        spaces = {home.group: told for home, told in
+                  self.half(runner)._told[1].items()}
         loader, layouts = worker._loader, worker._layouts
-        worker._layouts = [layouts[0], Layout(Geometry(
-            num_layers=1, block_size=16, k_bytes=4096), 1)]  # not sealed
+        worker._layouts = {0: layouts[0], 1: Layout(Geometry(
+            num_layers=1, block_size=16, k_bytes=4096), 1)}  # not sealed
         for _ in range(300):
             with self.assertRaises(UcmfsError):
                 worker._enter(spaces)
@@ -2213,8 +2214,9 @@ class Reset(Case):
         # The workers are not led into the old spaces as if they were new.
         meta = half.build_connector_meta(SimpleNamespace(
             total_num_scheduled_tokens=0, num_scheduled_tokens={}))
-        self.assertEqual((meta.space, [name for name, _ in meta.spaces]),
-                         (0, names))
+        self.assertEqual(
+            (meta.space, [name for name, _ in meta.spaces.values()]),
+            (0, names))
         self.mount.start()
         self.until(runner, lambda: half._link.now is not None)
         self.forget(runner)
