@@ -682,6 +682,23 @@ int ucm_os_memory_file(const char *name)
 	return fd;
 }
 
+int ucm_os_memory_of(const char *name, size_t len)
+{
+	int fd = ucm_os_memory_file(name);
+	int err;
+
+	if (fd < 0)
+		return fd;
+	err = ucm_os_fallocate(fd, 0, 0, (off_t)len);
+	if (!err && fcntl(fd, F_ADD_SEALS,
+			  F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+		err = -errno;
+	if (!err)
+		return fd;
+	ucm_os_close(fd);
+	return err;
+}
+
 int ucm_os_open_regular(int dirfd, const char *path, int flags,
 			struct stat *stat_out)
 {

@@ -57,6 +57,9 @@ int ucm_os_real_path(struct ucm_guard *guard, const char *path,
 
 /* A file in memory, under nobody's guard. It can be sealed (fcntl(2)). */
 int ucm_os_memory_file(const char *name);
+/* One of that length, of zeros: sealed, so that nobody makes it shorter, which
+ * would kill whoever has mapped it, or longer. */
+int ucm_os_memory_of(const char *name, size_t len);
 
 /* The same, and the file must be a regular one: -ENXIO if it is not. */
 int ucm_os_open_regular(int dirfd, const char *path, int flags,

@@ -39,6 +39,7 @@
 #define UCM_TREE_BUDGET UCM_TREE_OWN "/budget"
 #define UCM_TREE_CONTROL UCM_TREE_OWN "/control"
 #define UCM_TREE_DEBUG UCM_TREE_OWN "/debug"
+#define UCM_TREE_FIRST_WRITE UCM_TREE_OWN "/first-write"
 #define UCM_TREE_INDEX UCM_TREE_OWN "/index"
 #define UCM_TREE_METRICS UCM_TREE_OWN "/metrics"
 #define UCM_TREE_STATS UCM_TREE_OWN "/stats.json" /* a mount is told by it */

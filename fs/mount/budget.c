@@ -12,33 +12,13 @@
 
 #include "fs/mount/kinds.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "common/cleanup.h"
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/index/budget_layout.h"
-
-static int make_memory(void)
-{
-	int fd = ucm_os_memory_file("ucmfs-budget");
-	int err;
-
-	if (fd < 0)
-		return fd;
-	err = ucm_os_fallocate(fd, 0, 0, UCM_CONTROL_BUDGET_BYTES);
-	if (!err && fcntl(fd, F_ADD_SEALS,
-			  F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
-		err = -errno;
-	if (!err)
-		return fd;
-	ucm_os_close(fd);
-	return err;
-}
 
 void ucm_iobudget_file_open(struct ucm_daemon *daemon)
 {
@@ -47,7 +27,8 @@ void ucm_iobudget_file_open(struct ucm_daemon *daemon)
 	daemon->budget_fd = -1;
 	if (!options->budget && !options->inflight)
 		return;
-	daemon->budget_fd = make_memory();
+	daemon->budget_fd =
+		ucm_os_memory_of("ucmfs-budget", UCM_CONTROL_BUDGET_BYTES);
 	if (daemon->budget_fd < 0)
 		ucm_warning("budget: no memory for loaders to share it in: %s; "
 			    "each takes all of it for itself",

@@ -5,7 +5,7 @@
  * Each is made anew when it is opened, so that a reader sees one moment. What
  * is written to one is taken by each write(2) for itself. The index and the
  * budget are the opposite: whoever maps them sees every change at once, and the
- * budget's loaders make them.
+ * budget's loaders make them. As first-write, they are memory.
  */
 #include <config.h>
 
@@ -56,6 +56,21 @@ static size_t budget_size(struct ucm_daemon *daemon)
 static _Atomic bool *budget_refused(struct ucm_daemon *daemon)
 {
 	return &daemon->budget_refused;
+}
+
+static int first_write_memory(struct ucm_daemon *daemon)
+{
+	return ucm_first_write_memory(daemon);
+}
+
+static size_t first_write_size(struct ucm_daemon *daemon)
+{
+	return ucm_first_write_memory(daemon) < 0 ? 0 : 1;
+}
+
+static _Atomic bool *first_write_refused(struct ucm_daemon *daemon)
+{
+	return &daemon->first_write_refused;
 }
 
 /* ---- config.yaml ---- */
@@ -157,6 +172,15 @@ static const struct control controls[] = {
 		.size = budget_size,
 		.refused = budget_refused,
 		.without = "loaders keep to all of it, each by itself",
+	},
+	{
+		.name = "first-write",
+		.mode = 0600,
+		.daemons = true,
+		.memory = first_write_memory,
+		.size = first_write_size,
+		.refused = first_write_refused,
+		.without = "the first saves may wait for one another",
 	},
 	{
 		.name = "control",

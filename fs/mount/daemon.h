@@ -14,7 +14,7 @@
  * written), account.c (what is counted and traced of a request), ioctl.c,
  * metrics.c, stats_json.c (what files of .ucmfs/ say and do), notify.c (what
  * the kernel must forget), kept.c (blocks that were just closed), options.c,
- * session.c (mounting and the loop), main.c.
+ * session.c (mounting and the loop), first_write.c (the mount's first write), main.c.
  */
 #ifndef UCM_DAEMON_H
 #define UCM_DAEMON_H
@@ -41,6 +41,7 @@
 
 struct ucm_account;
 struct ucm_crews;
+struct ucm_first_write;
 struct ucm_handle;
 
 struct ucm_handles {
@@ -88,7 +89,9 @@ struct ucm_daemon {
 	_Atomic unsigned num_refused;
 	_Atomic bool index_refused;  /* it cannot be mapped; logged */
 	_Atomic bool budget_refused; /* likewise */
+	_Atomic bool first_write_refused;
 	int budget_fd; /* .ucmfs/budget; < 0: there is none */
+	struct ucm_first_write *first_write; /* or NULL */
 	bool uring;		     /* in use */
 	const char *passthrough_why; /* why not, else NULL */
 	const char *uring_why;

@@ -252,6 +252,14 @@ void ucm_iobudget_file_close(struct ucm_daemon *daemon);
 void ucm_iobudget_count(struct ucm_daemon *daemon, uint64_t *loaders,
 		      uint64_t *bytes);
 
+/* The first write to the mount (first_write.c), in a thread that waits for the
+ * loop; stopped after the unmount. False: it hangs all the same. */
+void ucm_first_write_start(struct ucm_daemon *daemon);
+bool ucm_first_write_stop(struct ucm_daemon *daemon, unsigned wait_ms);
+void ucm_first_write_fini(struct ucm_daemon *daemon);
+/* The memory of .ucmfs/first-write, or < 0. */
+int ucm_first_write_memory(const struct ucm_daemon *daemon);
+
 /* The descriptor of the memory that the file of this name shows: "index" or
  * "budget". -ENOENT: there is none; -EOPNOTSUPP: it is not to be mapped. */
 int ucm_control_memory(struct ucm_daemon *daemon, const char *name);

@@ -455,8 +455,10 @@ static int serve(struct ucm_daemon *daemon)
 		err = start_quotas(daemon);
 	if (!err)
 		ucm_scrub_resume(daemon->store);
-	if (!err)
+	if (!err) {
+		ucm_first_write_start(daemon);
 		err = loop(daemon);
+	}
 	ucm_index_memory_unserve(ucm_index_live(daemon->store->index));
 	return err;
 }
@@ -534,6 +536,8 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 		if (!ucm_notify_quiet(daemon) || does_one_hang(daemon))
 			cut_connection(mountpoint);
 		fuse_session_unmount(daemon->session);
+		if (!ucm_first_write_stop(daemon, daemon->store->close_ms))
+			daemon->store->left = true;
 		if (!err)
 			flush_last(daemon);
 		/* it uses the session, and losses use us */
@@ -587,6 +591,7 @@ static void daemon_fini(struct ucm_daemon *daemon)
 	ucm_files_nodes_fini(&daemon->nodes);
 	ucm_opstats_free(daemon->ops);
 	ucm_iobudget_file_close(daemon);
+	ucm_first_write_fini(daemon);
 	free(daemon);
 }
 

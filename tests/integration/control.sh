@@ -18,6 +18,7 @@ same '.ucmfs lists its files' 'budget
 config.yaml
 control
 debug
+first-write
 index
 metrics
 stats.json' "$(ls -A "$mnt/.ucmfs")"
