@@ -14,7 +14,8 @@
  * written), account.c (what is counted and traced of a request), ioctl.c,
  * metrics.c, stats_json.c (what files of .ucmfs/ say and do), notify.c (what
  * the kernel must forget), kept.c (blocks that were just closed), options.c,
- * session.c (mounting and the loop), first_write.c (the mount's first write), main.c.
+ * session.c (mounting and the loop), first_write.c (the mount's first write),
+ * main.c.
  */
 #ifndef UCM_DAEMON_H
 #define UCM_DAEMON_H

@@ -19,11 +19,12 @@
  *
  * A daemon that asks its own mount must not be kept by it:
  *
- *	by us      The thread's requests are answered by our loop, or by the end
- *	           of the connection, which comes when its descriptors are closed.
- *	           If we are killed that is after the last thread that has them;
- *	           and this one waits for the answer. So it has descriptors of its
- *	           own (CLOSE_RANGE_UNSHARE), and none of those.
+ *	by us      The thread's requests are answered by our loop, or by the
+ *	           end of the connection, which comes when its descriptors are
+ *	           closed. If we are killed that is after the last thread that
+ *	           has them; and this one waits for the answer. So it has
+ *	           descriptors of its own (CLOSE_RANGE_UNSHARE), and none of
+ *	           those.
  *	umount(8)  would find the mount busy. So the file is opened in a clone of
  *	           the mount, which no path leads to.
  */
