@@ -78,6 +78,17 @@ void ucm_process_give_way(bool idle)
 		      IOPRIO_PRIO_VALUE(class, 7));
 }
 
+void ucm_system_line(const char *path, char *line, size_t size)
+{
+	FILE *file = fopen(path, "re");
+
+	if (!file || !fgets(line, (int)size, file))
+		line[0] = '\0';
+	line[strcspn(line, "\n")] = '\0';
+	if (file)
+		fclose(file);
+}
+
 bool ucm_has_sys_admin(void)
 {
 	FILE *file = fopen("/proc/self/status", "re");

@@ -4,6 +4,7 @@
 #define UCM_PROCESS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 
 /*
@@ -16,6 +17,10 @@ bool ucm_process_goes_on(pid_t pid);
 /* Has this process CAP_SYS_ADMIN: to mount without fusermount3, and for
  * passthrough? */
 bool ucm_has_sys_admin(void);
+
+/* The first line of a file of the system's, such as one of /proc, without its end;
+ * empty if it cannot be read. */
+void ucm_system_line(const char *path, char *line, size_t size);
 
 /* Of this thread: whoever wakes up does not wait for it. idle: it gets
  * the least share of processors, and the disk when nobody else wants it. */

@@ -46,6 +46,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/osfile.h"
+#include "common/process.h"
 
 #define POLL_NS (10 * 1000 * 1000)
 #define RECORD_BYTES 64 /* always as long, so that it is overwritten whole */
@@ -64,19 +65,6 @@ static const char *const words[] = {
 	[UCM_LOCK_ENDING] = "ending",
 	[UCM_LOCK_SAVING] = "saving",
 };
-
-/* A line of a file of /proc. */
-static int read_line(const char *path, char *line, int size)
-{
-	FILE *file = fopen(path, "re");
-	int err = file && fgets(line, size, file) ? 0 : -EIO;
-
-	if (file)
-		fclose(file);
-	if (!err)
-		line[strcspn(line, "\n")] = '\0';
-	return err;
-}
 
 /* Of this process: 0: not known. */
 static unsigned long long namespace_of(const char *path)
@@ -184,7 +172,8 @@ static bool name_holder(int fd, off_t line, char *out, size_t size)
 	    !where || where != process_namespace())
 		return false;
 	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
-	if (read_line(path, name, sizeof(name)))
+	ucm_system_line(path, name, sizeof(name));
+	if (!*name)
 		return false;
 	snprintf(out, size, "process %d, %s", pid, name);
 	return true;

@@ -24,6 +24,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/process.h"
 #include "fs/tier/medium.h"
 
 #define STATE "state"
@@ -35,13 +36,9 @@
 
 static void read_boot_id(char *id, size_t size)
 {
-	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-
-	if (!file || !fgets(id, (int)size, file))
+	ucm_system_line("/proc/sys/kernel/random/boot_id", id, size);
+	if (!*id)
 		snprintf(id, size, "unknown");
-	id[strcspn(id, "\n")] = '\0';
-	if (file)
-		fclose(file);
 }
 
 int ucm_recovery_write(const struct ucm_recovery *recovery,

@@ -12,16 +12,7 @@
 
 #include <ucm/block.h>
 
-/* The first line of a small file; empty if it cannot be read. */
-static void read_line(const char *path, char *line, int size)
-{
-	FILE *file = fopen(path, "re");
-
-	if (!file || !fgets(line, size, file))
-		line[0] = '\0';
-	if (file)
-		fclose(file);
-}
+#include "common/process.h"
 
 void ucm_temp_whoami(struct ucm_temp_maker *out)
 {
@@ -33,9 +24,9 @@ void ucm_temp_whoami(struct ucm_temp_maker *out)
 	*out = (struct ucm_temp_maker){ 0 };
 	if (!uname(&name))
 		out->host = ucm_crc32c(0, name.nodename, strlen(name.nodename));
-	read_line("/etc/machine-id", line, sizeof(line));
+	ucm_system_line("/etc/machine-id", line, sizeof(line));
 	out->host = ucm_crc32c(out->host, line, strlen(line));
-	read_line("/proc/sys/kernel/random/boot_id", line, sizeof(line));
+	ucm_system_line("/proc/sys/kernel/random/boot_id", line, sizeof(line));
 	if (sscanf(line, "%8x", &boot) == 1)
 		out->boot = boot;
 	if (!clock_gettime(CLOCK_BOOTTIME, &up))
