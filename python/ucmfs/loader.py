@@ -284,8 +284,8 @@ class Group:
 
     def remove_blocks(self, ids: _pack.Ids) -> List[int]:
         """Remove blocks: 0 for each, or an errno (ENOENT: it was not there).
-        Of tiers alone the directories have to be free, else EBUSY. Blocks the
-        caller."""
+        Of tiers alone nobody may have the directories for itself, such as a
+        daemon, else EBUSY. Blocks the caller."""
         packed = _pack.pack_ids(ids)
         num = len(packed) // _pack.ID_BYTES
         results = (ctypes.c_int32 * max(num, 1))()

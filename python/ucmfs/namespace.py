@@ -147,7 +147,7 @@ def ensure_space(mount: Optional[Paths], name: str, manifest: Manifest, *,
 def make_tiers(tiers: Union[Paths, Sequence[Paths]]) -> None:
     """Make tiers of directories that have never been mounted; those that are
     tiers stay as they are. NotFound: there is no such directory; OSError with
-    EBUSY: somebody else is making them."""
+    EBUSY: a daemon is making them."""
     error = _lib.Error()
     error.check(_lib.lib().ucm_tiers_make(source_of(tiers), error), "tiers")
 
