@@ -245,25 +245,6 @@ UNIT_TEST(several_save_at_once)
 	ops->close(second);
 }
 
-/* Its limit is the machine's memory, which somebody must count. */
-UNIT_TEST(beside_memory_one_saves)
-{
-	struct ucm_source *first, *second;
-	struct ucm_draft *draft;
-
-	if (!lf_open_memory())
-		return;
-	ucm_memory_root = lf_memory;
-	lf_tier("$/a");
-	first = open_tiers("m=mem@64K:$/a");
-	second = open_tiers("m=mem@64K:$/a");
-	ck_assert(can_create(first));
-	ck_assert_int_eq(draft_of(second, 1, &draft), -EBUSY);
-	ops->close(first);
-	ops->close(second);
-	lf_empty_memory();
-}
-
 /* ---- look-ups, with a source that is an array ---- */
 
 #define MOST 300
@@ -426,4 +407,26 @@ UNIT_TEST(a_prefix_that_cannot_be_learned_is_an_error)
 	ck_assert_uint_eq(count, 0);
 	source->dir.fd = fd;
 	free_array(source);
+}
+
+/* ---- tiers in memory ---- */
+
+UNIT_FIXTURE(.setup = fx_setup, .teardown = fx_teardown,
+	     .only_if = lf_open_memory);
+
+/* Its limit is the machine's memory, which somebody must count. */
+UNIT_TEST(beside_memory_one_saves)
+{
+	struct ucm_source *first, *second;
+	struct ucm_draft *draft;
+
+	ucm_memory_root = lf_memory;
+	lf_tier("$/a");
+	first = open_tiers("m=mem@64K:$/a");
+	second = open_tiers("m=mem@64K:$/a");
+	ck_assert(can_create(first));
+	ck_assert_int_eq(draft_of(second, 1, &draft), -EBUSY);
+	ops->close(first);
+	ops->close(second);
+	lf_empty_memory();
 }
