@@ -46,7 +46,8 @@ struct file {
 	bool bad_padding; /* it is bad where its layer has nothing */
 	bool summed;      /* and its checksum is right, as in larger layers */
 	uint64_t offset;  /* of the payload */
-	bool busy;        /* some task of this round saves it */
+	bool busy;        /* some task of this round saves it, or an earlier one may
+			   * still: it was cancelled when that was being done */
 };
 
 struct group {
@@ -710,7 +711,8 @@ static void become_good(const struct group *group, struct file *file)
 		ucm_block_data_offset(group->shape.geometry.num_layers);
 }
 
-/* Nothing was saved, unless it was too late to take it back. */
+/* Nothing was saved, unless it was too late to take it back; and if it is not there
+ * it may still come: then nobody asks for it any more. */
 static void judge_unsaved(struct world *world, struct job *job, unsigned i,
 			  int err)
 {
@@ -726,6 +728,7 @@ static void judge_unsaved(struct world *world, struct job *job, unsigned i,
 		become_good(group, file);
 		return;
 	}
+	file->busy = err == -ECANCELED && whole;
 	memset(file->have, 0, group->shape.geometry.num_layers);
 	ucm_save_abandon(world->loader, group->number, &job->moves[i].id, 1);
 }
