@@ -371,6 +371,13 @@ static bool uring_was_refused(const struct ucm_daemon *daemon, int err)
 	return daemon->uring && err == -EOPNOTSUPP;
 }
 
+/* The mount went while a request was being read, such as the end of a file, for which
+ * nobody waits. Where none was the kernel says ENODEV, a normal end for libfuse. */
+static bool mount_went(int err)
+{
+	return err == -ECONNABORTED;
+}
+
 static int loop(struct ucm_daemon *daemon)
 {
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
@@ -386,6 +393,8 @@ static int loop(struct ucm_daemon *daemon)
 		ucm_warning("io_uring off: it was switched off while this mount began; requests came over /dev/fuse");
 		err = 0;
 	}
+	if (mount_went(err))
+		err = 0;
 	if (err < 0)
 		ucm_error("serving ended: %s", strerror(-err));
 	return err < 0 ? err : 0; /* a signal's number is a normal end */
