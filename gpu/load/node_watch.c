@@ -6,7 +6,8 @@
  *	  ^-------------------'  there is none
  *
  * A look may hang with the daemon. At the close it is waited for a little, and
- * then the thread is left alone with all that it needs.
+ * then the thread is left alone with all that it needs, which it frees if it ends
+ * after all.
  */
 #include <config.h>
 
@@ -29,6 +30,8 @@ struct ucm_node_watch {
 	enum { IDLE, LOOKS, FOUND } state;
 	struct ucm_node_budget found;
 	bool stopping;
+	bool left;  /* the thread frees it */
+	bool ended; /* the thread does not look at it any more */
 };
 
 int (*ucm_node_watch_opens)(const char *mount, struct ucm_node_budget *out) =
@@ -63,6 +66,7 @@ static void *watch_main(void *arg)
 {
 	struct ucm_node_watch *watch = arg;
 	struct ucm_node_budget region;
+	bool left;
 	int err;
 
 	pthread_mutex_lock(&watch->lock);
@@ -78,7 +82,11 @@ static void *watch_main(void *arg)
 		if (!err)
 			watch->found = region;
 	}
+	watch->ended = true;
+	left = watch->left;
 	pthread_mutex_unlock(&watch->lock);
+	if (left)
+		free_watch(watch);
 	return NULL;
 }
 
@@ -93,6 +101,20 @@ static bool start_thread(struct ucm_node_watch *watch)
 					 watch);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return watch->started;
+}
+
+/* False: it has ended just now. */
+static bool leave_thread(struct ucm_node_watch *watch)
+{
+	pthread_t thread = watch->thread;
+	bool left;
+
+	pthread_mutex_lock(&watch->lock);
+	left = watch->left = !watch->ended;
+	pthread_mutex_unlock(&watch->lock);
+	if (left)
+		pthread_detach(thread);
+	return left;
 }
 
 void ucm_node_watch_close(struct ucm_node_watch *watch)
@@ -111,10 +133,12 @@ void ucm_node_watch_close(struct ucm_node_watch *watch)
 	pthread_mutex_unlock(&watch->lock);
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += CLOSE_WAIT_S;
-	if (pthread_timedjoin_np(watch->thread, NULL, &until))
-		pthread_detach(watch->thread);
-	else
-		free_watch(watch);
+	if (pthread_timedjoin_np(watch->thread, NULL, &until)) {
+		if (leave_thread(watch))
+			return;
+		pthread_join(watch->thread, NULL);
+	}
+	free_watch(watch);
 }
 
 void ucm_node_watch_ask(struct ucm_node_watch *watch)

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -548,8 +549,16 @@ UNIT_TEST(a_moment_without_descriptors_ends_no_sharing)
 	end_mount(budget);
 }
 
+static bool has_one_thread(void *arg)
+{
+	struct stat st;
+
+	(void)arg;
+	return !stat("/proc/self/task", &st) && st.st_nlink == 2 + 1;
+}
+
 /* While the mount does not answer, the old memory hears of the loader; and it
- * ends all the same. */
+ * ends all the same. So does the thread, and frees what it had, when it answers. */
 UNIT_TEST(a_mount_that_hangs_stops_nothing)
 {
 	struct ucm_sharers_memory *old;
@@ -569,6 +578,7 @@ UNIT_TEST(a_mount_that_hangs_stops_nothing)
 	end_mount(budget); /* within the time of a test */
 	munmap(old, sizeof(*old));
 	hang_mount(false);
+	fx_wait(has_one_thread, NULL);
 }
 
 /* ---- who comes first in a loader ---- */
