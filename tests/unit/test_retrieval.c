@@ -716,7 +716,9 @@ UNIT_FIXTURE(.only_if = forks);
 
 UNIT_TEST(a_child_of_a_fork_starts_anew)
 {
-	struct ucm_retrieval *pool = opened(2, 2);
+	/* one thread: what a second one has locked of the sanitizers, as it begins,
+	 * stays locked in the child */
+	struct ucm_retrieval *pool = opened(1, 2);
 	int status;
 	pid_t pid;
 
