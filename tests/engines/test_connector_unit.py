@@ -170,11 +170,13 @@ class Case(unittest.TestCase):
         self.assertTrue(runner.scheduler.reset_prefix_cache(
             reset_connector=True))
 
-    def until(self, runner: FakeRunner, what) -> None:
+    def until(self, runner: FakeRunner, what, seconds_of_step: float = 0,
+              ) -> None:
         end = time.monotonic() + 20
         while not what():
             self.assertLess(time.monotonic(), end, "nothing happens")
             runner.step()
+            time.sleep(seconds_of_step)
 
     def unlink(self, path: str) -> None:
         """A block by its path in a tier, through the mount."""
@@ -1501,7 +1503,8 @@ class Failures(Case):
         self.assertEqual(half.pins.limit, 16)
         prompt = self.prompt(16 * 40)
         name = runner.add(prompt, 200)
-        self.until(runner, lambda: counted["saved_blocks"] == 40)
+        self.until(runner, lambda: counted["saved_blocks"] == 40,
+                   seconds_of_step=0.02)
         self.assertIn(name, runner.scheduler.requests)
         self.assertFalse(half._undecided)
         runner.settle()
