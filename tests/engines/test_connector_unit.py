@@ -178,6 +178,19 @@ class Case(unittest.TestCase):
             runner.step()
             time.sleep(seconds_of_step)
 
+    def check_pinned(self, runner: FakeRunner, spaces: int) -> None:
+        """A request that wants it has all its blocks pinned, in so many."""
+        half, wanted = self.half(runner), []
+        with mock.patch.object(
+                scheduler, "pin_blocks",
+                lambda _, space, ids: wanted.append((space, len(ids)))):
+            runner.add(self.prompt(100), 3, kv_transfer_params={
+                "ucmfs": {"pin": True}})
+            runner.settle()
+            self.until(runner, lambda: len(wanted) == spaces)
+        self.assertEqual(sorted(wanted), sorted(
+            (name, 12) for name in half._link.now.names))
+
     def unlink(self, path: str) -> None:
         """A block by its path in a tier, through the mount."""
         os.unlink(os.path.join(self.mount.path, "spaces",
@@ -705,17 +718,7 @@ class Pipeline(Case):
 
     def test_pinned(self) -> None:
         """A request that wants it has the blocks of all stages pinned."""
-        runner = self.runner(ranks=2, **self.MORE)
-        half, wanted = self.half(runner), []
-        with mock.patch.object(
-                scheduler, "pin_blocks",
-                lambda _, space, ids: wanted.append((space, len(ids)))):
-            runner.add(self.prompt(100), 3, kv_transfer_params={
-                "ucmfs": {"pin": True}})
-            runner.settle()
-            self.until(runner, lambda: len(wanted) == 2)
-        self.assertEqual(sorted(wanted), sorted(
-            (name, 12) for name in half._link.now.names))
+        self.check_pinned(self.runner(ranks=2, **self.MORE), 2)
 
     def test_stages_that_nobody_has_told_of(self) -> None:
         class Silent(FakeRunner):
@@ -844,17 +847,7 @@ class Partial(Case):
 
     def test_pinned(self) -> None:
         """In the spaces that there are, the blocks of their own stages."""
-        runner = self.runner(ranks=2, **self.MORE)
-        half, wanted = self.half(runner), []
-        with mock.patch.object(
-                scheduler, "pin_blocks",
-                lambda _, space, ids: wanted.append((space, len(ids)))):
-            runner.add(self.prompt(100), 3, kv_transfer_params={
-                "ucmfs": {"pin": True}})
-            runner.settle()
-            self.until(runner, lambda: len(wanted) == 4)
-        self.assertEqual(sorted(wanted), sorted(
-            (name, 12) for name in half._link.now.names))
+        self.check_pinned(self.runner(ranks=2, **self.MORE), 4)
 
     def test_a_rank_that_does_not_know_its_spaces(self) -> None:
         """It fails to load and to save what it has layers of, and nothing

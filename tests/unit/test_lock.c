@@ -17,6 +17,7 @@
 
 #include "common/clock.h"
 #include "common/osfile.h"
+#include "tests/unit/child.h"
 #include "tests/unit/dir_fixture.h"
 
 static struct ucm_error error;
@@ -222,48 +223,32 @@ static void give_up(void)
 	held = -1;
 }
 
-static int told[2];
-
-static void join_and_wait(uint32_t instance, void (*then)(int fd))
-{
-	int fd = join(instance);
-
-	if (fd >= 0)
-		then(fd);
-	if (fd < 0 || write(told[1], "x", 1) != 1)
-		_exit(1);
-	for (;;)
-		pause();
-}
-
 static void nothing(int fd)
 {
 	(void)fd;
 }
 
+struct joining {
+	uint32_t instance;
+	void (*then)(int fd);
+};
+
+static bool has_joined(void *arg)
+{
+	const struct joining *joining = arg;
+	int fd = join(joining->instance);
+
+	if (fd >= 0)
+		joining->then(fd);
+	return fd >= 0;
+}
+
 /* Another process that has joined. */
 static pid_t saver(uint32_t instance, void (*then)(int fd))
 {
-	char byte;
-	pid_t pid;
+	struct joining joining = { instance, then };
 
-	ck_assert_int_eq(pipe(told), 0);
-	pid = fork();
-	ck_assert_int_ge(pid, 0);
-	if (!pid) {
-		close(told[0]);
-		join_and_wait(instance, then);
-	}
-	close(told[1]);
-	ck_assert_int_eq(read(told[0], &byte, 1), 1);
-	close(told[0]);
-	return pid;
-}
-
-static void kill_saver(pid_t pid)
-{
-	ck_assert_int_eq(kill(pid, SIGKILL), 0);
-	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+	return child_start(has_joined, &joining);
 }
 
 UNIT_TEST(savers_are_let_in_together)
@@ -321,7 +306,7 @@ UNIT_TEST(who_finds_savers_is_told_which)
 	snprintf(more, sizeof(more), "; and 2 more)");
 	ck_assert_ptr_nonnull(strstr(error.text, more));
 	for (unsigned i = 0; i < 6; i++)
-		kill_saver(pids[i]);
+		child_kill(pids[i]);
 	ck_assert_int_eq(take(0), 0);
 }
 
@@ -339,15 +324,15 @@ UNIT_TEST(an_instance_lives_as_long_as_its_process)
 	ck_assert(ucm_lock_is_savers(fd, 0xabc));
 	ck_assert(ucm_lock_is_savers(fd, 0xfffffff0));
 	ck_assert(!ucm_lock_is_savers(fd, 2));
-	kill_saver(early);
+	child_kill(early);
 	ck_assert(!ucm_lock_is_savers(fd, 0xabc)); /* though its line is there */
 	ck_assert(ucm_lock_is_savers(fd, 0xfffffff0));
 	early = saver(0xdef, nothing); /* in that line */
 	ck_assert(ucm_lock_is_savers(fd, 0xdef));
 	ck_assert_int_eq(fstat(fd, &st), 0);
 	ck_assert_int_eq(st.st_size, 4 * 64);
-	kill_saver(early);
-	kill_saver(late);
+	child_kill(early);
+	child_kill(late);
 	ck_assert(ucm_lock_is_alone(fd));
 	close(fd);
 }
@@ -363,7 +348,7 @@ UNIT_TEST(whose_line_cannot_be_read_may_be_anybody)
 	fd = join(2);
 	ck_assert_int_eq(pwrite(fd, "saving x", 9, 64), 9);
 	ck_assert(ucm_lock_is_savers(fd, 77));
-	kill_saver(pid);
+	child_kill(pid);
 	ck_assert(!ucm_lock_is_savers(fd, 77));
 	close(fd);
 }
@@ -398,7 +383,7 @@ UNIT_TEST(one_is_inside_at_a_time)
 	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
 	ucm_lock_leave(fd);
 	pid = saver(1, enter);
-	kill_saver(pid);
+	child_kill(pid);
 	close(fd);
 }
 

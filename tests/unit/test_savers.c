@@ -23,6 +23,7 @@
 #include "common/osfile.h"
 #include "fs/store/inside.h"
 #include "fs/tier/dir.h"
+#include "tests/unit/child.h"
 #include "tests/unit/store_fixture.h"
 
 #define STATE "$/a/.ucmfs/state"
@@ -209,42 +210,19 @@ UNIT_TEST(of_a_space_with_a_quota_what_is_there_counts)
 
 /* ---- those that are killed ---- */
 
-static int told[2];
-
-static void save_until_killed(void)
+static bool has_saved(void *arg)
 {
 	struct ucm_temp temp;
 
-	close(told[0]);
+	(void)arg;
 	start(1);
-	ck_assert_int_eq(fx_commit(&two), 0);
-	ck_assert_int_ge(fx_create(&one.key, 0, &temp), 0);
-	ck_assert_int_eq(write(told[1], "x", 1), 1);
-	for (;;)
-		pause();
+	return !fx_commit(&two) && fx_create(&one.key, 0, &temp) >= 0;
 }
 
 /* Another process that has saved block two, and is writing block one. */
 static pid_t saver(void)
 {
-	char byte;
-	pid_t pid;
-
-	ck_assert_int_eq(pipe(told), 0);
-	pid = fork();
-	ck_assert_int_ge(pid, 0);
-	if (!pid)
-		save_until_killed();
-	close(told[1]);
-	ck_assert_int_eq(read(told[0], &byte, 1), 1);
-	close(told[0]);
-	return pid;
-}
-
-static void kill_saver(pid_t pid)
-{
-	ck_assert_int_eq(kill(pid, SIGKILL), 0);
-	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+	return child_start(has_saved, NULL);
 }
 
 UNIT_TEST(unfinished_files_go_when_who_writes_them_is_gone)
@@ -258,7 +236,7 @@ UNIT_TEST(unfinished_files_go_when_who_writes_them_is_gone)
 	ck_assert(!fx_logged("unfinished"));
 	stop(0);
 	ck_assert(state_says("savers=1")); /* not the last */
-	kill_saver(pid);
+	child_kill(pid);
 	fx_put(fx_path(TMP "/what-is-no-name-of-ours"), "x", 1);
 	start(0);
 	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
@@ -271,7 +249,7 @@ UNIT_TEST(what_one_that_was_killed_has_saved_is_not_in_doubt)
 	int64_t since;
 
 	configure("$/a");
-	kill_saver(saver());
+	child_kill(saver());
 	since = checkpoint();
 	daemon_starts();
 	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
@@ -288,7 +266,7 @@ UNIT_TEST(what_one_that_was_killed_has_saved_is_not_in_doubt)
 UNIT_TEST(after_a_restart_of_the_machine_it_is)
 {
 	configure("$/a");
-	kill_saver(saver());
+	child_kill(saver());
 	put_state("00000000-0000-0000-0000-000000000000", "savers=1\n");
 	start(0);
 	ck_assert(recovery_of(0)->unclean && recovery_of(0)->unvouched);
@@ -471,6 +449,8 @@ UNIT_TEST(on_a_network_file_system_the_state_is_left_alone)
 }
 
 /* ---- new directories ---- */
+
+static int told[2];
 
 static void be_one_of_many(void)
 {
