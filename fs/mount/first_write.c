@@ -27,6 +27,10 @@
  *	           those.
  *	umount(8)  would find the mount busy. So the file is opened in a clone of
  *	           the mount, which no path leads to.
+ *
+ * Not with requests over io_uring: if the daemon is killed there, Linux (seen in
+ * 6.18) may leave a request that waits for one of the rings without an answer for
+ * ever, also when the last descriptor of the connection is closed.
  */
 #include <config.h>
 
@@ -44,7 +48,6 @@
 #include "common/cleanup.h"
 #include "common/crew.h"
 #include "common/osfile.h"
-#include "common/process.h"
 #include "hashing/tree.h"
 
 struct ucm_first_write {
@@ -130,8 +133,8 @@ void ucm_first_write_start(struct ucm_daemon *daemon)
 {
 	struct ucm_first_write *first;
 
-	/* else there is no passthrough, and no need of it */
-	if (daemon->options->passthrough == UCM_OFF || !ucm_has_sys_admin())
+	/* without passthrough there is no need of it */
+	if (!atomic_load(&daemon->passthrough) || daemon->uring)
 		return;
 	first = calloc(1, sizeof(*first));
 	if (!first)

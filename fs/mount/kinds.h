@@ -252,8 +252,8 @@ void ucm_iobudget_file_close(struct ucm_daemon *daemon);
 void ucm_iobudget_count(struct ucm_daemon *daemon, uint64_t *loaders,
 		      uint64_t *bytes);
 
-/* The first write to the mount (first_write.c), in a thread that waits for the
- * loop; stopped after the unmount. False: it hangs all the same. */
+/* The first write to the mount (first_write.c), where there is passthrough, and
+ * requests come over /dev/fuse: in a thread, stopped after the unmount. False: it hangs all the same. */
 void ucm_first_write_start(struct ucm_daemon *daemon);
 bool ucm_first_write_stop(struct ucm_daemon *daemon, unsigned wait_ms);
 void ucm_first_write_fini(struct ucm_daemon *daemon);

@@ -186,6 +186,7 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	choose_passthrough(daemon, conn);
 	choose_splice(daemon, conn);
 	choose_uring(daemon, conn);
+	ucm_first_write_start(daemon);
 	yield_to_readers(daemon);
 	say_ready(daemon);
 }
@@ -464,10 +465,8 @@ static int serve(struct ucm_daemon *daemon)
 		err = start_quotas(daemon);
 	if (!err)
 		ucm_scrub_resume(daemon->store);
-	if (!err) {
-		ucm_first_write_start(daemon);
+	if (!err)
 		err = loop(daemon);
-	}
 	ucm_index_memory_unserve(ucm_index_live(daemon->store->index));
 	return err;
 }

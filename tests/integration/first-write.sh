@@ -16,7 +16,7 @@ is_made() {
 	[ "$(byte)" = 1 ]
 }
 
-need do_mount "$work/tier"
+need do_mount -o io_uring=off "$work/tier"
 grep -q '"passthrough": true' "$mnt/.ucmfs/stats.json" || skip 'no passthrough'
 check 'it is made' wait_until is_made
 same 'its file is for the daemon' '600 0 1' \
@@ -36,7 +36,7 @@ threads_have_ended() {
 mount_with_slow_write() {
 	ucmfs_wrapper="strace -D -f -q -o $work/trace -e trace=io_submit
 		-e inject=io_submit:delay_enter=1000000"
-	need do_mount "$work/tier"
+	need do_mount -o io_uring=off "$work/tier"
 	ucmfs_wrapper=
 	need wait_until grep -q 'io_submit(' "$work/trace" >&2
 }
@@ -54,6 +54,15 @@ kill -9 "$killed"
 check 'one that is killed ends' wait_until threads_have_ended
 umount -f "$mnt" || umount -l "$mnt" # and so does the connection
 crash_daemon
+
+# A daemon over io_uring that is killed may leave requests of its own unanswered.
+need do_mount -o io_uring=auto "$work/tier"
+if grep -q '"io_uring": true' "$mnt/.ucmfs/stats.json"; then
+	same 'none over io_uring' 0 "$(stat -c %s "$mnt/.ucmfs/first-write")"
+else
+	left_out 'over io_uring' 'the machine has it not'
+fi
+do_umount
 
 need do_mount -o passthrough=off "$work/tier"
 same 'without passthrough there is none' 0 \
