@@ -551,8 +551,9 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 		/* it uses the session, and losses use us */
 		ucm_store_quiet(daemon->store);
 		/* some of the crews' requests wait for its thread */
-		daemon->store->left = !ucm_files_quotas_stop(
-			&daemon->file_tree, daemon->store->close_ms);
+		if (!ucm_files_quotas_stop(&daemon->file_tree,
+					   daemon->store->close_ms))
+			daemon->store->left = true;
 		if (!ucm_crews_close(daemon, daemon->store->close_ms))
 			daemon->store->left = true;
 		ucm_files_count_stop(&daemon->file_tree);
