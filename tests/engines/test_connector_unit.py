@@ -191,6 +191,18 @@ class Case(unittest.TestCase):
         self.assertEqual(sorted(wanted), sorted(
             (name, 12) for name in half._link.now.names))
 
+    def check_second_hits(self, **more: object) -> None:
+        """What one engine has saved another loads, and saves nothing again."""
+        first = self.runner(**more)
+        self.one(first, self.prompt(100))
+        self.assertEqual(first.stats["loads"], 0)
+        second = self.runner(**more)
+        counted = Counted(second)
+        self.one(second, self.prompt(100))
+        self.assertEqual(second.stats["tokens loaded"], 96)
+        self.assertEqual(counted["saved_blocks"], 0)
+        self.assertEqual(counted["load_failed_blocks"], 0)
+
     def unlink(self, path: str) -> None:
         """A block by its path in a tier, through the mount."""
         os.unlink(os.path.join(self.mount.path, "spaces",
@@ -643,16 +655,7 @@ class Pipeline(Case):
                      {"ranks": 2, "layers": 5, "window": 40},
                      {"layers": 5, "state": 60, "layout": "BLNHC"}):
             with self.subTest(**more):
-                more = {**self.MORE, **more}
-                first = self.runner(**more)
-                self.one(first, self.prompt(100))
-                self.assertEqual(first.stats["loads"], 0)
-                second = self.runner(**more)
-                counted = Counted(second)
-                self.one(second, self.prompt(100))
-                self.assertEqual(second.stats["tokens loaded"], 96)
-                self.assertEqual(counted["saved_blocks"], 0)
-                self.assertEqual(counted["load_failed_blocks"], 0)
+                self.check_second_hits(**{**self.MORE, **more})
 
     def test_blocks_of_each_rank(self) -> None:
         before = set(self.paths())
@@ -772,15 +775,7 @@ class Partial(Case):
                      {"layers": 4, "stages": 2, "kinds": "ssfs", "state": 60,
                       "layout": "BLNHC"}):
             with self.subTest(**more):
-                first = self.runner(**more)
-                self.one(first, self.prompt(100))
-                self.assertEqual(first.stats["loads"], 0)
-                second = self.runner(**more)
-                counted = Counted(second)
-                self.one(second, self.prompt(100))
-                self.assertEqual(second.stats["tokens loaded"], 96)
-                self.assertEqual(counted["saved_blocks"], 0)
-                self.assertEqual(counted["load_failed_blocks"], 0)
+                self.check_second_hits(**more)
 
     def test_files_and_spaces(self) -> None:
         before = set(self.paths())
