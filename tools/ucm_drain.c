@@ -24,8 +24,10 @@
 #include "tools/ucm_tool.h"
 
 #define POLL_NS 200000000
-/* Blocks that are still there, when none has left for so long, stay. */
-#define VAIN_MS 30000
+/* When no block has left for so long: where all that are left have no room
+ * elsewhere, and where some may be open. */
+#define NO_ROOM_MS 3000
+#define BUSY_MS 30000
 
 static struct options {
 	struct ucm_common common;
@@ -68,6 +70,11 @@ static void catch_signals(void)
 	sigaction(SIGTERM, &action, NULL);
 }
 
+static int64_t patience_ms(const struct ucm_control_drain *drain)
+{
+	return drain->stays >= drain->blocks ? NO_ROOM_MS : BUSY_MS;
+}
+
 /* Until it is empty, or nothing leaves it any more. */
 static int look_on(struct ucm_client *client, struct ucm_control_drain *drain)
 {
@@ -80,7 +87,7 @@ static int look_on(struct ucm_client *client, struct ucm_control_drain *drain)
 	catch_signals();
 	ucm_progress_begin(&progress);
 	while (!err && !interrupted && drain->draining && drain->blocks &&
-	       ucm_monotonic_ms() - moved_ms < VAIN_MS) {
+	       ucm_monotonic_ms() - moved_ms < patience_ms(drain)) {
 		nanosleep(&poll, NULL);
 		err = ucm_blocks_drain(client->blocks, opt.directory,
 				       UCM_DRAIN_ASK, drain);
@@ -112,23 +119,29 @@ static int tell_result(const struct ucm_client *client,
 
 	if (opt.common.json)
 		return ucm_json_print(
-			json_pack("{so so ss sb sI sI}", "mount",
+			json_pack("{so so ss sb sI sI sI}", "mount",
 				  ucm_json_text(client->mount), "directory",
 				  ucm_json_text(opt.directory), "state",
 				  state_of(drain), "draining",
 				  (int)drain->draining, "blocks",
 				  (json_int_t)drain->blocks, "bytes",
-				  (json_int_t)drain->bytes),
+				  (json_int_t)drain->bytes, "no_room",
+				  (json_int_t)drain->stays),
 			status);
-	printf("%s: %s, %" PRIu64 " block%s, %s\n", opt.directory,
+	printf("%s: %s, %" PRIu64 " block%s, %s", opt.directory,
 	       state_of(drain), drain->blocks, drain->blocks == 1 ? "" : "s",
 	       ucm_text_size(drain->bytes, false).text);
+	if (drain->stays)
+		printf(", %" PRIu64 " without room elsewhere", drain->stays);
+	putchar('\n');
 	if (looks_on() && drain->blocks)
-		ucm_tool_complain(interrupted
-					  ? "%s: it goes on; --status, --stop"
-					  : "%s: what is left is open, or has no "
-					    "room elsewhere; it goes on",
-				  opt.directory);
+		ucm_tool_complain("%s: %s; the drain goes on: --status, --stop",
+				  opt.directory,
+				  interrupted	 ? "interrupted"
+				  : drain->stays ? "the other directories have no "
+						   "room below their high marks"
+						 : "the blocks that are left are "
+						   "in use");
 	return ucm_tool_flush() | status;
 }
 
@@ -186,12 +199,13 @@ const struct ucm_command ucm_drain_command = {
 	.does = "empty a directory before it is taken away",
 	.operands = "DIRECTORY",
 	.about = "Have the daemon write nothing new into a backing directory of a "
-		 "mount, and move the blocks that it has to others. The command "
-		 "looks on until none is left; a signal ends the looking on "
-		 "alone. It holds as long as the mount lasts. For root and the "
-		 "owner of the mount.",
+		 "mount, and move its blocks to others. No block is evicted for "
+		 "that: what has no room elsewhere stays. The command waits until "
+		 "no block is left, or no other finds room; a signal ends the "
+		 "waiting, not the drain. A drain ends with --stop or with the "
+		 "mount. For root and the owner of the mount.",
 	.args = args,
-	.end = "Exit status 1: it was looked on, and blocks are left.",
+	.end = "Exit status 1: the command waited, and blocks are left.",
 	.most = 1,
 	.run = run,
 };

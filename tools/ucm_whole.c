@@ -57,6 +57,18 @@ static uint64_t blocks_of(const json_t *stats)
 		json_object_get(json_object_get(stats, "index"), "blocks"));
 }
 
+/* Blocks that flushes have left, for want of room below. */
+static uint64_t refused(const json_t *stats)
+{
+	uint64_t sum = 0;
+	json_t *tier;
+	size_t i;
+
+	json_array_foreach(json_object_get(stats, "tiers"), i, tier)
+		sum += counter(tier, "flush_refused");
+	return sum;
+}
+
 static size_t count_directories(const json_t *stats)
 {
 	size_t i, num = 0;
@@ -243,12 +255,16 @@ static int print_result(const struct ucm_client *client, const json_t *before,
 			const json_t *after, double seconds)
 {
 	uint64_t was = blocks_of(before), is = blocks_of(after);
+	uint64_t left = refused(after) - refused(before);
 
 	printf("%s: %s in %s", client->mount, work->done,
 	       ucm_text_duration(seconds).text);
 	if (work->finds)
 		printf(", %" PRIu64 " blocks, %" PRIu64 " more than before", is,
 		       is > was ? is - was : 0);
+	if (left)
+		printf(", %" PRIu64 " blocks had no room in a lower tier; the "
+		       "mount's log names them", left);
 	putchar('\n');
 	return ucm_tool_flush();
 }
@@ -257,11 +273,12 @@ static json_t *describe(const struct ucm_client *client, const json_t *before,
 			const json_t *after, double seconds, int err,
 			json_t *list)
 {
-	return json_pack("{so ss sb sf sI sI ss? so}", "mount",
+	return json_pack("{so ss sb sf sI sI sI ss? so}", "mount",
 			 ucm_json_text(client->mount), "call",
 			 ucm_tool_command, "done", !err, "seconds", seconds,
 			 "blocks_before", (json_int_t)blocks_of(before),
-			 "blocks", (json_int_t)blocks_of(after), "error",
+			 "blocks", (json_int_t)blocks_of(after), "no_room",
+			 (json_int_t)(refused(after) - refused(before)), "error",
 			 err ? words(err) : NULL, "directories", list);
 }
 
@@ -326,9 +343,9 @@ static int run(const struct work *what, int argc, char **argv)
 	}
 
 COMMAND(flush, "put all that was written on disk",
-	"Wait until new blocks are in a lower tier, where they are to be copied "
-	"there, and sync all directories of a mount, so that nothing that was "
-	"committed is lost in a power cut.",
+	"Copy new blocks to a lower tier, where that is configured and has not "
+	"been done, and sync all directories of a mount, so that nothing that "
+	"was committed before is lost in a power cut.",
 	.done = "flushed", .call = ucm_blocks_flush, .tell = tell_flush);
 COMMAND(checkpoint, "flush, and note that all is good",
 	"Sync all directories, and note in each that everything up to now is on "

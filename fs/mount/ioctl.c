@@ -430,6 +430,7 @@ static int run_drain(const struct call *call, void *data)
 	drain->draining = atomic_load(&medium->draining);
 	drain->blocks = atomic_load(&medium->blocks);
 	drain->bytes = atomic_load(&medium->used);
+	drain->stays = drain->blocks ? atomic_load(&medium->stays) : 0;
 	return 0;
 }
 

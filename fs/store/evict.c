@@ -7,9 +7,13 @@
  * least. What that means for a block that is chosen in a directory:
  *
  * - it has another place: it leaves this one, unless that is memory alone;
- * - it has none, and there is a tier below: it is moved there, unless it is
- *   worth less than what would have to go there for it;
- * - else it is evicted from the store.
+ * - it has none: it is moved to the next tier below that takes it; a tier that is
+ *   full refuses a block that is worth less than what would have to leave it;
+ * - if each tier below refuses it, it is evicted from the store.
+ *
+ * A drain evicts nothing: no block is chosen in a directory that is being drained,
+ * where its room helps no new block, and while such a directory is below, a block
+ * that finds no room there stays. A new block still replaces others at once.
  *
  * In the lowest tier only leaves are candidates, blocks that are nobody's
  * parent: a block whose parent is gone is of no use, as a request needs a chain
@@ -69,20 +73,28 @@ struct drawing {
 	struct ucm_batch *batch; /* of blocks that go to a lower tier, or NULL */
 };
 
+/* May any tier below be written to? */
+static bool goes_down(struct ucm_store *store, const struct ucm_tier *tier)
+{
+	while ((tier = ucm_tier_below(store, tier))) {
+		if (!ucm_endurance_is_spent(store, tier))
+			return true;
+	}
+	return false;
+}
+
 static struct drawing draw_from(struct ucm_store *store, unsigned dir,
 				enum ucm_evict_how how)
 {
-	const struct ucm_tier *below =
-		ucm_tier_below(store, store->dirs.tier_of[dir]);
+	const struct ucm_tier *tier = store->dirs.tier_of[dir];
 
 	return (struct drawing){
 		.store = store,
 		.victims = &store->victims[dir],
 		.members = &store->members[dir],
 		.dir = dir,
-		.is_lowest = !below,
-		.leaves = !below || how == UCM_EVICT_LEAVES ||
-			  ucm_endurance_is_spent(store, below),
+		.is_lowest = !ucm_tier_below(store, tier),
+		.leaves = how == UCM_EVICT_LEAVES || !goes_down(store, tier),
 	};
 }
 
@@ -288,6 +300,11 @@ static int evict_whole(struct drawing *drawing, const struct ucm_entry *entry,
 	return 0;
 }
 
+static bool is_draining(const struct ucm_store *store, unsigned dir)
+{
+	return atomic_load(&store->dirs.at[dir]->draining);
+}
+
 /* The least that a block of a tier is worth which may go. False: none may. */
 static bool least_of_tier(struct ucm_store *store, const struct ucm_tier *tier,
 			  enum ucm_evict_how how, double *worth_out)
@@ -300,7 +317,8 @@ static bool least_of_tier(struct ucm_store *store, const struct ucm_tier *tier,
 		struct drawing drawing =
 			draw_from(store, tier->first + i, how);
 
-		if (!pick(&drawing, true, &ref, &worth))
+		if (is_draining(store, tier->first + i) ||
+		    !pick(&drawing, true, &ref, &worth))
 			continue;
 		if (!any || worth < *worth_out)
 			*worth_out = worth;
@@ -416,13 +434,26 @@ int ucm_evict_and_copy(struct ucm_store *store, ucm_ref ref,
 	err = ucm_store_copy(store, ref, move, NULL);
 	if (err != -ENOSPC || !store->value.policy)
 		return err;
-	/* a call has failed, or somebody else has made room */
+	/* a call has failed, or room has been made since */
 	if (has_room(move->to, &entry))
 		return ucm_store_copy(store, ref, move, NULL);
 	if (!is_worth_moving(store, &entry, move->to) ||
 	    make_room(store, move->to, (uint64_t)entry.blocks * 512, move))
 		return -ENOSPC;
 	return ucm_store_copy(store, ref, move, NULL);
+}
+
+int ucm_evict_and_copy_down(struct ucm_store *store, ucm_ref ref,
+			    const struct ucm_tier *from, struct ucm_move *move)
+{
+	struct ucm_tier *below = ucm_tier_below(store, from);
+	int err = -ENOSPC;
+
+	for (; below && err == -ENOSPC; below = ucm_tier_below(store, below)) {
+		move->to = below;
+		err = ucm_evict_and_copy(store, ref, move);
+	}
+	return err;
 }
 
 /* A block that is nobody's parent may go altogether. */
@@ -440,12 +471,11 @@ static bool must_be_durable(const struct ucm_store *store, unsigned from)
 
 /* It leaves when the copy is on disk, with others: see ucm_evict_bytes(). */
 static int move_down(struct drawing *drawing, ucm_ref ref,
-		     struct ucm_tier *below, const struct ucm_move *pace)
+		     const struct ucm_move *pace)
 {
 	struct ucm_store *store = drawing->store;
 	struct ucm_batch *batch = drawing->batch;
 	struct ucm_move move = {
-		.to = below,
 		.soon = batch->durable,
 		.may_refuse = true,
 		.pace = pace ? pace->pace : NULL,
@@ -455,9 +485,27 @@ static int move_down(struct drawing *drawing, ucm_ref ref,
 
 	if (err)
 		return err;
-	err = ucm_evict_and_copy(store, ref, &move);
+	err = ucm_evict_and_copy_down(store, ref,
+				      store->dirs.tier_of[drawing->dir], &move);
 	/* since it was drawn: the other place may be memory */
 	return ucm_batch_end_copy(batch, err == -EEXIST ? -EBUSY : err);
+}
+
+/* Each tier below has refused the block. Is it lost for that? Not where a call
+ * alone said so, nor while there is room that a drain alone keeps it from. */
+static bool is_refused_below(struct ucm_store *store,
+			     const struct ucm_tier *tier,
+			     const struct ucm_entry *entry)
+{
+	while ((tier = ucm_tier_below(store, tier))) {
+		for (unsigned i = 0; i < tier->num_dirs; i++) {
+			if (is_draining(store, tier->first + i))
+				return false;
+		}
+		if (has_room(tier, entry) && !is_refused(store, entry, tier))
+			return false;
+	}
+	return true;
 }
 
 /* Its other place is memory, which the next restart of the machine empties. */
@@ -494,23 +542,18 @@ static int take_away(struct drawing *drawing, ucm_ref ref,
 		     const struct ucm_move *pace, uint64_t *freed)
 {
 	struct ucm_store *store = drawing->store;
-	struct ucm_tier *below =
-		ucm_tier_below(store, store->dirs.tier_of[drawing->dir]);
+	const struct ucm_tier *tier = store->dirs.tier_of[drawing->dir];
 	int err;
 
-	if (entry->copy && (below || !is_leaf(entry)))
+	if (entry->copy && (!drawing->is_lowest || !is_leaf(entry)))
 		return leave_place(drawing, ref, entry, how, freed);
-	if (!below)
-		return evict_whole(drawing, entry, freed);
-	if (how == UCM_EVICT_LEAVES)
+	if (drawing->is_lowest || how == UCM_EVICT_LEAVES)
 		return evict_whole(drawing, entry, freed);
 	if (how == UCM_EVICT_AT_ONCE)
-		return -EBUSY; /* it would be lost, or somebody would wait */
-	err = move_down(drawing, ref, below, pace);
-	/* there it would be the next to go, or is not to be written; not where
-	 * a call alone said so */
+		return -EBUSY; /* it would be lost, or a writer would wait */
+	err = move_down(drawing, ref, pace);
 	if (err == -ENOSPC && is_leaf(entry) &&
-	    (!has_room(below, entry) || is_refused(store, entry, below)))
+	    is_refused_below(store, tier, entry))
 		err = evict_whole(drawing, entry, freed);
 	return err == -ENOSPC ? -EBUSY : err;
 }
@@ -595,7 +638,8 @@ int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
 	int err;
 
 	*freed = 0;
-	if (!store->value.policy || store->dirs.at[dir]->readonly)
+	if (!store->value.policy || store->dirs.at[dir]->readonly ||
+	    is_draining(store, dir))
 		return -ENOSPC;
 	ucm_batch_init(&batch, store, dir, must_be_durable(store, dir));
 	drawing.batch = &batch;

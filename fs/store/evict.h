@@ -43,7 +43,8 @@ enum ucm_evict_how {
 /*
  * Make room for so many bytes in a directory, beyond what it has. freed: what
  * came of it, not 0 unless nothing may go. pace as in struct ucm_move. 0;
- * -ENOSPC: nothing more may go; or what the directory said.
+ * -ENOSPC: nothing more may go, or the directory is being drained; or what the
+ * directory said.
  */
 int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
 		    enum ucm_evict_how how, const struct ucm_move *pace,
@@ -56,6 +57,11 @@ int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
  */
 int ucm_evict_and_copy(struct ucm_store *store, ucm_ref ref,
 		       const struct ucm_move *move);
+
+/* The same, to the next tier below that one which takes the block; move->to says
+ * which was tried last. -ENOSPC: each refuses it, or there is none. */
+int ucm_evict_and_copy_down(struct ucm_store *store, ucm_ref ref,
+			    const struct ucm_tier *from, struct ucm_move *move);
 
 /* A block that came to a tier now: would it stay there for a while, or be the next
  * to go? It stays where there is room below the low mark, and where it is worth

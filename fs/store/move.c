@@ -282,6 +282,7 @@ static int move_to_new_file(struct moving *m)
 	uint64_t bytes = ucm_file_takes(&m->st);
 	const struct ucm_want want = {
 		.bytes = m->entry.has_repr && takes > bytes ? takes : bytes,
+		.only = m->move->only,
 	};
 	int err = ucm_store_create_in(m->store, m->move->to, &m->key, &want,
 				      &m->temp, &m->target);

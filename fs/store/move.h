@@ -20,6 +20,7 @@ struct ucm_move {
 	bool open;    /* its writer may have it open: it has just closed it */
 	bool may_refuse; /* the tier may, as it is not to be written so much:
 			  * ucm_evict_and_copy() */
+	unsigned only; /* 1 + which of the tier's directories; 0: any */
 	/* Called for the bytes that have been copied, and may wait: how fast is
 	 * its affair. NULL: at full speed. */
 	void (*pace)(void *arg, uint64_t bytes);

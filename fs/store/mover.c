@@ -51,11 +51,11 @@ struct ucm_movers {
 	pthread_cond_t ended;
 	bool rebalanced;
 	bool busy[UCM_MAX_DIRS];
+	int64_t drained_ms[UCM_MAX_DIRS]; /* a drain moved nothing then */
 	pthread_t threads[64];
 	unsigned num_threads, num_left;
 	int64_t learnt_ms;
 	_Atomic int64_t paid_ms; /* until then the rate is used up */
-	_Atomic uint64_t moves;	 /* that have ended, well or not */
 };
 
 /* ---- how fast ---- */
@@ -162,6 +162,20 @@ static bool mover_was_offered(struct ucm_store *store,
 	return ucm_offers_took(store, &key);
 }
 
+/* A copy of a new block in the next tier below that takes it. */
+static int mover_save(struct ucm_store *store, ucm_ref ref,
+		      const struct ucm_entry *entry, struct ucm_move *move)
+{
+	struct ucm_tier *from = store->dirs.tier_of[entry->dir];
+	int err;
+
+	move->durable = store->config->durability != UCM_DURABILITY_NONE;
+	err = ucm_evict_and_copy_down(store, ref, from, move);
+	if (!err)
+		ucm_count(&from->stats.written_below);
+	return err;
+}
+
 static bool mover_save_one(struct ucm_movers *movers)
 {
 	struct ucm_store *store = movers->store;
@@ -175,13 +189,8 @@ static bool mover_save_one(struct ucm_movers *movers)
 	if (!ucm_index_get(store->index, ref, &entry) ||
 	    !ucm_wishes_is_unsaved(store, &entry))
 		return true;
-	move.to = ucm_tier_below(store, store->dirs.tier_of[entry.dir]);
-	move.durable = store->config->durability != UCM_DURABILITY_NONE;
 	move.may_refuse = mover_was_offered(store, &entry);
-	err = move.to ? ucm_evict_and_copy(store, ref, &move) : 0;
-	if (!err)
-		ucm_count(&store->dirs.tier_of[entry.dir]->stats.written_below);
-	atomic_fetch_add(&movers->moves, 1);
+	err = mover_save(store, ref, &entry, &move);
 	if (err == -ENOSPC && move.may_refuse) {
 		ucm_store_withhold(store, ref);
 		return true;
@@ -241,7 +250,6 @@ static bool mover_promote_one(struct ucm_movers *movers)
 	if (err) /* whoever uses it asks again */
 		ucm_debug(MOVE, 2, "block %s: not promoted: %s",
 			  ucm_hex(&entry.id).text, strerror(-err));
-	atomic_fetch_add(&movers->moves, 1);
 	return true;
 }
 
@@ -326,48 +334,91 @@ static bool wants_dir(const struct walk *walk, const struct ucm_entry *entry)
 struct drain {
 	struct walk walk;
 	struct ucm_batch batch;
+	uint64_t moved, stays; /* blocks; stays: that have no room elsewhere */
 };
 
-/* To the same tier, the next one below, or the next one above. */
-static int drain_copy(struct ucm_movers *movers, ucm_ref ref,
-		      struct ucm_tier *home)
+/* Where it may come to without any other block going for it. */
+static int drain_copy_to(struct ucm_movers *movers, ucm_ref ref,
+			 const struct ucm_entry *entry, struct ucm_tier *to,
+			 bool within)
 {
 	struct ucm_store *store = movers->store;
 	struct ucm_move move = {
-		.to = home,
-		.within = true,
+		.to = to,
+		.within = within,
 		.soon = true,
 		.pace = mover_pace,
 		.arg = movers,
 	};
-	int err = ucm_store_copy(store, ref, &move, NULL);
+	uint8_t order[UCM_MAX_DIRS];
+	int err = -ENOSPC;
+
+	if (to->readonly)
+		return -ENOSPC;
+	ucm_placement_order(UCM_PLACEMENT_RENDEZVOUS,
+			    (const uint8_t(*)[16])to->uuids, to->num_dirs,
+			    &entry->id, 0, order);
+	for (unsigned i = 0; i < to->num_dirs && err == -ENOSPC; i++) {
+		if (atomic_load(&to->dirs[order[i]]->draining) ||
+		    !ucm_pressure_has_spare(store, to->first + order[i],
+					    (uint64_t)entry->blocks * 512))
+			continue;
+		move.only = order[i] + 1u;
+		err = ucm_store_copy(store, ref, &move, NULL);
+	}
+	return err;
+}
+
+/* To the same tier, the next one below, or the next one above. */
+static int drain_copy(struct ucm_movers *movers, ucm_ref ref,
+		      const struct ucm_entry *entry, struct ucm_tier *home)
+{
+	struct ucm_store *store = movers->store;
+	int err = drain_copy_to(movers, ref, entry, home, true);
 
 	for (struct ucm_tier *tier = home;
-	     err == -ENOSPC && (tier = ucm_tier_below(store, tier));) {
-		move.to = tier;
-		err = ucm_evict_and_copy(store, ref, &move);
-	}
+	     err == -ENOSPC && (tier = ucm_tier_below(store, tier));)
+		err = drain_copy_to(movers, ref, entry, tier, false);
 	for (unsigned i = (unsigned)(home - store->dirs.tiers);
-	     err == -ENOSPC && i-- > 0;) {
-		move.to = &store->dirs.tiers[i];
-		err = ucm_evict_and_copy(store, ref, &move);
-	}
+	     err == -ENOSPC && i-- > 0;)
+		err = drain_copy_to(movers, ref, entry, &store->dirs.tiers[i],
+				    false);
 	return err;
 }
 
 static void drain_settle(struct drain *drain)
 {
-	unsigned num = drain->batch.num;
+	drain->moved += ucm_batch_settle(&drain->batch, NULL);
+}
 
-	ucm_batch_settle(&drain->batch, NULL);
-	atomic_fetch_add(&drain->walk.movers->moves, num);
+/* What has been copied takes room twice until it is settled. */
+static int drain_one(struct drain *drain, ucm_ref ref,
+		     const struct ucm_entry *entry)
+{
+	struct ucm_movers *movers = drain->walk.movers;
+	struct ucm_tier *home = movers->store->dirs.tier_of[drain->walk.dir];
+	int err;
+
+	do {
+		if (ucm_batch_is_full(&drain->batch))
+			drain_settle(drain);
+		err = ucm_batch_begin_copy(&drain->batch, ref);
+		if (err)
+			return err;
+		/* one that has another place is to be on disk there, too */
+		err = entry->copy ? -EEXIST
+				  : drain_copy(movers, ref, entry, home);
+		err = ucm_batch_end_copy(&drain->batch, err);
+		if (err != -ENOSPC || !drain->batch.num)
+			return err;
+		drain_settle(drain);
+	} while (true);
 }
 
 static bool walk_drain(struct walk *walk, ucm_ref ref)
 {
 	struct drain *drain = (struct drain *)walk; /* its first member */
-	struct ucm_movers *movers = walk->movers;
-	struct ucm_store *store = movers->store;
+	struct ucm_store *store = walk->movers->store;
 	struct ucm_medium *medium = store->dirs.at[walk->dir];
 	struct ucm_entry entry;
 	int err;
@@ -376,21 +427,11 @@ static bool walk_drain(struct walk *walk, ucm_ref ref)
 		return false;
 	if (!ucm_index_get(store->index, ref, &entry))
 		return true;
-	err = ucm_batch_begin_copy(&drain->batch, ref);
-	if (!err) {
-		/* one that has another place is to be on disk there, too */
-		err = entry.copy ? -EEXIST
-				 : drain_copy(movers, ref,
-					      store->dirs.tier_of[walk->dir]);
-		err = ucm_batch_end_copy(&drain->batch, err);
-	}
-	if (err) {
+	err = drain_one(drain, ref, &entry);
+	drain->stays += err == -ENOSPC;
+	if (err)
 		ucm_debug(MOVE, 2, "%s: block %s stays: %s", medium->path,
 			  ucm_hex(&entry.id).text, strerror(-err));
-		return err != -ENOSPC;
-	}
-	if (ucm_batch_is_full(&drain->batch))
-		drain_settle(drain);
 	return true;
 }
 
@@ -399,10 +440,21 @@ static void mover_drain(struct ucm_movers *movers, unsigned dir)
 	struct drain drain = {
 		.walk = {.movers = movers, .wants = wants_dir, .dir = dir},
 	};
+	struct ucm_medium *medium = movers->store->dirs.at[dir];
 
 	ucm_batch_init(&drain.batch, movers->store, dir, true);
 	walk_all(&drain.walk, walk_drain);
 	drain_settle(&drain);
+	atomic_store(&medium->stays, drain.stays);
+	movers->drained_ms[dir] = drain.moved ? 0 : ucm_monotonic_ms();
+}
+
+/* A pass that has moved nothing is not repeated at once: it reads the index. */
+static bool drain_is_due(const struct ucm_movers *movers, unsigned dir)
+{
+	int64_t last = movers->drained_ms[dir];
+
+	return !last || ucm_monotonic_ms() - last >= TICK_MS;
 }
 
 static void mover_drain_all(struct ucm_movers *movers)
@@ -416,13 +468,15 @@ static void mover_drain_all(struct ucm_movers *movers)
 		    !atomic_load(&medium->blocks) ||
 		    !mover_enter_dir(movers, dir))
 			continue;
-		mover_drain(movers, dir);
+		if (drain_is_due(movers, dir))
+			mover_drain(movers, dir);
 		mover_leave_dir(movers, dir);
 	}
 }
 
 void ucm_movers_drain(struct ucm_store *store, unsigned dir, bool on)
 {
+	atomic_store(&store->dirs.at[dir]->stays, 0);
 	atomic_store(&store->dirs.at[dir]->draining, on);
 	if (on)
 		ucm_wishes_wake(store);
@@ -465,7 +519,6 @@ static bool walk_rebalance(struct walk *walk, ucm_ref ref)
 		return false;
 	if (!ucm_store_copy(store, ref, &move, NULL))
 		ucm_store_drop_place(store, ref, entry.dir, NULL);
-	atomic_fetch_add(&movers->moves, 1);
 	return true;
 }
 
@@ -679,39 +732,153 @@ bool ucm_movers_stop(struct ucm_store *store)
 	return all;
 }
 
+/* ---- flush ---- */
+
+#define FLUSH_NAMED 16u		/* blocks that are named in the log */
+#define FLUSH_FAILURES 64u	/* in a row: the tiers below fail, not blocks */
+#define FLUSH_BUSY_MS 30000	/* a block that stays busy for so long fails */
+#define FLUSH_POLL_MS 10
+
+struct flush {
+	struct walk walk;
+	ucm_ref *refs; /* of blocks that are in no lower tier yet */
+	size_t num, room;
+	bool (*stop)(void *arg);
+	void *arg;
+	uint64_t named, in_a_row;
+	int err; /* of the first that failed */
+};
+
+static bool wants_saved(const struct walk *walk, const struct ucm_entry *entry)
+{
+	return ucm_wishes_is_unsaved(walk->movers->store, entry);
+}
+
+static bool walk_collect(struct walk *walk, ucm_ref ref)
+{
+	struct flush *flush = (struct flush *)walk; /* its first member */
+
+	if (flush->num == flush->room) {
+		size_t room = flush->room ? flush->room * 2 : 1024;
+		ucm_ref *refs = reallocarray(flush->refs, room, sizeof(*refs));
+
+		if (!refs) {
+			flush->err = -ENOMEM;
+			return false;
+		}
+		flush->refs = refs;
+		flush->room = room;
+	}
+	flush->refs[flush->num++] = ref;
+	return true;
+}
+
+/* What is full refuses a block that is worth less than all it has: that is no
+ * failure. */
+static void flush_leave(struct flush *flush, const struct ucm_entry *entry,
+			int err)
+{
+	struct ucm_store *store = flush->walk.movers->store;
+
+	if (err == -ENOSPC) {
+		ucm_count(&store->dirs.tier_of[entry->dir]->stats.flush_refused);
+	} else {
+		flush->in_a_row++;
+		if (!flush->err)
+			flush->err = err;
+	}
+	if (flush->named++ < FLUSH_NAMED)
+		ucm_warning("block %s: not copied to a lower tier: %s",
+			    ucm_hex(&entry->id).text,
+			    err == -ENOSPC ? "no room for it" : strerror(-err));
+}
+
+/* -EBUSY: it is tried again; all else is over. */
+static int flush_one(struct flush *flush, ucm_ref ref, bool last)
+{
+	struct ucm_movers *movers = flush->walk.movers;
+	struct ucm_store *store = movers->store;
+	struct ucm_move move = {
+		.open = true,
+		.pace = mover_pace,
+		.arg = movers,
+	};
+	struct ucm_entry entry;
+	int err;
+
+	if (!ucm_index_get(store->index, ref, &entry) ||
+	    !ucm_wishes_is_unsaved(store, &entry))
+		return 0;
+	err = mover_save(store, ref, &entry, &move);
+	if (!err)
+		flush->in_a_row = 0;
+	if (!err || err == -ENOENT || err == -EEXIST)
+		return 0;
+	if (err == -EBUSY && !last)
+		return err;
+	/* a mover may have copied it in the same moment */
+	if (ucm_index_get(store->index, ref, &entry) &&
+	    ucm_wishes_is_unsaved(store, &entry))
+		flush_leave(flush, &entry, err);
+	return 0;
+}
+
+static bool flush_is_over(const struct flush *flush)
+{
+	return flush->in_a_row >= FLUSH_FAILURES ||
+	       atomic_load(&flush->walk.movers->store->stopping);
+}
+
+/* All that are left, once; the busy ones stay on the list. -EINTR. */
+static int flush_round(struct flush *flush, bool last)
+{
+	size_t busy = 0, i;
+	int err = 0;
+
+	for (i = 0; i < flush->num && !flush_is_over(flush) && !err; i++) {
+		if (flush->stop && flush->stop(flush->arg))
+			err = -EINTR;
+		else if (flush_one(flush, flush->refs[i], last))
+			flush->refs[busy++] = flush->refs[i];
+	}
+	flush->num = busy;
+	return err;
+}
+
+static int flush_all(struct flush *flush)
+{
+	int64_t began_ms = ucm_monotonic_ms();
+	size_t was = flush->num;
+	int err = flush_round(flush, false);
+
+	while (!err && flush->num && !flush_is_over(flush)) {
+		int64_t now = ucm_monotonic_ms();
+
+		if (flush->num < was)
+			began_ms = now;
+		was = flush->num;
+		sleep_ms(FLUSH_POLL_MS);
+		err = flush_round(flush, now - began_ms > FLUSH_BUSY_MS);
+	}
+	return err;
+}
+
 int ucm_movers_flush(struct ucm_store *store, bool (*stop)(void *arg),
 		     void *arg)
 {
-	struct ucm_movers *movers = store->movers;
-	int64_t moved_ms = ucm_monotonic_ms(), told_ms = moved_ms;
-	uint64_t blocks, bytes, least = UINT64_MAX, moves = 0;
+	struct flush flush = {
+		.walk = {.movers = store->movers, .wants = wants_saved},
+		.stop = stop,
+		.arg = arg,
+	};
+	int err = 0;
 
-	for (;;) {
-		int64_t now = ucm_monotonic_ms();
-
-		ucm_wishes_count_unsaved(store, &blocks, &bytes);
-		if (!blocks)
-			return 0;
-		if (stop && stop(arg))
-			return -EINTR;
-		if (blocks < least) {
-			least = blocks;
-			moved_ms = now;
-			moves = atomic_load(&movers->moves);
-		}
-		/* each was tried, and no lower tier has room for it */
-		if (now - moved_ms > UCM_FLUSH_VAIN_S * 1000 ||
-		    atomic_load(&movers->moves) - moves > blocks + 16)
-			return -EIO;
-		if (now - told_ms >= 5000) {
-			told_ms = now;
-			ucm_info("%llu blocks, %llu bytes are still to be "
-				 "copied to a lower tier",
-				 (unsigned long long)blocks,
-				 (unsigned long long)bytes);
-		}
-		ucm_wishes_lack(movers->wishes);
-		ucm_wishes_wake(store);
-		sleep_ms(10);
-	}
+	walk_all(&flush.walk, walk_collect);
+	if (!flush.err)
+		err = flush_all(&flush);
+	free(flush.refs);
+	if (flush.named > FLUSH_NAMED)
+		ucm_warning("%llu blocks were not copied to a lower tier",
+			    (unsigned long long)flush.named);
+	return err ? err : flush.err;
 }

@@ -235,32 +235,37 @@ uint64_t ucm_pressure(const struct ucm_store *store, unsigned dir)
 	return over < used ? over : used;
 }
 
-static bool is_below_low(const struct ucm_store *store, uint64_t limit,
-			 uint64_t taken)
+static bool is_within(uint64_t limit, unsigned percent, uint64_t taken)
 {
-	return limit == UINT64_MAX ||
-	       taken <= percent_of(limit, store->config->low);
+	return limit == UINT64_MAX || taken <= percent_of(limit, percent);
 }
 
 static bool leaves_room_in(const struct ucm_store *store, unsigned dir,
-			   uint64_t bytes)
+			   uint64_t bytes, unsigned percent)
 {
 	const struct ucm_tier *tier = store->dirs.tier_of[dir];
 	struct seen seen;
 
 	return !ucm_pressure(store, dir) && view_look(store, dir, &seen) &&
-	       is_below_low(store, seen.limit,
-			    taken_in(store->dirs.at[dir]) + bytes) &&
-	       is_below_low(store, seen.tier_limit,
-			    taken_in_tier(tier) + bytes) &&
+	       is_within(seen.limit, percent,
+			 taken_in(store->dirs.at[dir]) + bytes) &&
+	       is_within(seen.tier_limit, percent,
+			 taken_in_tier(tier) + bytes) &&
 	       seen.room.free_bytes > reserved(store, &seen) + bytes;
+}
+
+bool ucm_pressure_has_spare(const struct ucm_store *store, unsigned dir,
+			    uint64_t bytes)
+{
+	return leaves_room_in(store, dir, bytes, store->config->high);
 }
 
 bool ucm_pressure_leaves_room(const struct ucm_store *store,
 			      const struct ucm_tier *tier, uint64_t bytes)
 {
 	for (unsigned i = 0; i < tier->num_dirs; i++) {
-		if (leaves_room_in(store, tier->first + i, bytes))
+		if (leaves_room_in(store, tier->first + i, bytes,
+				   store->config->low))
 			return true;
 	}
 	return false;

@@ -19,6 +19,10 @@ uint64_t ucm_pressure(const struct ucm_store *store, unsigned dir);
 bool ucm_pressure_leaves_room(const struct ucm_store *store,
 			      const struct ucm_tier *tier, uint64_t bytes);
 
+/* May so many bytes come to a directory without any block going for them? */
+bool ucm_pressure_has_spare(const struct ucm_store *store, unsigned dir,
+			    uint64_t bytes);
+
 /* By how much something with that limit (UINT64_MAX: none) is over its low mark;
  * 0 below the high one, unless some of it has been taken away already. */
 uint64_t ucm_pressure_over(const struct ucm_store *store, bool relieved,

@@ -124,14 +124,17 @@ static uint64_t quota_over(const struct ucm_store *store,
 
 static bool quota_relieve_one(struct ucm_store *store, struct ucm_quota *quota)
 {
-	uint64_t over = quota_over(store, quota), freed;
+	uint64_t over, freed = 0;
 
-	if (!over || atomic_load(&quota->space->removed) ||
+	if (!quota_over(store, quota) || atomic_load(&quota->space->removed) ||
 	    atomic_exchange(&quota->busy, true))
 		return false;
-	ucm_evict_space(store, quota, over < BATCH_BYTES ? over : BATCH_BYTES,
-			&freed);
-	atomic_store(&quota->relieved, freed && freed < over);
+	over = quota_over(store, quota); /* it may have been changed since */
+	if (over) {
+		ucm_evict_space(store, quota,
+				over < BATCH_BYTES ? over : BATCH_BYTES, &freed);
+		atomic_store(&quota->relieved, freed && freed < over);
+	}
 	atomic_store(&quota->busy, false);
 	return freed;
 }

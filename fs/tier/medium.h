@@ -326,6 +326,7 @@ struct ucm_medium {
 	 * we are gone, or a torn block could not be moved aside. */
 	_Atomic bool abandoned;
 	_Atomic bool draining; /* nothing new: what it has goes elsewhere */
+	_Atomic uint64_t stays; /* draining: blocks that have no room elsewhere */
 	_Atomic bool unreadable; /* the last listing failed, which is logged */
 
 	/* What is in it, and promised; tier.c's, with entry.c for the blocks. */

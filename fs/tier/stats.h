@@ -65,6 +65,7 @@
 	X(demoted, "blocks that left it for a lower tier")                    \
 	X(demoted_bytes, "sizes of blocks that left it for a lower tier")     \
 	X(written_below, "blocks copied from it to a lower tier")             \
+	X(flush_refused, "blocks that a flush left there: no room below")     \
 	X(moves_refused, "blocks not moved to it, as enough is written to it") \
 	X(evicted, "blocks evicted from it to make room")                     \
 	X(evicted_bytes, "sizes of blocks evicted from it")                   \

@@ -314,19 +314,21 @@ static bool take_room(struct ucm_promise *promise, unsigned dir)
 }
 
 static int take_in_order(struct ucm_promise *promise, enum ucm_placement policy,
-			 const struct ucm_id *id, uint64_t stripe)
+			 const struct ucm_id *id, const struct ucm_want *want)
 {
 	struct ucm_tier *tier = promise->tier;
 	uint8_t order[UCM_MAX_DIRS];
 	int err = -ENOSPC;
 
 	ucm_placement_order(policy, (const uint8_t(*)[16])tier->uuids,
-			    tier->num_dirs, id, turn_of(tier, policy, stripe),
-			    order);
+			    tier->num_dirs, id,
+			    turn_of(tier, policy, want->stripe), order);
 	for (unsigned i = 0; i < tier->num_dirs; i++) {
 		struct ucm_medium *medium = tier->dirs[order[i]];
 		const char *why = refusal(medium);
 
+		if (want->only && want->only != order[i] + 1u)
+			continue;
 		if (!why && take_room(promise, order[i]))
 			return 0;
 		if (atomic_load(&medium->recovery.lost))
@@ -355,7 +357,7 @@ int ucm_tier_choose(struct ucm_tier *tier, enum ucm_placement policy,
 	promise->guessed = want->guessed;
 	promise->anywhere = want->anywhere;
 	if (is_within_limit(promise))
-		err = take_in_order(promise, policy, id, want->stripe);
+		err = take_in_order(promise, policy, id, want);
 	else
 		ucm_debug(TIER, 2, "block %s: not in tier %s: its limit",
 			  ucm_hex(id).text, tier->name);

@@ -52,6 +52,7 @@ struct ucm_want {
 	uint64_t outgrown; /* guessed: room for so much was not enough */
 	bool guessed;      /* nobody knows: bytes is likely more than that */
 	bool anywhere;     /* any room on disk will do, within the limit */
+	unsigned only;     /* 1 + which of the directories; 0: any */
 	/* striped: 1 + the number of steps from the tier's first directory; 0:
 	 * nothing is known of its parent */
 	uint64_t stripe;

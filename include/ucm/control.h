@@ -186,8 +186,10 @@ struct ucm_control_drain {
 	uint32_t what;    /* UCM_DRAIN_* */
 	uint64_t blocks;  /* out: that it has yet */
 	uint64_t bytes;
+	uint64_t stays;    /* out: blocks that had no room elsewhere, when all were
+			    * looked at last; they stay until there is some */
 	uint32_t draining; /* out: 0 or 1 */
-	char path[4068];
+	char path[4060];
 };
 #define UCM_CONTROL_DRAIN _IOWR('U', 20, struct ucm_control_drain)
 

@@ -111,7 +111,7 @@ drain() {
 	python3 - "$mnt/.ucmfs/control" "$work/a" "$1" <<'END'
 import fcntl, struct, sys
 path, directory, what = sys.argv[1:]
-data = bytearray(struct.pack("<IIQQI4068s", 1, int(what), 0, 0, 0,
+data = bytearray(struct.pack("<IIQQQI4060s", 1, int(what), 0, 0, 0, 0,
                              directory.encode()))
 with open(path) as file:
     fcntl.ioctl(file, 3 << 30 | len(data) << 16 | ord("U") << 8 | 20, data)

@@ -63,6 +63,6 @@ check 'it looks on' wait_until catches_it
 need kill -INT $pid
 reap $pid
 same 'until a signal comes' 1 "$reaped"
-says "$work/a: it goes on"
+says "$work/a: interrupted; the drain goes on"
 same 'no block has gone' "$had" "$(blocks_in "$work/a/blocks")"
 do_umount

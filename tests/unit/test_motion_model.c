@@ -9,11 +9,18 @@
  * may have been done or not.
  *
  * What must hold: what is read has the right bytes; what was unlinked is gone; a
- * block that is pinned, leased or open is there; without limits every block is;
- * no directory is over its limit by more than one block; what directories count
+ * block that is pinned, leased or open is there, and so is every other that no
+ * limit asked for; no directory is over its limit by more than one block; what directories count
  * is what the index has. Some kinds of lives are in a space, whose quota comes and
  * goes: no commit passes it, it is there in the next life, and what the space
  * takes is what its blocks take.
+ *
+ * When do limits ask for a block? When the lowest tier is at its low mark, which
+ * is as far as movers go; when a space is over its quota; and, for a new block,
+ * when the lowest tier takes none because it is being drained. The store counts
+ * what it evicts: when that number has grown and nothing asked, a block is lost;
+ * when something asked, the map no longer knows which blocks are there. A drain
+ * itself asks for nothing.
  *
  * UCMFS_TEST_LONG=1: a million things of each kind of life.
  */
@@ -59,6 +66,7 @@ struct model {
 	uint64_t done;
 	/* Of the space, in bytes: what it had, and what it has or is to have. */
 	uint64_t quotas[2];
+	bool unknown; /* a life may have evicted what it did not write down */
 };
 
 static const struct kind {
@@ -72,6 +80,10 @@ static const struct kind {
 	 false, false},
 	{"roomy, two directories", "fast=$/a:slow=$/b,$/c", {NULL}, "hazard",
 	 "fast:stay", false, false},
+	{"tight above", "fast=$/a:mid=$/b:slow=$/c",
+	 {"fast:80K", "mid:80K"}, "lru", "fast:back", false, false},
+	{"tight above, hazard", "fast=$/a:mid=$/b:slow=$/c",
+	 {"fast:80K", "mid:80K"}, "hazard", "fast:stay", false, false},
 	{"tight", "fast=$/a:mid=$/b:slow=$/c",
 	 {"fast:80K", "mid:160K", "slow:320K"}, "hazard", "fast:back", true,
 	 false},
@@ -199,10 +211,105 @@ static bool is_held(unsigned i)
 	return leased[i] || model->fates[i].pinned == PRESENT;
 }
 
+/* ---- what limits ask for ---- */
+
+#define WINDOW 32u /* things that may be done before a mover acts on what it saw */
+#define SLACK 8u   /* blocks by which it may then go below the low mark */
+#define NONE UINT32_MAX
+
+static unsigned drained = NONE; /* the directory that is being drained */
+static bool asking, committing; /* what is being done */
+static uint64_t evicted;	/* so many were, when it was looked last */
+static uint64_t peak;		/* the most that the lowest tier had lately */
+static uint64_t peak_at;	/* by model->done */
+
+static struct ucm_tier *lowest_tier(void)
+{
+	return &fx_set->dirs.tiers[fx_set->dirs.num_tiers - 1];
+}
+
+static uint64_t count_evicted(void)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < fx_set->dirs.num_tiers; i++)
+		sum += atomic_load(&fx_set->dirs.tiers[i].stats.evicted);
+	return sum;
+}
+
+/* Has the lowest tier been at its low mark lately? */
+static bool lowest_is_full(void)
+{
+	uint64_t limit = ucm_tier_limit_bytes(lowest_tier());
+
+	return limit != UINT64_MAX &&
+	       peak + SLACK * BYTES >= limit / 100 * fx_set->config->low;
+}
+
+static void note_peak(void)
+{
+	uint64_t used = ucm_tier_used(lowest_tier());
+	bool old = model->done - peak_at > WINDOW &&
+		   !atomic_load(&fx_set->evicting);
+
+	if (used < peak && !old)
+		return;
+	peak = used;
+	peak_at = model->done;
+}
+
+static bool lowest_is_drained(void)
+{
+	return drained != NONE &&
+	       fx_set->dirs.tier_of[drained] == lowest_tier() &&
+	       kind->limits[0];
+}
+
+static bool limits_ask(void)
+{
+	return asking || model->quotas[0] || model->quotas[1] ||
+	       lowest_is_full() || (committing && lowest_is_drained());
+}
+
+static void forget_fates(void)
+{
+	for (unsigned i = 0; i < NUM; i++) {
+		if (model->fates[i].state == PRESENT && !is_held(i))
+			model->fates[i].state = MAYBE;
+	}
+}
+
+/* Has anything been evicted? It must have been asked for. */
+static void note_evictions(void)
+{
+	uint64_t now = count_evicted();
+
+	note_peak();
+	if (now != evicted) {
+		claim(limits_ask(), "%llu blocks were evicted for nothing",
+		      (unsigned long long)(now - evicted));
+		forget_fates();
+	}
+	evicted = now;
+}
+
+/* A block goes before it is counted. */
+static void wait_for_evictions(void)
+{
+	const struct timespec moment = {.tv_nsec = 1000000};
+
+	for (unsigned i = 0; i < 10000 && atomic_load(&fx_set->evicting) &&
+			     count_evicted() == evicted;
+	     i++)
+		nanosleep(&moment, NULL);
+	note_evictions();
+}
+
 static bool must_be_there(unsigned i)
 {
-	return model->fates[i].state == PRESENT &&
-	       (!kind->evicts || is_held(i));
+	if (model->fates[i].state == PRESENT && !is_held(i))
+		wait_for_evictions();
+	return model->fates[i].state == PRESENT;
 }
 
 /* Opened and read; what the map says of it is so from now on. */
@@ -242,10 +349,15 @@ static void do_commit(unsigned i)
 
 	if (was == ABSENT)
 		fate->state = MAYBE;
+	committing = true;
+	model->unknown |= lowest_is_drained();
 	err = fx_commit(&files[i]);
+	note_evictions();
+	committing = false;
 	if (!err)
 		fate->state = PRESENT;
-	else if (kind->evicts && (err == -ENOSPC || err == -EDQUOT))
+	else if ((kind->evicts || lowest_is_drained()) &&
+		 (err == -ENOSPC || err == -EDQUOT))
 		fate->state = was;
 	else
 		claim(false, "commit: %s", strerror(-err));
@@ -387,22 +499,59 @@ static void do_evict(unsigned i)
 {
 	uint64_t freed;
 
-	if (kind->evicts)
-		ucm_evict_bytes(fx_set, i % fx_set->dirs.num, BYTES,
-				draw(2) ? UCM_EVICT_MOVING
-					: UCM_EVICT_AT_ONCE,
-				NULL, &freed);
+	if (!kind->evicts)
+		return;
+	asking = true;
+	ucm_evict_bytes(fx_set, i % fx_set->dirs.num, BYTES,
+			draw(2) ? UCM_EVICT_MOVING : UCM_EVICT_AT_ONCE, NULL,
+			&freed);
+	note_evictions();
+	asking = false;
+}
+
+/* One directory at a time, so that another takes what is new. */
+static void do_drain(unsigned i)
+{
+	if (drained != NONE) {
+		ucm_movers_drain(fx_set, drained, false);
+		drained = NONE;
+	} else {
+		drained = i % fx_set->dirs.num;
+		ucm_movers_drain(fx_set, drained, true);
+	}
+}
+
+static void do_flush(unsigned i)
+{
+	int err = ucm_movers_flush(fx_set, NULL, NULL);
+
+	(void)i;
+	claim(!err || (err == -ENOSPC && (kind->evicts || drained != NONE)),
+	      "flush: %s", strerror(-err));
+}
+
+static bool quota_is_busy(void)
+{
+	struct ucm_quota *quota = atomic_load(&space->quota);
+
+	return quota && atomic_load(&quota->busy);
 }
 
 /* By one thread, which is this one: what is taken is never more than it was, or
  * than the quota. */
 static void do_quota(unsigned i)
 {
+	const struct timespec moment = {.tv_nsec = 1000000};
+
 	if (!kind->in_space)
 		return;
 	model->quotas[1] = draw(4) ? (uint64_t)(i + 4) * BYTES : 0;
 	claim(!ucm_store_set_quota(fx_set, space, model->quotas[1]),
 	      "no quota");
+	/* a mover that has begun goes on by the quota that was */
+	while (quota_is_busy())
+		nanosleep(&moment, NULL);
+	note_evictions();
 	model->quotas[0] = model->quotas[1];
 }
 
@@ -414,7 +563,9 @@ static void do_evict_one(unsigned i)
 	if (!kind->evicts)
 		return;
 	err = ucm_store_evict(fx_set, &files[i].key);
-	claim(!err || !there || held, "it failed");
+	/* busy: it is being copied */
+	claim(!err || err == -EBUSY || !there || held || !must_be_there(i),
+	      "evict: %s", strerror(-err));
 	if (!err) {
 		claim(!held || model->fates[i].state != PRESENT,
 			      "block %u was held", i);
@@ -429,7 +580,8 @@ static const struct {
 } things[] = {
 	{do_commit, 30}, {do_read, 30}, {do_hold, 10},  {do_unlink, 4},
 	{do_pin, 3},     {do_lease, 6}, {do_copy, 12}, {do_drop, 8},
-	{do_evict, 4},   {do_evict_one, 2}, {do_quota, 2},
+	{do_evict, 4},   {do_evict_one, 2}, {do_quota, 2}, {do_drain, 2},
+	{do_flush, 1},
 };
 
 static void do_something(void)
@@ -557,6 +709,9 @@ static void live(void *arg)
 	if (draw(2)) /* where it is in memory: other orders */
 		memory_delay(NULL, draw(SLOW_US));
 	open_store();
+	if (kind->evicts || model->unknown)
+		forget_fates();
+	model->unknown = false;
 	if (draw(2))
 		look_early();
 	fx_wait_scanned();
@@ -567,6 +722,7 @@ static void live(void *arg)
 				     (void *)(uintptr_t)(draw(30000) * 1000)), "it failed");
 	for (unsigned i = 0; i < LIFE; i++) {
 		do_something();
+		note_evictions();
 		limits_hold(i);
 	}
 	if (dies)
@@ -580,6 +736,7 @@ static void live(void *arg)
 	/* threads end first, so that the sums stand still */
 	ucm_store_quiet(fx_set);
 	claim(ucm_movers_stop(fx_set), "it failed");
+	note_evictions();
 	sums_are_right();
 	fx_close();
 }
