@@ -540,6 +540,28 @@ UNIT_TEST(what_leaves_a_fast_tier_goes_to_the_next)
 	sums_are_right();
 }
 
+/* The next tier is full of what is worth more, and the lowest has room. */
+UNIT_TEST(what_one_tier_refuses_goes_to_the_next_but_one)
+{
+	fx_configure("fast=$/a:mid=$/b:slow=$/c");
+	fx_option("policy", "lru");
+	fx_option("limit", "mid:16K");
+	fx_open();
+	fx_start();
+	commit(0, 2);
+	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICT_MOVING), 0);
+	commit(2, 1);
+	age(0, 10);
+	age(1, 10);
+	age(2, 100);
+	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_MOVING), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		ck_assert_uint_eq(entry_of(i).dir, i < 2 ? 1 : 2);
+		fx_serves(&files[i]);
+	}
+	sums_are_right();
+}
+
 /* True if the call was met. */
 static bool evict_without_room_for(unsigned nth)
 {
@@ -1112,6 +1134,32 @@ UNIT_TEST(a_directory_is_drained, .rows = NUM_ROWS(drains))
 	commit(0, 1); /* nothing new goes there */
 	ck_assert_uint_eq(entry_of(0).dir, 1);
 	ucm_movers_drain(fx_set, 0, false);
+}
+
+static bool has_no_more_room(void *arg)
+{
+	(void)arg;
+	return atomic_load(&fx_set->dirs.at[0]->stays) &&
+	       atomic_load(&fx_set->dirs.at[0]->stays) ==
+		       atomic_load(&fx_set->dirs.at[0]->blocks);
+}
+
+/* No block goes for those that come: 95 % of 48 KiB are five blocks. */
+UNIT_TEST(a_drain_fills_no_directory_above_its_mark)
+{
+	moving_store_of("one=$/a:two=$/b");
+	fx_option("limit", "two:48K");
+	fx_open();
+	fx_start();
+	commit(0, NUM_ROWS(files));
+	ucm_movers_drain(fx_set, 0, true);
+	wait_until(has_no_more_room);
+	ck_assert_uint_eq(fx_set->dirs.at[1]->blocks, 5);
+	for (unsigned i = 0; i < NUM_ROWS(files); i++)
+		fx_serves(&files[i]);
+	/* nor is any chosen there */
+	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_AT_ONCE), -ENOSPC);
+	sums_are_right();
 }
 
 static bool is_told_of_losses(void *arg)
