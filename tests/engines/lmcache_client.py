@@ -84,9 +84,10 @@ class EngineStore:
         disk = kind.startswith("disk")
         config = LMCacheEngineConfig.from_defaults(
             chunk_size=CHUNK, local_cpu=False, max_local_cpu_size=1,
-            remote_url=None if disk else f"fs://host:0{root}",
+            remote_storage_plugins=None if disk else ["fs"],
             local_disk=root if disk else None, max_local_disk_size=1,
-            extra_config={"save_chunk_meta": not direct,
+            extra_config={"remote_storage_plugin.fs.base_path": root,
+                          "save_chunk_meta": not direct,
                           "fs_connector_use_odirect": direct,
                           "use_odirect": direct})
         metadata = LMCacheMetadata(
@@ -101,7 +102,8 @@ class EngineStore:
         make = LocalDiskBackend if disk else RemoteBackend
         self.backend: Any = (
             make(config, self.loop, self.memory, "cpu", metadata=metadata)
-            if disk else make(config, metadata, self.loop, self.memory, "cpu"))
+            if disk else make(config, metadata, self.loop, self.memory, "cpu",
+                              plugin_name="fs"))
         if not disk and self.backend.connection is None:
             raise ConnectionError(f"{root}: no connection")
 
