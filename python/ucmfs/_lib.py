@@ -22,7 +22,7 @@ from ctypes import (POINTER, Structure, c_bool, c_char, c_char_p, c_int,
 from typing import Dict, Iterator, Optional, Sequence, Tuple
 
 from . import _bundled
-from .errors import LibraryMissing, from_errno
+from .errors import InvalidArgument, LibraryMissing, from_errno
 
 ID_BYTES = 16
 
@@ -434,10 +434,17 @@ def lib() -> ctypes.CDLL:
     return _library
 
 
-def path_bytes(path: object) -> Optional[bytes]:
+def path_bytes(path: object, name: str = "path") -> Optional[bytes]:
     """A path (str, bytes or PathLike) for C; None stays."""
-    return None if path is None else os.fsencode(path)
+    return None if path is None else _whole_text(os.fsencode(path), name)
 
 
-def text_bytes(text: Optional[str]) -> Optional[bytes]:
-    return None if text is None else text.encode()
+def text_bytes(text: Optional[str], name: str = "space") -> Optional[bytes]:
+    return None if text is None else _whole_text(text.encode(), name)
+
+
+def _whole_text(text: bytes, name: str) -> bytes:
+    """C would see what is before a NUL."""
+    if b"\0" in text:
+        raise InvalidArgument(f"{name} has a NUL: {text!r}")
+    return text

@@ -8,7 +8,9 @@ of many blocks must not cost more here than in the library.
 from __future__ import annotations
 
 import ctypes
+import functools
 import operator
+import sys
 from array import array
 from typing import Any, Mapping, Optional, Sequence, TypeVar, Union
 
@@ -26,10 +28,16 @@ def pack_ids(ids: Ids, what: str = "ids") -> bytes:
     if isinstance(ids, bytes):
         packed = ids
     elif isinstance(ids, (list, tuple)):
-        if any(len(i) != ID_BYTES for i in ids):
+        try:
+            packed = b"".join(ids)
+        except TypeError as error:
+            raise InvalidArgument(f"{what}: {error}") from None
+        # 16 numbers of 64 bits are no id, nor are 15 bytes and 17
+        if len(packed) != ID_BYTES * len(ids) or \
+                any(len(i) != ID_BYTES for i in ids):
             raise InvalidArgument(
                 f"{what}: an id has {ID_BYTES} bytes, and one here has not")
-        return b"".join(ids)
+        return packed
     else:
         try:
             packed = bytes(memoryview(ids))
@@ -51,7 +59,7 @@ def pack_numbers(values: Numbers, kind: str, what: str) -> array:
     """An array of typecode kind from a buffer of integers or a sequence.
 
     A flat buffer of the same width is copied as it is. InvalidArgument: a
-    value that does not fit.
+    value that does not fit, or none at all.
     """
     if isinstance(values, array) and values.typecode == kind:
         return values
@@ -59,15 +67,18 @@ def pack_numbers(values: Numbers, kind: str, what: str) -> array:
     try:
         view = _view(values)
         if view is not None and view.itemsize == out.itemsize \
-                and view.format in _SAME[kind]:
+                and view.format.lstrip(NATIVE) in _SAME[kind]:
             out.frombytes(view.cast("B"))
         else:
             out.extend(values if view is None else view.tolist())
-    except (OverflowError, TypeError) as error:
+    # NotImplementedError: the other byte order
+    except (NotImplementedError, OverflowError, TypeError) as error:
         raise InvalidArgument(f"{what}: {error}") from None
     return out
 
 
+# What formats of this machine's byte order may begin with.
+NATIVE = "@=<" if sys.byteorder == "little" else "@=>"
 # Formats of the same width that may be taken bit by bit.
 _SAME = {"i": ("i", "l"), "I": ("I", "L"), "Q": ("Q", "L"), "q": ("q", "l"),
          "f": ("f",), "H": ("H",)}
@@ -81,9 +92,9 @@ def _view(values: object) -> Optional[memoryview]:
         view = memoryview(values)  # type: ignore[arg-type]
     except TypeError:
         return None
-    if view.ndim != 1 or not view.c_contiguous:
-        raise TypeError(f"{view.ndim} dimensions, or gaps, where a flat "
-                        "array is needed")
+    if view.ndim != 1 or not view.c_contiguous or view.format == "?":
+        raise TypeError(f"{view.ndim} dimensions, or gaps, or a mask, where "
+                        "a flat array of numbers is needed")
     return view
 
 
@@ -124,9 +135,30 @@ def whole(what: str, name: str, value: Any, kind: Any) -> int:
     return number
 
 
+def u32(what: str, name: str, value: Any) -> int:
+    return whole(what, name, value, ctypes.c_uint32)
+
+
+def u64(what: str, name: str, value: Any) -> int:
+    return whole(what, name, value, ctypes.c_uint64)
+
+
+def below(what: str, name: str, value: Any, end: int) -> int:
+    """The number of one of end things."""
+    number = u64(what, name, value)
+    if number >= end:
+        raise InvalidArgument(f"{what}: {name} {number}, there are {end}")
+    return number
+
+
+@functools.lru_cache(maxsize=None)
+def _kinds_of(struct: Any) -> Mapping[str, Any]:
+    return dict(struct._fields_)
+
+
 def fill(struct: Struct, what: str, values: Mapping[str, Any]) -> Struct:
     """Set fields that are numbers. InvalidArgument: one that does not fit."""
-    kinds = dict(struct._fields_)
+    kinds = _kinds_of(type(struct))
     for name, value in values.items():
         if kinds[name] in _WHOLE:
             value = whole(what, name, value, kinds[name])

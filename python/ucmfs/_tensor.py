@@ -82,7 +82,7 @@ def _check_shape(raw: Raw, name: str, dims: Dims) -> None:
 def _raw_of(values: Any, name: str, writable: bool) -> Tuple[Raw, str]:
     """Where it lies, and of what type it says it is."""
     if isinstance(values, Raw):
-        return values, ""
+        return raw_of(values, name), ""
     if not (hasattr(values, "data_ptr") or
             hasattr(values, "__array_interface__") or
             hasattr(values, "__cuda_array_interface__")):
@@ -169,13 +169,19 @@ Ids = Optional[Union[Sequence[int], Any]]
 
 def ids_of(ids: Ids, name: str, num: Optional[int] = None,
            kind: str = "i") -> Tuple[Optional[int], int, Any]:
-    """(address or None, how many, what keeps it) of numbers of blocks."""
+    """list_of() numbers of blocks; None has no address, and a meaning of its
+    own."""
     if ids is None:
         return None, 0, None
+    found = list_of(ids, name, kind)
+    if num is not None and found[1] != num:
+        raise InvalidArgument(f"{name}: {found[1]}, where {num} are needed")
+    return found
+
+
+def list_of(ids: Any, name: str, kind: str) -> Tuple[int, int, array]:
+    """(address, how many, what keeps it) of numbers."""
     packed = _pack.pack_numbers(ids, kind, name)
-    if num is not None and len(packed) != num:
-        raise InvalidArgument(f"{name}: {len(packed)}, where {num} are "
-                              "needed")
     if packed is ids:
         packed = array(kind, packed)  # its owner may let it grow meanwhile
     # an empty array has no address, and NULL has a meaning of its own
@@ -184,6 +190,7 @@ def ids_of(ids: Ids, name: str, num: Optional[int] = None,
 
 
 _NONE = (ctypes.c_char * 64)()
+Packed = Tuple[Optional[int], int, Any]  # of ids_of()
 
 
 def table_of(table: Ids, block_size: int,

@@ -41,8 +41,7 @@ class _Request:
         if num_tokens is None:
             num_tokens = size * (num_blocks if table is None
                                  else len(table))
-        tokens = _pack.whole("attention", "num_tokens", num_tokens,
-                             ctypes.c_uint32)
+        tokens = _pack.u32("attention", "num_tokens", num_tokens)
         which = _tensor.table_of(table, size, tokens)
         self.num_blocks = -(-tokens // max(size, 1))
         self.shape = (asked.num_heads, there.shape[3])
@@ -54,7 +53,7 @@ class _Request:
     def place(self, position: Optional[int], selected: Ids) -> None:
         """Where the query and the blocks are in the request."""
         self.c.position = self.c.num_tokens - 1 if position is None else \
-            _pack.whole("attention", "position", position, ctypes.c_uint32)
+            _pack.u32("attention", "position", position)
         chosen = _tensor.ids_of(
             selected, "selected",
             None if selected is None else self.num_blocks, "I")
@@ -106,8 +105,7 @@ class ReRope:
         self._lib = _lib_sparse.lib()
         self._c = _pack.fill(_lib_sparse.Rerope(rope._c), "rerope", {
             "window": window, "training_length": training_length})
-        size = _pack.whole("rerope", "block_size", block_size,
-                           ctypes.c_uint32)
+        size = _pack.u32("rerope", "block_size", block_size)
         self.block_size = size
         self._angles = _tensor.Memory(
             4 * self._lib.ucm_rerope_floats(self._c, size))

@@ -51,8 +51,8 @@ class Blocks:
         self._handle = ctypes.c_void_p()
         self._lib = _lib.lib()
         _log.start()
-        self._check(self._lib.ucm_blocks_open(os.fsencode(mount),
-                                              self._handle))
+        self._check(self._lib.ucm_blocks_open(
+            _lib.path_bytes(mount, "mount"), self._handle))
 
     def _check(self, err: int) -> None:
         if err:
@@ -98,7 +98,8 @@ class Blocks:
         results = (ctypes.c_int32 * max(num, 1))()
         self._check(self._lib.ucm_blocks_lease(
             self._open(), _lib.text_bytes(space), packed, num,
-            _RENEW if renew else 0, lease_ms, results))
+            _RENEW if renew else 0,
+            _pack.u32(self._what, "lease_ms", lease_ms), results))
         return [-result for result in results[:num]]
 
     def offer(self, ids: _pack.Ids, space: Optional[str] = None, *,
@@ -116,7 +117,7 @@ class Blocks:
         results = (ctypes.c_int32 * max(num, 1))()
         self._check(self._lib.ucm_blocks_offer(
             self._open(), _lib.text_bytes(space), packed, above, num,
-            block_bytes, results))
+            _pack.u64(self._what, "block_bytes", block_bytes), results))
         return [result == 1 for result in results[:num]]
 
     def remove(self, ids: _pack.Ids, space: Optional[str] = None) -> List[int]:
@@ -132,7 +133,8 @@ class Blocks:
         places = (_lib.ControlPlace * max(num, 1))()
         self._check(self._lib.ucm_blocks_locate(
             self._open(), _lib.text_bytes(space), packed, num,
-            0 if lease_ms else _PEEK, lease_ms, places))
+            0 if lease_ms else _PEEK,
+            _pack.u32(self._what, "lease_ms", lease_ms), places))
         return [None if at.result else Place(
             at.tier, at.directory, at.size, at.uses,
             *(bool(at.flags & flag)
@@ -144,7 +146,7 @@ class Blocks:
         path = ctypes.create_string_buffer(_PATH_MAX)
         self._check(self._lib.ucm_blocks_path(
             self._open(), _lib.text_bytes(space),
-            _pack.pack_ids([bytes(id)]), path))
+            _pack.pack_ids([id]), path))
         return os.fsdecode(path.value)
 
     def flush(self) -> None:

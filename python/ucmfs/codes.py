@@ -156,8 +156,8 @@ class Encoder:
         error = _lib.Error()
         error.check(self._lib.ucm_code_build(
             self._memory.address, c, which[0], num,
-            spec.block_size if last_tokens is None else _pack.whole(
-                "codes", "last_tokens", last_tokens, ctypes.c_uint32),
+            spec.block_size if last_tokens is None else _pack.u32(
+                "codes", "last_tokens", last_tokens),
             slab.need(spec.nbytes), where[0], error), "codes")
         return slab
 
@@ -172,8 +172,8 @@ class Encoder:
         slab.need(spec.nbytes)
         error = _lib.Error()
         error.check(self._lib.ucm_code_add(
-            self._memory.address, c, _pack.whole(
-                "codes", "first_token", first_token, ctypes.c_uint32),
+            self._memory.address, c,
+            _pack.u32("codes", "first_token", first_token),
             keep.shape[0], slab.address_of(slot), error), "codes")
 
     def query(self, q: Any, method: Method, *, rope: Any = None,

@@ -56,23 +56,19 @@ class _Extras:
         self.items = (_lib.HashItem * len(items or ()))(
             *(_item(i) for i in items or ()))
         self.c = _lib.HashExtras(
-            salt=_text("salt", salt), lora=_text("lora", lora),
+            salt=_lib.text_bytes(salt, "hash: salt"),
+            lora=_lib.text_bytes(lora, "hash: lora"),
             lora_digest=lora_digest, items=self.items,
             num_items=len(self.items))
 
 
 def _item(item: Tuple[bytes, int, int]) -> _lib.HashItem:
     digest, position, length = item
-    if len(digest) != 32 or position < 0 or length < 0:
+    if len(digest) != 32:
         raise InvalidArgument("hash: an item is 32 bytes of hash, a position "
                               "and a length")
-    return _lib.HashItem((ctypes.c_uint8 * 32)(*digest), position, length)
-
-
-def _text(name: str, text: Optional[str]) -> Optional[bytes]:
-    if text is not None and "\0" in text:
-        raise InvalidArgument(f"hash: {name} has a NUL")
-    return _lib.text_bytes(text)
+    return _pack.fill(_lib.HashItem((ctypes.c_uint8 * 32)(*digest)),
+                      "hash: item", {"position": position, "length": length})
 
 
 class Hasher:
@@ -93,30 +89,28 @@ class Hasher:
                  items: Optional[Sequence[Item]] = None) -> None:
         if space_id is not None and len(space_id) != 32:
             raise InvalidArgument("hash: space_id has not 32 bytes")
-        for name, value in (("block_size", block_size), ("rank", rank),
-                            ("world_size", world_size)):
-            if not 0 <= value < 1 << 32:
-                raise InvalidArgument(f"hash: {name} {value}")
         extras = _Extras(salt, lora, lora_digest, items)
         self.scheme = scheme
         self.block_size = block_size
         self._handle = ctypes.c_void_p()
         self._lib = _lib.lib()
         error = _lib.Error()
-        self._check(self._lib.ucm_hasher_open(_lib.HashMeta(
+        self._check(self._lib.ucm_hasher_open(_pack.fill(_lib.HashMeta(
             scheme=_number_of("scheme", scheme, _lib.SCHEMES),
-            block_size=block_size, world_size=world_size, rank=rank,
-            mla=bool(mla), model=_text("model", model),
-            dtype=_text("dtype", dtype), space_id=space_id,
-            extras=extras.c), self._handle, error), error)
+            mla=bool(mla), model=_lib.text_bytes(model, "hash: model"),
+            dtype=_lib.text_bytes(dtype, "hash: dtype"), space_id=space_id,
+            extras=extras.c), "hash", {
+                "block_size": block_size, "world_size": world_size,
+                "rank": rank}), self._handle, error), error)
 
     def _check(self, err: int, error: Optional[_lib.Error] = None) -> None:
         (error or _lib.Error()).check(err, f"hash {self.scheme}")
 
     def count(self, num_tokens: int, partial: bool = False) -> int:
         """Ids that a request of so many tokens has."""
-        return self._lib.ucm_hash_count(self._handle, num_tokens,
-                                        _lib.HASH_PARTIAL if partial else 0)
+        return self._lib.ucm_hash_count(
+            self._handle, _pack.u64("hash", "num_tokens", num_tokens),
+            _lib.HASH_PARTIAL if partial else 0)
 
     def request(self, tokens: _pack.Numbers, *, partial: bool = False,
                 state: Optional[HashState] = None,
@@ -188,8 +182,8 @@ class Hasher:
         the tokens of the request up to its end."""
         out = _lib.HashState()
         self._check(self._lib.ucm_hash_resume(
-            self._handle, _pack.pack_ids([bytes(parent)], "parent"), tokens,
-            out))
+            self._handle, _pack.pack_ids([parent], "parent"),
+            _pack.u64("hash", "tokens", tokens), out))
         return HashState(out)
 
     def rank_ids(self, rank: int, ids0: _pack.Ids) -> bytes:
@@ -197,14 +191,15 @@ class Hasher:
         packed = _pack.pack_ids(ids0)
         out = ctypes.create_string_buffer(len(packed) or 1)
         self._check(self._lib.ucm_hash_rank_ids(
-            self._handle, rank, packed, len(packed) // 16, out))
+            self._handle, _pack.u32("hash", "rank", rank), packed,
+            len(packed) // 16, out))
         return out.raw[:len(packed)]
 
     def external(self, hashes: bytes, hash_bytes: int,
                  group: int = 0) -> bytes:
         """Ids from an engine's hashes of hash_bytes (16 or 32) each, one
         behind the other; group: the KV cache group."""
-        packed = bytes(hashes)
+        packed = bytes(memoryview(hashes))
         if hash_bytes not in (16, 32) or len(packed) % hash_bytes:
             raise InvalidArgument(
                 f"hash: {len(packed)} bytes are no hashes of {hash_bytes}; "
@@ -212,7 +207,8 @@ class Hasher:
         num = len(packed) // hash_bytes
         out = ctypes.create_string_buffer(16 * num or 1)
         self._check(self._lib.ucm_hash_external(
-            self._handle, group, packed, hash_bytes, num, out))
+            self._handle, _pack.u32("hash", "group", group), packed,
+            hash_bytes, num, out))
         return out.raw[:16 * num]
 
     def close(self) -> None:
@@ -234,5 +230,6 @@ class Hasher:
 
 def crc32c(data: Any, crc: int = 0) -> int:
     """CRC32C of a buffer; crc: that of what comes before."""
-    packed = data if isinstance(data, bytes) else bytes(data)
-    return _lib.lib().ucm_crc32c(crc, packed, len(packed))
+    packed = data if isinstance(data, bytes) else bytes(memoryview(data))
+    return _lib.lib().ucm_crc32c(_pack.u32("crc32c", "crc", crc), packed,
+                                 len(packed))

@@ -57,7 +57,8 @@ class Index:
         self._count = ctypes.c_size_t()
         self._unknown = ctypes.c_int()
         self._check(self._lib.ucm_index_open(
-            os.fsencode(mount), _lib.text_bytes(space), self._handle))
+            _lib.path_bytes(mount, "mount"), _lib.text_bytes(space),
+            self._handle))
 
     def _check(self, err: int) -> None:
         if err:
@@ -94,7 +95,7 @@ class Index:
 
     def entry(self, id: bytes) -> Optional[Entry]:
         """None: absent. UcmfsError with EAGAIN: nobody can say."""
-        packed = _pack.pack_ids([bytes(id)])
+        packed = _pack.pack_ids([id])
         out = _lib.IndexEntry()
         err = self._lib.ucm_index_entry(self._open(), packed, out)
         if err == _ENOENT:

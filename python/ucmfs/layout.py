@@ -121,7 +121,7 @@ def raw_of(tensor: Any, name: str = "tensor", *,
     """Where a tensor lies. InvalidArgument: it is none, or read-only and to
     be writable."""
     if isinstance(tensor, Raw):
-        return tensor
+        return _checked(tensor, name)
     if hasattr(tensor, "data_ptr") and hasattr(tensor, "element_size"):
         device = getattr(getattr(tensor, "device", None), "type", None)
         return Raw(tensor.data_ptr(), tuple(tensor.shape),
@@ -137,6 +137,20 @@ def raw_of(tensor: Any, name: str = "tensor", *,
     raise InvalidArgument(
         f"{name}: {type(tensor).__name__} is no tensor: one of torch or "
         "numpy, or ucmfs.Raw, is needed")
+
+
+def _checked(raw: Raw, name: str) -> Raw:
+    if len(raw.shape) != len(raw.strides):
+        raise InvalidArgument(f"{name}: shape {raw.shape} and strides "
+                              f"{raw.strides}: of as many dimensions")
+    for part, values, kind in (
+            ("pointer", (raw.pointer,), ctypes.c_uint64),
+            ("item_bytes", (raw.item_bytes,), ctypes.c_uint32),
+            ("shape", raw.shape, ctypes.c_uint64),
+            ("strides", raw.strides, ctypes.c_int64)):
+        for value in values:
+            _pack.whole(name, part, value, kind)
+    return raw
 
 
 def _raw_of_interface(tensor: Any, interface: Mapping[str, Any],
@@ -175,22 +189,22 @@ class Layout:
         self._handle = ctypes.c_void_p()
         self._lib = _lib.lib()
         error = _lib.Error()
-        if num_pages < 0:
-            raise InvalidArgument(f"layout: {num_pages} pages")
         error.check(self._lib.ucm_layout_new(
-            geometry._c(), num_pages, self._handle, error), "layout")
+            geometry._c(), _pack.u64("layout", "num_pages", num_pages),
+            self._handle, error), "layout")
 
     def set_layer_bytes(self, layer: int, k_bytes: int,
                         v_bytes: int = 0) -> None:
         """A layer has less than the geometry's planes, which are those of
         the largest; the rest is zero in files. Before add_tensor() and
         add_region(). InvalidArgument: it has more, or no K."""
-        if min(layer, k_bytes, v_bytes) < 0:
-            raise InvalidArgument(f"layer {layer} of {k_bytes} and {v_bytes} "
-                                  "bytes: below 0")
         error = _lib.Error()
         error.check(self._lib.ucm_layout_set_layer_bytes(
-            self._handle, layer, k_bytes, v_bytes, error), "layout")
+            self._handle, *(_pack.u32("layout", name, value)
+                            for name, value in (("layer", layer),
+                                                ("k_bytes", k_bytes),
+                                                ("v_bytes", v_bytes))),
+            error), "layout")
 
     def add_tensor(self, tensor: Any, dims: str, *, name: str = "",
                    layer: int = 0, plane: str = "both",
@@ -210,13 +224,17 @@ class Layout:
                 f"strides {raw.strides}, where {dims!r} has {len(dims)}")
         many = ctypes.c_int64 * len(dims)
         error = _lib.Error()
-        error.check(self._lib.ucm_layout_add_tensor(self._handle, _lib.Tensor(
-            size=ctypes.sizeof(_lib.Tensor),
-            name=name.encode(), data=raw.pointer, dims=dims.encode(),
-            shape=many(*raw.shape), strides=many(*raw.strides),
-            item_bytes=raw.item_bytes, layer=layer,
-            plane=_number_of("plane", plane, _lib.PLANES),
-            kernel_blocks_per_page=kernel_blocks_per_page), error), "layout")
+        error.check(self._lib.ucm_layout_add_tensor(
+            self._handle, _pack.fill(_lib.Tensor(
+                size=ctypes.sizeof(_lib.Tensor), data=raw.pointer,
+                name=_lib.text_bytes(name, "name"),
+                dims=_lib.text_bytes(dims, f"{name}: dims"),
+                shape=many(*raw.shape), strides=many(*raw.strides),
+                item_bytes=raw.item_bytes,
+                plane=_number_of("plane", plane, _lib.PLANES)), name, {
+                    "layer": layer,
+                    "kernel_blocks_per_page": kernel_blocks_per_page}),
+            error), "layout")
         self._keep.append(raw)
         if raw.device is not None:
             self.devices.add(raw.device)
@@ -226,8 +244,8 @@ class Layout:
         of more than one layer, or has impossible addresses."""
         error = _lib.Error()
         error.check(self._lib.ucm_layout_add_region(
-            self._handle, _lib.Region(**region._asdict()), error),
-            "layout")
+            self._handle, _pack.fill(_lib.Region(), "region",
+                                     region._asdict()), error), "layout")
 
     def seal(self) -> Layout:
         """Check that each byte of the payload is there exactly once, and that

@@ -10,6 +10,7 @@ from typing import Dict, Optional, Union
 
 from . import _lib, _log, _pack
 from .errors import from_errno
+from .task import milliseconds
 
 FOR_EVER = 600.0  # seconds; the daemon gives no lease for longer, by default
 
@@ -28,8 +29,9 @@ class Lessee:
         self._handle = ctypes.c_void_p()
         self._lib = _lib.lib()
         _log.start()
-        err = self._lib.ucm_lessee_open(os.fsencode(mount), lease_ms,
-                                        self._handle)
+        err = self._lib.ucm_lessee_open(
+            _lib.path_bytes(mount, "mount"),
+            _pack.u32("leases", "lease_ms", lease_ms), self._handle)
         if err:
             raise from_errno(err, f"leases of {os.fsdecode(mount)}, "
                              f"{lease_ms} ms")
@@ -44,7 +46,7 @@ class Lessee:
             else _pack.pack_ids(ids)
         return self._lib.ucm_lessee_hold(
             self._handle, _lib.text_bytes(space), packed,
-            len(packed) // _pack.ID_BYTES, int(seconds * 1000))
+            len(packed) // _pack.ID_BYTES, milliseconds(seconds))
 
     def release(self, hold: int) -> None:
         """The request has loaded them, or has ended. 0: nothing."""

@@ -57,7 +57,8 @@ class LoaderTask(Task):
         but those that have failed. Timeout, Busy (a stream is being captured)
         and other errors: the stream does not wait.
         """
-        number = _ALL_LAYERS if layer is None else layer
+        number = _ALL_LAYERS if layer is None else _pack.u32(
+            self._what, "layer", layer)
         return self._partly(
             lambda handle, ms: _lib.lib().ucm_task_wait_stream(
                 handle, number, stream, ms), timeout, "stream")
@@ -140,20 +141,21 @@ class Loader(TaskOwner):
         self._stores: Set[Any] = set()  # that are on it
         error = _lib.Error()
         what = f"loader of {mount if mount is not None else tiers}"
-        error.check(self._lib.ucm_loader_open(_lib.LoaderOptions(
-            size=ctypes.sizeof(_lib.LoaderOptions),
-            mount=_lib.path_bytes(mount), tiers=source_of(tiers),
-            copy=_number_of("copy", copy, COPIES),
-            io=_number_of("io", io, IOS), threads=threads,
-            staging_bytes=staging_bytes, window_bytes=window_bytes,
-            save_budget_bytes=save_budget_bytes, read_bytes=read_bytes,
-            open_files=open_files, device=device,
-            stream=_OWN_STREAM if stream is None else stream, ctas=ctas,
-            lease_ms=_NO_LEASES if lease_ms is None else lease_ms,
-            numa=_node(numa), in_mount=in_mount,
-            write_buffer_bytes=write_buffer_bytes, budget=budget,
-            inflight=inflight),
-            self._handle, error), what)
+        error.check(self._lib.ucm_loader_open(
+            _pack.fill(_lib.LoaderOptions(), "loader", dict(
+                size=ctypes.sizeof(_lib.LoaderOptions),
+                mount=_lib.path_bytes(mount, "mount"),
+                tiers=source_of(tiers),
+                copy=_number_of("copy", copy, COPIES),
+                io=_number_of("io", io, IOS), threads=threads,
+                staging_bytes=staging_bytes, window_bytes=window_bytes,
+                save_budget_bytes=save_budget_bytes, read_bytes=read_bytes,
+                open_files=open_files, device=device,
+                stream=_OWN_STREAM if stream is None else stream, ctas=ctas,
+                lease_ms=_NO_LEASES if lease_ms is None else lease_ms,
+                numa=_node(numa), in_mount=bool(in_mount),
+                write_buffer_bytes=write_buffer_bytes, budget=budget,
+                inflight=inflight)), self._handle, error), what)
 
     def _open(self) -> ctypes.c_void_p:
         if not self._handle:
@@ -225,8 +227,8 @@ def device_of(copy: str) -> str:
 def source_of(tiers: Optional[Tiers]) -> Optional[bytes]:
     """SOURCE of ucmfs(8): directories, joined by colons."""
     if tiers is None or isinstance(tiers, (str, bytes, os.PathLike)):
-        return _lib.path_bytes(tiers)
-    return b":".join(os.fsencode(t) for t in tiers)
+        return _lib.path_bytes(tiers, "tiers")
+    return b":".join(_lib.path_bytes(t, "tiers") or b"" for t in tiers)
 
 
 class Group:
@@ -392,9 +394,9 @@ class Group:
         num = len(packed) // _pack.ID_BYTES
         moves = _moves(what, packed, num, pages, addresses)
         keep = [self.layout, moves]
-        request = _lib.Request(
+        request = _pack.fill(_lib.Request(
             size=ctypes.sizeof(_lib.Request), group=self.number,
-            blocks=_pack.address_of(moves), num_blocks=num, **options)
+            blocks=_pack.address_of(moves), num_blocks=num), what, options)
         if addresses is not None:
             numbers = _pack.pack_numbers(addresses, "Q", "addresses")
             self._check_addresses(numbers, num, options)
@@ -411,7 +413,8 @@ class Group:
         if completions is not None:
             request.completions = completions._open().value
         own = -1 if eventfd or completions is not None else new_eventfd()
-        request.eventfd = eventfd or max(own, 0)
+        request.eventfd = _pack.below(what, "eventfd", eventfd, 1 << 31) or \
+            max(own, 0)
         # it may be told before it is known here
         with completions._lock if completions is not None else _NO_LOCK:
             out = ctypes.c_void_p()

@@ -116,6 +116,10 @@ class _Pretending(TaskOwner):
         """Sizes as for Store, whose other options change nothing.
         unique_id: stores of one share what they remember."""
         super().__init__()
+        for name, value in (("tensor_size", tensor_size),
+                            ("shard_size", shard_size),
+                            ("block_size", block_size), ("slots", slots - 1)):
+            _pack.u64("store", name, value)
         shard_size = shard_size or block_size or tensor_size
         block_size = block_size or shard_size
         if not tensor_size or shard_size % tensor_size or \

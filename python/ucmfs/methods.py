@@ -36,14 +36,9 @@ class Method(NamedTuple):
 
 def find(name: str) -> Optional[Method]:
     """A method by its name or alias; None: there is none."""
-    found = _lib_sparse.lib().ucm_sparse_find(_name(name))
+    found = _lib_sparse.lib().ucm_sparse_find(
+        _lib.text_bytes(name, "method"))
     return None if not found else _method_of(found.contents)
-
-
-def _name(name: str) -> bytes:
-    if "\0" in name:
-        raise InvalidArgument("method: its name has a NUL")
-    return name.encode()
 
 
 def _method_of(c: _lib_sparse.SparseMethod) -> Method:
@@ -104,7 +99,8 @@ class Config:
         name."""
         error = _lib.Error()
         error.check(self._lib.ucm_sparse_set(
-            self._c, _name(key), _name(_text(value)), error), "method")
+            self._c, _lib.text_bytes(key, "key"),
+            _lib.text_bytes(_text(value), key), error), "method")
 
     def check(self) -> None:
         """Do its values agree with each other?"""
@@ -141,18 +137,15 @@ class Config:
         """For how many blocks there must be slots."""
         out, error = ctypes.c_uint32(), _lib.Error()
         error.check(self._lib.ucm_sparse_slots(
-            self._c, _u32("prompt_tokens", prompt_tokens),
-            _u32("output_tokens", output_tokens), out, error), "method")
+            self._c, _pack.u32("method", "prompt_tokens", prompt_tokens),
+            _pack.u32("method", "output_tokens", output_tokens), out, error),
+                    "method")
         return out.value
 
 
 def _text(value: object) -> str:
     """As C reads it: JSON's, but for strings."""
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _u32(name: str, value: Any) -> int:
-    return _pack.whole("request", name, value, ctypes.c_uint32)
 
 
 def find_all() -> List[Method]:
@@ -168,8 +161,8 @@ def parse(text: Union[str, Mapping[str, Any]], *, block_size: int,
     said = (text if isinstance(text, str) else json.dumps(text)).encode()
     out, error = _lib_sparse.SparseConfig(), _lib.Error()
     error.check(_lib_sparse.lib().ucm_sparse_parse(
-        said, len(said), _u32("block_size", block_size),
-        _u32("num_layers", num_layers), out, error), "method")
+        said, len(said), _pack.u32("method", "block_size", block_size),
+        _pack.u32("method", "num_layers", num_layers), out, error), "method")
     return Config(out)
 
 
@@ -180,7 +173,8 @@ class Request:
         self._config = config  # C has a pointer to it
         self._c = _lib_sparse.SparseRequest()
         self._lib = _lib_sparse.lib()
-        self._call("begin", config._c, _u32("prompt_tokens", prompt_tokens))
+        self._call("begin", config._c, _pack.u32("request", "prompt_tokens",
+                                                 prompt_tokens))
 
     def _call(self, name: str, *arguments: Any) -> None:
         error = _lib.Error()
@@ -191,17 +185,17 @@ class Request:
         """So many more of the prompt's tokens are there. True: all; step 0 is
         what is to be done now."""
         done = ctypes.c_uint32()
-        self._call("prefill", _u32("tokens", tokens), done)
+        self._call("prefill", _pack.u32("request", "tokens", tokens), done)
         return bool(done.value)
 
     def step(self, tokens: int = 1) -> None:
         """The next step begins, with so many new tokens."""
-        self._call("step", _u32("tokens", tokens))
+        self._call("step", _pack.u32("request", "tokens", tokens))
 
     def layer(self, layer: int) -> Step:
         """What to do at this step in a layer."""
         out = _lib_sparse.Step()
-        self._call("layer", _u32("layer", layer), out)
+        self._call("layer", _pack.u32("request", "layer", layer), out)
         return step_of(out)
 
     def finish(self) -> None:

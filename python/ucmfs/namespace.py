@@ -133,8 +133,8 @@ def ensure_space(mount: Optional[Paths], name: str, manifest: Manifest, *,
     there = ctypes.create_string_buffer(MANIFEST_MAX)
     error = _lib.Error()
     err = _lib.lib().ucm_space_make(
-        _lib.path_bytes(mount), source_of(tiers or None), os.fsencode(name),
-        text, there, error)
+        _lib.path_bytes(mount), source_of(tiers or None),
+        _lib.path_bytes(name, "space"), text, there, error)
     if err == -errno.EEXIST:
         _compare(name, _without_quota(_parse(name, there.value)),
                  json.loads(text))
@@ -160,8 +160,8 @@ def read_manifest(mount: Optional[Paths], name: str, *,
     text = ctypes.create_string_buffer(MANIFEST_MAX)
     error = _lib.Error()
     err = _lib.lib().ucm_space_manifest(
-        _lib.path_bytes(mount), source_of(tiers or None), os.fsencode(name),
-        text, error)
+        _lib.path_bytes(mount), source_of(tiers or None),
+        _lib.path_bytes(name, "space"), text, error)
     if err == -errno.ENOENT:
         return None
     error.check(err, f"space {name}")
@@ -173,7 +173,8 @@ def remove_space(mount: Paths, name: str) -> None:
     errors, as while blocks are being saved to it, leave some of it."""
     error = _lib.Error()
     error.check(_lib.lib().ucm_space_remove(
-        _lib.path_bytes(mount), os.fsencode(name), error), f"space {name}")
+        _lib.path_bytes(mount), _lib.path_bytes(name, "space"), error),
+                f"space {name}")
 
 
 def _parse(name: str, text: bytes) -> Dict[str, Any]:

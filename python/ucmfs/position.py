@@ -23,10 +23,6 @@ from .layout import _number_of
 from .sparse import num_of
 
 
-def _u32(what: str, name: str, value: Any) -> int:
-    return _pack.whole(what, name, value, ctypes.c_uint32)
-
-
 # ---- rotary positions ----
 
 @dataclass(frozen=True)
@@ -104,7 +100,7 @@ class Rope:
                     room.base, room.num_blocks, room.stride_block,
                     room.stride_token, room.stride_head),
                 blocks[0][0], blocks[1][0], num, heads, size,
-                size if last_tokens is None else _u32(
+                size if last_tokens is None else _pack.u32(
                     "rope", "last_tokens", last_tokens),
                 every, per_token, bool(unrotated), bool(unchecked)), error),
                     "rope")
@@ -114,7 +110,7 @@ def _deltas_of(deltas: Any, num: int,
                size: int) -> Tuple[Optional[int], bool, Any]:
     """(address, whether there is one for each token, what keeps it)."""
     flat = deltas.reshape(-1) if hasattr(deltas, "reshape") else deltas
-    address, have, keep = _tensor.ids_of(flat, "deltas")
+    address, have, keep = _tensor.list_of(flat, "deltas", "i")
     if have not in (num, num * size):
         raise InvalidArgument(f"deltas: {have}, where {num} blocks or "
                               f"{num * size} tokens are")
@@ -171,15 +167,15 @@ def find_chunks(config: ChunkConfig, tokens: Any, sources: Sequence[Source],
     c_sources = (_lib_sparse.ChunkSource * max(len(sources), 1))(
         *(_lib_sparse.ChunkSource(
             _pack.address_of(text), len(text),
-            _u32("chunks", "position", source.position))
+            _pack.u32("chunks", "position", source.position))
           for text, source in zip(texts, sources)))
     room = -(-len(mine) // max(config._c.chunk_tokens, 1))
     out = (_lib_sparse.Chunk * max(room, 1))()
     num, error = ctypes.c_uint32(), _lib.Error()
     error.check(_lib_sparse.lib().ucm_chunks_find(
         config._c, _pack.address_of(mine), len(mine),
-        _u32("chunks", "position", position), c_sources, len(sources), out,
-        room, num, error), "chunks")
+        _pack.u32("chunks", "position", position), c_sources, len(sources),
+        out, room, num, error), "chunks")
     return [Chunk(c.begin, c.end, _lib_sparse.CHUNKS[c.kind], c.matched,
                   c.source, c.token, c.delta) for c in out[:num.value]]
 
@@ -208,10 +204,10 @@ def chunk_deltas(chunks: Sequence[Chunk], num: int,
                  first: int = 0) -> memoryview:
     """By how much each of num tokens from first on has moved, for
     Rope.shift(); 0 for those that are not used."""
-    num = _u32("chunks", "num", num)
+    num = _pack.u32("chunks", "num", num)
     memory, error = _tensor.Memory(4 * num), _lib.Error()
     error.check(_lib_sparse.lib().ucm_chunks_deltas(
-        _chunks_of(chunks), len(chunks), _u32("chunks", "first", first),
+        _chunks_of(chunks), len(chunks), _pack.u32("chunks", "first", first),
         memory.address, num, error), "chunks")
     return memory.view("i", num)
 

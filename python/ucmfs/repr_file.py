@@ -127,10 +127,8 @@ class ReprFile:
                                                     self._layer(layer))
 
     def _layer(self, layer: int) -> int:
-        if not 0 <= layer < self.geometry.num_layers:
-            raise InvalidArgument(f"representations: layer {layer}, there "
-                                  f"are {self.geometry.num_layers}")
-        return layer
+        return _pack.below("representations", "layer", layer,
+                           self.geometry.num_layers)
 
     def check_layer(self, layer: int, data: Any) -> None:
         """Compare a layer's bytes with its checksum. UcmfsError with EBADMSG:
@@ -148,10 +146,12 @@ class ReprFile:
     def encode(self, layers: sparse.Slab) -> memoryview:
         """The bytes of the file: slot i of layers is layer i."""
         num, stride = self.geometry.num_layers, layers._c.stride_bytes
-        if layers.num_slots != num or stride != self.layer_bytes:
+        if (layers.num_slots, layers.slot_bytes, stride) != (
+                num, self.layer_bytes, self.layer_bytes):
             raise InvalidArgument(
-                f"layers: {layers.num_slots} slots {stride} bytes apart, "
-                f"where {num} of {self.layer_bytes} are needed")
+                f"layers: {layers.num_slots} slots of {layers.slot_bytes} "
+                f"bytes, {stride} apart, where {num} of {self.layer_bytes} "
+                "are needed")
         memory = _tensor.Memory(self.size)
         self._call("encode", layers._c.base, memory.address, self.size)
         return memory.view()[:self.size]
@@ -185,7 +185,7 @@ def _block_of(header: Any, size: int) -> _lib_sparse.Block:
     lib, out = _lib_sparse.lib(), _lib_sparse.Block()
     fault = lib.ucm_block_parse(
         found.pointer, found.shape[0],
-        _pack.whole("header", "size", size, ctypes.c_uint64), out)
+        _pack.u64("header", "size", size), out)
     if fault != _FAULT_NONE:
         raise InvalidArgument(
             f"header: {lib.ucm_fault_text(fault).decode()}")

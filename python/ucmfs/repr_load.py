@@ -49,9 +49,9 @@ class Reprs:
         options = _pack.fill(_lib_sparse.ReprsOptions(), "representations", {
             "io": _number_of("io", io, IOS), "depth": depth})
         options.size = ctypes.sizeof(options)
-        options.mount = None if mount is None else os.fsencode(mount)
-        options.tiers = None if tiers is None else os.fsencode(tiers)
-        options.space = os.fsencode(space)
+        options.mount = _lib.path_bytes(mount, "mount")
+        options.tiers = _lib.path_bytes(tiers, "tiers")
+        options.space = _lib.path_bytes(space, "space")
         error = _lib.Error()
         error.check(self._lib.ucm_reprs_open(options, self._handle, error),
                     "representations")
@@ -123,9 +123,8 @@ class Reprs:
 
 def _layers_of(layers: Sequence[int]) -> List[int]:
     """The first, and how many."""
-    found = list(layers)
-    if not found or found != list(range(found[0], found[0] + len(found))) \
-            or found[0] < 0:
+    found = [_pack.u32("layers", "layer", layer) for layer in layers]
+    if not found or found != list(range(found[0], found[0] + len(found))):
         raise InvalidArgument(f"layers: {found}, where one after the other "
                               "are needed")
     return [found[0], len(found)]

@@ -60,12 +60,16 @@ class Retrieval:
         _log.start()
         self._handle = ctypes.c_void_p()
         self._jobs: Dict[int, Dict[int, Tuple[Any, int]]] = {}
+        floats = self._query_floats(
+            _pack.u32("retrieval", "num_heads", num_heads),
+            _pack.u32("retrieval", "num_queries", num_queries))
+        if not floats:
+            raise InvalidArgument(
+                f"retrieval: num_heads {num_heads}, num_queries "
+                f"{num_queries}, method: spec has no such query")
         options = _pack.fill(_lib_sparse.RetrievalOptions(), "retrieval", {
             "threads": threads, "jobs": jobs, "lanes": lanes,
-            "max_blocks": max_blocks,
-            "query_floats": self._query_floats(
-                _u32("num_heads", num_heads),
-                _u32("num_queries", num_queries))})
+            "max_blocks": max_blocks, "query_floats": floats})
         options.size = ctypes.sizeof(options)
         error = _lib.Error()
         error.check(self._lib.ucm_retrieval_open(options, self._handle,
@@ -78,9 +82,7 @@ class Retrieval:
             return 2 * self._lib.ucm_code_query_words(self.spec._c,
                                                       self.method._c)
         if isinstance(self.spec, star.Spec):
-            # as many for any channels
-            like = dataclasses.replace(self.spec, channels=(
-                *range(self.spec.kept),) * self.spec.num_heads)
+            like = self.spec._any()  # as many for any channels
             return self._lib.ucm_star_query_floats(like._c, num_queries,
                                                    num_heads)
         return self._lib.ucm_query_floats(self.spec._c, num_heads,
@@ -161,8 +163,8 @@ class Retrieval:
         out = _lib_sparse.RetrievalResult(blocks=memory.address, room=room)
         try:
             error.check(self._lib.ucm_retrieval_take(
-                self._open(), _u32("lane", lane),
-                _pack.whole("retrieval", "step", step, ctypes.c_uint64),
+                self._open(), _pack.u32("retrieval", "lane", lane),
+                _pack.u64("retrieval", "step", step),
                 -1 if timeout is None else milliseconds(timeout), out,
                 error), "retrieval")
         except UcmfsError as failure:
@@ -178,7 +180,8 @@ class Retrieval:
         """Forget all jobs of a lane, which is as new then."""
         error = _lib.Error()
         error.check(self._lib.ucm_retrieval_cancel(
-            self._open(), _u32("lane", lane), error), "retrieval")
+            self._open(), _pack.u32("retrieval", "lane", lane), error),
+                    "retrieval")
         self._jobs.pop(lane, None)
 
     def stats(self) -> Dict[str, int]:
@@ -203,7 +206,3 @@ class Retrieval:
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
             self.close()
-
-
-def _u32(name: str, value: Any) -> int:
-    return _pack.whole("retrieval", name, value, ctypes.c_uint32)

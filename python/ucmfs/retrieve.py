@@ -21,7 +21,6 @@ from typing import (Any, Dict, Iterable, List, NamedTuple, Optional, Sequence,
 
 from . import _lib, _lib_sparse, _pack, _tensor
 from ._tensor import Ids
-from .errors import InvalidArgument
 from .layout import _number_of
 
 _NO_BLOCK = 0xffffffff
@@ -73,10 +72,8 @@ class Schedule:
         for name, layers in (("dense", dense), ("reuse", reuse)):
             bits = getattr(self._c, name).bits
             for layer in layers:
-                if not 0 <= layer < _lib_sparse.LAYERS_MAX:
-                    raise InvalidArgument(
-                        f"schedule: {name}: layer {layer}, up to "
-                        f"{_lib_sparse.LAYERS_MAX - 1}")
+                layer = _pack.below("schedule", f"{name}: layer", layer,
+                                    _lib_sparse.LAYERS_MAX)
                 bits[layer // 64] |= 1 << layer % 64
         error = _lib.Error()
         error.check(self._lib.ucm_schedule_check(self._c, error), "schedule")
@@ -85,9 +82,8 @@ class Schedule:
         """What to do at a step (0: the prefill) in a layer."""
         out, error = _lib_sparse.Step(), _lib.Error()
         error.check(self._lib.ucm_schedule_step(
-            self._c, _pack.whole("schedule", "step", step, ctypes.c_uint64),
-            _pack.whole("schedule", "layer", layer, ctypes.c_uint32), out,
-            error), "schedule")
+            self._c, _pack.u64("schedule", "step", step),
+            _pack.u32("schedule", "layer", layer), out, error), "schedule")
         return step_of(out)
 
 
@@ -174,10 +170,9 @@ class Resident:
     def ended(self, slot: int, ticket: int, err: int = 0) -> None:
         """A load has ended; err: an errno, nothing is in the slot. UcmfsError
         with ESTALE: its end has been told before."""
-        self._call("ended", *(
-            _pack.whole("residency", name, value, ctypes.c_uint32)
-            for name, value in (("slot", slot), ("ticket", ticket))),
-            -abs(err))
+        self._call("ended", _pack.u32("residency", "slot", slot),
+                   _pack.u32("residency", "ticket", ticket),
+                   _pack.whole("residency", "err", -abs(err), ctypes.c_int32))
 
     def _loads_of(self, name: str, blocks: Ids) -> List[Fill]:
         address, num, _keep = _tensor.ids_of(blocks, "blocks", kind="I")
@@ -201,17 +196,15 @@ class Resident:
         is pinned. UcmfsError with EEXIST: it is there; ENOBUFS: no block may
         go."""
         slot, evicted = ctypes.c_uint32(), ctypes.c_uint32()
-        self._call("put", _pack.whole("residency", "block", block,
-                                      ctypes.c_uint32),
-                   _pack.whole("residency", "now", now, ctypes.c_uint64),
-                   slot, evicted)
+        self._call("put", _pack.u32("residency", "block", block),
+                   _pack.u64("residency", "now", now), slot, evicted)
         return slot.value, None if evicted.value == _NO_BLOCK \
             else evicted.value
 
     def take(self, blocks: Any) -> Tuple[memoryview, memoryview]:
         """(blocks, slots) of those that are loaded; they are pinned until
         they are released."""
-        address, num, _keep = _tensor.ids_of(blocks, "blocks", kind="I")
+        address, num, _keep = _tensor.list_of(blocks, "blocks", "I")
         there, slots = _tensor.Memory(4 * num), _tensor.Memory(4 * num)
         have = ctypes.c_size_t()
         self._call("take", address, num, there.address, slots.address, have)
@@ -219,7 +212,7 @@ class Resident:
 
     def release(self, slots: Any) -> None:
         """What take() or put() has pinned is no longer attended to."""
-        address, num, _keep = _tensor.ids_of(slots, "slots", kind="I")
+        address, num, _keep = _tensor.list_of(slots, "slots", "I")
         self._call("release", address, num)
 
     def favour(self, scores: Any) -> None:
@@ -238,7 +231,7 @@ class Resident:
 def _wanted(blocks: Any, scores: Any,
             now: int) -> Tuple[_lib_sparse.Wanted, Any]:
     """struct ucm_wanted, and what keeps its memory."""
-    address, num, keep = _tensor.ids_of(blocks, "blocks", kind="I")
+    address, num, keep = _tensor.list_of(blocks, "blocks", "I")
     want = _pack.fill(_lib_sparse.Wanted(address, num), "residency",
                       {"now": now})
     found = None
@@ -281,9 +274,8 @@ class Prefetch:
         want, _keep = _wanted(blocks, scores, 0)
         error = _lib.Error()
         error.check(self._lib.ucm_prefetch_set(
-            self._c, self.resident._c, want, _pack.whole(
-                "prefetch", "step", step, ctypes.c_uint64), error),
-                    "prefetch")
+            self._c, self.resident._c, want,
+            _pack.u64("prefetch", "step", step), error), "prefetch")
 
     def run(self) -> None:
         """Guess, and plan loads."""

@@ -42,7 +42,7 @@ class Slab:
                  memory: Any = None) -> None:
         for name, value in (("num_slots", num_slots),
                             ("slot_bytes", slot_bytes)):
-            _pack.whole("slab", name, value, ctypes.c_uint32)
+            _pack.u32("slab", name, value)
         if memory is None:
             memory = _tensor.Memory(num_slots * slot_bytes)
             base, step = memory.address, slot_bytes
@@ -67,10 +67,8 @@ class Slab:
         return memoryview(there).cast("B")
 
     def address_of(self, number: int) -> int:
-        if not 0 <= number < self.num_slots:
-            raise InvalidArgument(f"slab: slot {number}, there are "
-                                  f"{self.num_slots}")
-        return self._c.base + number * self._c.stride_bytes
+        return self._c.base + self._c.stride_bytes * _pack.below(
+            "slab", "slot", number, self.num_slots)
 
     def need(self, slot_bytes: int) -> ctypes.Structure:
         """It for C, if its slots are as large."""
@@ -113,8 +111,8 @@ class Built:
 
     def last(self, tokens: Optional[int]) -> int:
         """How many tokens a last block has."""
-        return self.block_size if tokens is None else _u32("last_tokens",
-                                                           tokens)
+        return self.block_size if tokens is None else _pack.u32(
+            "sparse", "last_tokens", tokens)
 
     def build(self, keys: Any, slab: Optional[Slab] = None, *,
               blocks: Ids = None, slots: Ids = None,
@@ -184,10 +182,6 @@ class Spec(Built):
         return Query(self, q, per, distance, dtype)
 
 
-def _u32(name: str, value: Any) -> int:
-    return _pack.whole("sparse", name, value, ctypes.c_uint32)
-
-
 def num_of(blocks: Ids, slots: Ids, num: int) -> int:
     """How many blocks are meant."""
     for ids in (blocks, slots):
@@ -230,7 +224,7 @@ class Growing:
 
 class Scoring(NamedTuple):
     """What score_all() is asked for: blocks of a slab, in slots, or num of
-    them from first on (all). out: where the scores are written, float32
+    them (all) from first on. out: where the scores are written, float32
     [block], or [row, block]; by default new memory."""
 
     query: Query
@@ -240,11 +234,14 @@ class Scoring(NamedTuple):
     num: Optional[int] = None
     out: Any = None
 
-    def count(self) -> int:
-        if self.slots is not None:
-            return len(self.slots)
-        return self.slab.num_slots - self.first if self.num is None \
-            else self.num
+    def places(self) -> Tuple[int, _tensor.Packed]:
+        """How many, and the slots of them for C."""
+        slots = _tensor.ids_of(self.slots, "slots", self.num)
+        num = self.num
+        if num is None:
+            num = self.slab.num_slots - self.first if self.slots is None \
+                else slots[1]
+        return _pack.u32("scores", "num", num), slots
 
 
 class Query:
@@ -283,11 +280,9 @@ class Scores:
 
     def __init__(self, wanted: Any, rows: int, per: str,
                  width: int = 1) -> None:
-        num = _pack.whole("scores", "num", wanted.count(), ctypes.c_uint32)
-        self.num, size = num, num * width
-        self.first = _pack.whole("scores", "first", wanted.first,
-                                 ctypes.c_uint64)
-        self.slots, _, self._keep = _tensor.ids_of(wanted.slots, "slots", num)
+        self.first = _pack.u64("scores", "first", wanted.first)
+        self.num, self._keep = wanted.places()
+        self.slots, size = self._keep[0], self.num * width
         dims = (("score", size),) if per == "block" else \
             (("row", rows), ("score", size))
         if wanted.out is None:
@@ -374,8 +369,8 @@ class BudgetConfig:
         _pack.fill(config, "budget", values)
         out, error = _lib_sparse.Budget(), _lib.Error()
         error.check(_lib_sparse.lib().ucm_budget_blocks(
-            config, _pack.whole("budget", "tokens", tokens, ctypes.c_uint32),
-            out, error), "budget")
+            config, _pack.u32("budget", "tokens", tokens), out, error),
+                    "budget")
         return Budget(*(getattr(out, name) for name in Budget._fields))
 
 
@@ -396,13 +391,13 @@ def select_table(table: Any, block_size: int, tokens: int,
                  selected: Any) -> Tuple[memoryview, int]:
     """(a block table that names the selected blocks alone, the tokens in
     it), from that of a request of so many tokens."""
-    tokens = _pack.whole("table", "tokens", tokens, ctypes.c_uint32)
-    whole, _, _keep = _tensor.table_of(table, block_size, tokens)
-    chosen, num, _chosen = _tensor.ids_of(selected, "selected", kind="I")
+    size = _pack.u32("table", "block_size", block_size)
+    tokens = _pack.u32("table", "tokens", tokens)
+    whole, _, _keep = _tensor.table_of(table, size, tokens)
+    chosen, num, _chosen = _tensor.list_of(selected, "selected", "I")
     memory, length = _tensor.Memory(4 * num), ctypes.c_uint32()
     error = _lib.Error()
     error.check(_lib_sparse.lib().ucm_select_table(
-        whole, _pack.whole("table", "block_size", block_size,
-                           ctypes.c_uint32), tokens, chosen, num,
-        memory.address, num, length, error), "table")
+        whole, size, tokens, chosen, num, memory.address, num, length,
+        error), "table")
     return memory.view("i", num), length.value

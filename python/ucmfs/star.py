@@ -29,7 +29,7 @@ from .sparse import Built, Scores, Scoring, Slab, num_of, rows_per
 def kept(head_dim: int, ratio: float) -> int:
     """How many channels of a head are kept at a ratio."""
     out = _lib_sparse.lib().ucm_star_kept(
-        _pack.whole("kept", "head_dim", head_dim, ctypes.c_uint32), ratio)
+        _pack.u32("kept", "head_dim", head_dim), ratio)
     if not out:
         raise InvalidArgument(f"kept: ratio {ratio} is not above 0 and at "
                               "most 1")
@@ -88,13 +88,20 @@ class Spec(Built):
                         "spec")
         return out
 
+    def _any(self) -> Spec:
+        """This with some channels: what has none yet would have to keep
+        all."""
+        # checks all but kept
+        dataclasses.replace(self, kept=self.head_dim, channels=None)._c
+        number = _pack.below("spec", "kept", self.kept, self.head_dim + 1)
+        return dataclasses.replace(self, channels=(
+            *range(number),) * self.num_heads)
+
     def choose(self, keys: Any, *, blocks: Ids = None,
                last_tokens: Optional[int] = None,
                dtype: Optional[str] = None) -> Spec:
         """This with the channels of the largest mean |K| in these blocks."""
-        # what has no channels yet would have to keep all
-        spec = dataclasses.replace(self, channels=(
-            *range(self.kept),) * self.num_heads)
+        spec = self._any()
         c, found = spec.keys_of(keys, dtype, block=None,
                                 token=self.block_size)
         num = num_of(blocks, None, found.shape[0])
@@ -162,7 +169,7 @@ class Query:
         """What each block gets of the rows' votes, which softmax shares out
         among the groups of all blocks. Of a query per "head"."""
         wanted = Scoring(self, slab, slots, first, num)
-        weights = _tensor.Memory(4 * self.rows * max(wanted.count(), 0))
+        weights = _tensor.Memory(4 * self.rows * wanted.places()[0])
         place = self._score(wanted, weights.address, scale)
         votes, error = _tensor.Memory(4 * place.num), _lib.Error()
         error.check(self._lib.ucm_star_vote(

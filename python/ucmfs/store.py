@@ -120,15 +120,15 @@ class _Base(TaskOwner):
         self.loader = loader
         self.space = space
         try:
-            self._open_store(_lib.StoreConfig(
+            self._open_store(_pack.fill(_lib.StoreConfig(
                 size=ctypes.sizeof(_lib.StoreConfig),
-                tensor_size=tensor_size, shard_size=shard_size,
-                block_size=block_size, num_layers=num_layers,
                 geometry=None if geometry is None
                 else ctypes.pointer(geometry._c()),
-                space=_lib.text_bytes(space),
-                verify=_verify_of(verify),
-                deadline_ms=deadline_ms, may_refuse=may_refuse))
+                space=_lib.text_bytes(space), verify=_verify_of(verify),
+                may_refuse=bool(may_refuse)), "store", {
+                    "tensor_size": tensor_size, "shard_size": shard_size,
+                    "block_size": block_size, "num_layers": num_layers,
+                    "deadline_ms": deadline_ms}))
         except BaseException:
             if self._owned is not None:
                 self._owned.close()
@@ -323,17 +323,10 @@ class Store(_Base):
 
     def _addresses(self, what: str, ids: _pack.Ids, shards: Shards,
                    addresses: Any, sizes: Any) -> Task:
-        numbers = _flat_numbers(addresses, "addresses")
         if sizes is not None:
-            each = _flat_numbers(sizes, "sizes")
-            if len(each) != len(numbers):
-                raise InvalidArgument(f"{what}: {len(each)} sizes for "
-                                      f"{len(numbers)} addresses")
-            spans = array("Q", bytes(16 * len(numbers)))
-            spans[0::2] = numbers
-            spans[1::2] = each
             return self._spans(f"ucm_shards_{what}_data", what, ids, shards,
-                               spans, addresses)
+                               _spans_of(what, addresses, sizes), addresses)
+        numbers = _flat_numbers(addresses, "addresses")
         packed, num = self._count(ids)
         if len(numbers) != num * self.tensors_per_shard:
             raise InvalidArgument(
@@ -399,42 +392,36 @@ class StoreV0(_Base):
         all; None: 0) into dst_tensor[i], as many as it has. One tensor
         instead of a sequence: it, or for several blocks its rows."""
         return self._move("ucm_shards_load_at", "load", block_ids, offset,
-                          _per_block(block_ids, dst_tensor))
+                          *self._rows("load", block_ids, dst_tensor))
 
     def dump(self, block_ids: _pack.Ids, offset: Any,
              src_tensor: Any) -> Task:
         """Dump, likewise; nothing is committed. ENOENT: the block was not
         created."""
         return self._move("ucm_shards_dump_at", "dump", block_ids, offset,
-                          _per_block(block_ids, src_tensor))
+                          *self._rows("dump", block_ids, src_tensor))
 
     def load_data(self, block_ids: _pack.Ids, offset: Any, dst_addr: Any,
                   sizes: Any) -> Task:
         """The same by an address and a size in bytes for each block."""
-        return self._raw("ucm_shards_load_at", "load", block_ids, offset,
-                         dst_addr, sizes)
+        return self._move("ucm_shards_load_at", "load", block_ids, offset,
+                          _spans_of("load", dst_addr, sizes), dst_addr)
 
     def dump_data(self, block_ids: _pack.Ids, offset: Any, src_addr: Any,
                   sizes: Any) -> Task:
-        return self._raw("ucm_shards_dump_at", "dump", block_ids, offset,
-                         src_addr, sizes)
+        return self._move("ucm_shards_dump_at", "dump", block_ids, offset,
+                          _spans_of("dump", src_addr, sizes), src_addr)
 
-    def _raw(self, function: str, what: str, ids: _pack.Ids, offset: Any,
-             addresses: Any, sizes: Any) -> Task:
-        numbers = _flat_numbers(addresses, "addresses")
-        each = _flat_numbers([sizes] * len(numbers) if isinstance(sizes, int)
-                             else sizes, "sizes")
-        if len(each) != len(numbers):
-            raise InvalidArgument(f"{what}: {len(each)} sizes for "
-                                  f"{len(numbers)} addresses")
-        raws = [Raw(a, (s,), (1,), 1) for a, s in zip(numbers, each)]
-        return self._move(function, what, ids, offset, raws)
+    def _rows(self, what: str, ids: _pack.Ids,
+              given: Any) -> Tuple[array, Any]:
+        """(struct ucm_span[], what keeps their memory)."""
+        tensors = _per_block(ids, given)
+        return self._span_array(what, tensors), tensors
 
     def _move(self, function: str, what: str, ids: _pack.Ids, offset: Any,
-              tensors: Sequence[Any]) -> Task:
+              spans: array, keep: Any) -> Task:
         packed = _pack.pack_ids(ids)
         num = len(packed) // _pack.ID_BYTES
-        spans = self._span_array(what, tensors)
         if len(spans) != 2 * num:
             raise InvalidArgument(f"{what}: {len(spans) // 2} tensors for "
                                   f"{num} blocks")
@@ -446,7 +433,7 @@ class StoreV0(_Base):
             if len(offsets) != num:
                 raise InvalidArgument(f"{what}: {len(offsets)} offsets for "
                                       f"{num} blocks")
-        return self._start(function, what, packed, tensors,
+        return self._start(function, what, packed, keep,
                            _address(offsets), _pack.address_of(spans), num)
 
     def commit_task(self, block_ids: _pack.Ids,
@@ -533,6 +520,20 @@ def _contiguous_bytes(raw: Raw, name: str) -> int:
                 "not contiguous")
         step *= size
     return step * raw.item_bytes
+
+
+def _spans_of(what: str, addresses: Any, sizes: Any) -> array:
+    """struct ucm_span[] of addresses and sizes, or one size for all."""
+    numbers = _flat_numbers(addresses, "addresses")
+    each = _flat_numbers([sizes] * len(numbers) if isinstance(sizes, int)
+                         else sizes, "sizes")
+    if len(each) != len(numbers):
+        raise InvalidArgument(f"{what}: {len(each)} sizes for "
+                              f"{len(numbers)} addresses")
+    spans = array("Q", bytes(16 * len(numbers)))
+    spans[0::2] = numbers
+    spans[1::2] = each
+    return spans
 
 
 def _flat_numbers(values: Any, what: str) -> array:

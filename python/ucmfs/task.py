@@ -97,7 +97,7 @@ def new_eventfd() -> int:
 
 def milliseconds(seconds: float) -> int:
     """For C, rounded up, so that a wait is not cut to a poll."""
-    return min(int(seconds * 1000 + 0.999), 0x7fffffff) if seconds > 0 else 0
+    return int(min(seconds * 1000 + 0.999, 0x7fffffff)) if seconds > 0 else 0
 
 
 class Completions:
@@ -377,6 +377,7 @@ class Task:
         True: of all; False: of all but those that have failed. Timeout;
         InvalidArgument: no layer of the task.
         """
+        layer = _pack.u32(self._what, "layer", layer)
         return self._partly(
             lambda handle, ms: self._c_wait_layer(handle, layer, ms), timeout,
             f"layer {layer}")

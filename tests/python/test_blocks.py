@@ -77,6 +77,23 @@ class OfAMount(unittest.TestCase):
         self.assertEqual(self.blocks.evict(self.ids[:2], self.space),
                          [errno.EBUSY, 0])
 
+    def test_numbers_that_c_would_cut_are_refused(self):
+        blocks, ids, space = self.blocks, self.ids, self.space
+        with ucmfs.Index(MOUNT, space) as index:
+            for name, call in (
+                    ("lease_ms -1", lambda: blocks.locate(
+                        ids, space, lease_ms=-1)),
+                    ("lease_ms 4294967296", lambda: blocks.lease(
+                        ids, space, lease_ms=1 << 32)),
+                    ("block_bytes -1", lambda: blocks.offer(
+                        ids, space, block_bytes=-1)),
+                    ("ids", lambda: blocks.path(16, space)),
+                    ("ids", lambda: index.entry(16))):
+                with self.subTest(name):
+                    with self.assertRaises(ucmfs.InvalidArgument) as caught:
+                        call()
+                    self.assertIn(name, str(caught.exception))
+
     def test_are_found_by_a_rescan_and_on_disk_by_a_checkpoint(self):
         path = self.blocks.path(self.ids[0], self.space)
         aside = path + ".aside"

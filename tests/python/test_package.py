@@ -387,7 +387,8 @@ class Times(unittest.TestCase):
     def test_milliseconds_for_c(self):
         for seconds, want in ((0, 0), (-1, 0), (0.0001, 1), (0.03, 30),
                               (1.5, 1500), (3600, 3600000),
-                              (1e9, 0x7fffffff)):
+                              (1e9, 0x7fffffff),
+                              (float("inf"), 0x7fffffff)):
             self.assertEqual(task.milliseconds(seconds), want, seconds)
 
 

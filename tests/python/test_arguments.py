@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What C would cut to its bits, take for a default, read beyond, or write over
+is refused in Python, by its name."""
+
+import array
+import ctypes
+import tempfile
+import unittest
+
+import ucmfs
+from ucmfs import (attention, codes, measuring, methods, namespace, position,
+                   repr_file, repr_load, retrieval, retrieve, sparse, star)
+from tests.python.support import (GEOMETRY, LIMIT, FakeTorch, id_of,
+                                  needs_numpy, numpy, pages_layout)
+from tests.python.test_sparse import repr_of
+
+HUGE = 1 << 32  # C sees 0
+BLOCKS, SIZE, HEADS, DIM = 4, 8, 2, 32
+SPEC = sparse.Spec("mean", "float32", HEADS, DIM, SIZE)
+CODES = codes.Spec("tokens", HEADS, DIM, 64, SIZE)
+STAR = star.Spec("float32", HEADS, DIM, SIZE, 2, DIM)
+ROPE = position.Rope(DIM)
+
+
+class Case(unittest.TestCase):
+    def refused(self, *table):
+        """Rows of (words of the message, call)."""
+        for names, call in table:
+            with self.subTest(names):
+                with self.assertRaises(ucmfs.InvalidArgument) as caught:
+                    call()
+                for name in names.split("|"):
+                    self.assertIn(name, str(caught.exception))
+
+
+class WithKeys(Case):
+    def setUp(self):
+        self.keys = numpy.random.default_rng(1).standard_normal(
+            (BLOCKS, SIZE, HEADS, DIM)).astype("f")
+        self.q = self.keys[0, 0]
+        self.slab = SPEC.build(self.keys)
+
+    def raw(self, shape, strides):
+        return ucmfs.Raw(self.keys.ctypes.data, shape, strides, 4, "cpu",
+                         self.keys)
+
+
+class Interface:
+    """What has an address, and no dtype."""
+
+    def __init__(self, values):
+        self.values = values
+        self.__array_interface__ = values.__array_interface__
+
+
+@needs_numpy
+class OfRetrieval(WithKeys):
+    def test_what_has_no_such_number(self):
+        query, slab = SPEC.query(self.q), self.slab
+        resident = retrieve.Resident(8, 4)
+        data = repr_of(SPEC, [bytes(SPEC.nbytes)] * 2, b"b" * 16)
+        known = repr_file.parse(data)
+        memory = numpy.zeros((2, SPEC.nbytes), "u1")
+        narrow = sparse.Slab(2, 64, memory[:, :64])
+        config = methods.parse("GSA", block_size=SIZE, num_layers=2)
+        self.refused(
+            ("slot 1.5", lambda: slab.slot(1.5)),
+            ("slots: 2, where 1", lambda: query.score(slab, [0, 1], num=1)),
+            ("kept 4294967296", lambda: star.Spec(
+                "float32", HEADS, DIM, SIZE, 2, HUGE).choose(self.keys)),
+            ("num_heads 0", lambda: retrieval.Retrieval(
+                SPEC, lanes=1, max_blocks=4)),
+            ("err -1099511627776", lambda: resident.ended(0, 0, 1 << 40)),
+            ("blocks", lambda: resident.take(None)),
+            ("slots", lambda: resident.release(None)),
+            ("blocks", lambda: resident.plan(None, now=1)),
+            ("layer 1.5", lambda: known.layer_offset(1.5)),
+            ("layers|slots of 64 bytes", lambda: known.encode(narrow)),
+            ("pooling has a NUL", lambda: config.set("pooling", "mean\0x")),
+        )
+        self.assertEqual(len(query.score(slab, [0, 1], num=2)), 2)
+
+
+class OfBlocks(Case):
+    def test_ids(self):
+        def hashed(ids):
+            with ucmfs.Hasher("ucm", block_size=4) as hasher:
+                return hasher.rank_ids(0, ids)
+
+        self.refused(
+            ("ids: an id has 16 bytes",
+             lambda: hashed([array.array("Q", range(16))])),
+            ("ids", lambda: hashed(["x" * 16])),
+            ("ids", lambda: hashed([16])))
+
+    def test_hashes(self):
+        hasher = ucmfs.Hasher("ucm", block_size=4)
+        known = ucmfs.Hasher("external", block_size=4, space_id=bytes(32))
+        for one in (hasher, known):
+            self.addCleanup(one.close)
+        self.refused(
+            ("num_tokens -1", lambda: hasher.count(-1)),
+            ("tokens -4", lambda: hasher.resume(bytes(16), -4)),
+            ("parent", lambda: hasher.resume(16, 4)),
+            ("rank 4294967297",
+             lambda: hasher.rank_ids(HUGE + 1, bytes(16))),
+            ("group 4294967296",
+             lambda: known.external(bytes(32), 32, HUGE)),
+            ("item: position 18446744073709551616", lambda: hasher.start(
+                items=[(bytes(32), 1 << 64, 1)])),
+            ("crc 4294967296", lambda: ucmfs.crc32c(b"", HUGE)))
+        for call in (lambda: ucmfs.crc32c(5), lambda: known.external(16, 16)):
+            self.assertRaises(TypeError, call)  # rather than take zeros
+
+    def test_text_with_a_nul(self):
+        self.refused(*((f"{name} has a NUL", call) for name, call in (
+            ("space", lambda: ucmfs.Index("/none", "a\0b")),
+            ("mount", lambda: ucmfs.Index("/no\0ne")),
+            ("mount", lambda: ucmfs.Blocks("/no\0ne")),
+            ("mount", lambda: ucmfs.Lessee("/no\0ne")),
+            ("mount", lambda: ucmfs.Loader("/no\0ne")),
+            ("tiers", lambda: ucmfs.Loader(tiers=["/no\0ne"])),
+            ("space", lambda: namespace.remove_space("/none", "a\0b")),
+            ("space", lambda: namespace.read_manifest("/none", "a\0b")),
+            ("space", lambda: repr_load.Reprs("/none", space="a\0b")))))
+
+    def test_layouts(self):
+        def layout():
+            return ucmfs.Layout(GEOMETRY, 1)
+
+        def tensor(dims="BD", **more):
+            layout().add_tensor(ucmfs.Raw(4096, (1, 512), (512, 1), 2), dims,
+                                name="it", **more)
+
+        region = ucmfs.Region(4096, 4096, 512)
+        self.refused(
+            ("num_pages 18446744073709551617",
+             lambda: ucmfs.Layout(GEOMETRY, (1 << 64) + 1)),
+            ("num_pages -1", lambda: ucmfs.Layout(GEOMETRY, -1)),
+            ("layer 4294967296",
+             lambda: layout().set_layer_bytes(HUGE, 512, 512)),
+            ("v_bytes 4294967296",
+             lambda: layout().set_layer_bytes(0, 512, HUGE)),
+            ("it: layer 4294967296", lambda: tensor(layer=HUGE)),
+            ("it: kernel_blocks_per_page 4294967297",
+             lambda: tensor(kernel_blocks_per_page=HUGE + 1)),
+            ("it: dims has a NUL", lambda: tensor("B\0")),
+            ("region: layer 4294967296",
+             lambda: layout().add_region(region._replace(layer=HUGE))),
+            ("region: base -1",
+             lambda: layout().add_region(region._replace(base=-1))))
+
+    def test_leases(self):
+        self.refused(
+            ("lease_ms 4294967296", lambda: ucmfs.Lessee("/none", HUGE)),
+            ("lease_ms -1", lambda: ucmfs.Lessee("/none", -1)))
+        with ucmfs.Lessee("/none") as leases:
+            for seconds in (float("inf"), HUGE / 1000):
+                hold = leases.hold([id_of(1)], seconds=seconds)
+                self.assertNotEqual(hold, 0)
+            self.assertEqual(leases.stats()["holds"], 2)
+
+    def test_stores_that_keep_nothing(self):
+        self.refused(
+            ("tensor_size -4", lambda: measuring.EmptyStore(tensor_size=-4)),
+            ("shard_size -4", lambda: measuring.EmptyStore(tensor_size=4,
+                                                           shard_size=-4)),
+            ("slots", lambda: measuring.FakeStore(tensor_size=4, slots=0)))
+
+
+class OfLoaders(Case):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        namespace.make_tiers(folder.name)
+        self.tiers = folder.name
+        self.ids = [id_of(1)]
+
+    def loader(self, **more):
+        return ucmfs.Loader(tiers=self.tiers, io="threads", **more)
+
+    def test_options(self):
+        for name, value in (
+                ("threads", HUGE), ("staging_bytes", -1),
+                ("window_bytes", 1 << 64), ("save_budget_bytes", -1),
+                ("read_bytes", HUGE), ("open_files", HUGE),
+                ("device", 1 << 31), ("ctas", -1), ("lease_ms", -1),
+                ("lease_ms", HUGE), ("write_buffer_bytes", -1),
+                ("budget", 1 << 64), ("inflight", -1)):
+            self.refused((f"loader: {name} {value}",
+                          lambda: self.loader(**{name: value}).close()))
+
+    def test_of_tasks(self):
+        _, layout = pages_layout(bytes(GEOMETRY.payload_bytes))
+        with self.loader() as loader:
+            group = loader.add_group(layout)
+            for call in (group.load, group.save):
+                self.refused(
+                    ("first_layer 4294967296",
+                     lambda: call(self.ids, first_layer=HUGE, addresses=[])),
+                    ("num_layers 4294967297",
+                     lambda: call(self.ids, [0], num_layers=HUGE + 1)),
+                    ("deadline_ms 4294967296",
+                     lambda: call(self.ids, [0], deadline_ms=HUGE)),
+                    ("eventfd -1", lambda: call(self.ids, [0], eventfd=-1)),
+                    ("eventfd 4294967296",
+                     lambda: call(self.ids, [0], eventfd=HUGE)))
+            self.refused(
+                ("group_layers -1",
+                 lambda: group.load(self.ids, [0], group_layers=-1)))
+            save = group.save(self.ids, [0])
+            save.wait(LIMIT)
+            load = group.load(self.ids, [0])
+            self.refused(
+                ("layer 4294967296", lambda: load.wait_layer(HUGE)),
+                ("layer -1", lambda: load.wait_stream(-1, 0)))
+            load.wait(LIMIT)
+
+    def test_of_stores(self):
+        sizes = dict(tensor_size=512, shard_size=1024, block_size=2048)
+        with self.loader() as loader:
+            for name, value in (("tensor_size", (1 << 64) + 512),
+                                ("shard_size", -1), ("block_size", -1),
+                                ("num_layers", HUGE), ("deadline_ms", HUGE)):
+                self.refused((f"store: {name} {value}", lambda: ucmfs.Store(
+                    loader, **{**sizes, name: value}).close()))
+            with ucmfs.StoreV0(loader, **sizes) as store:
+                self.refused(
+                    ("shape -4", lambda: store.load(
+                        self.ids, 0, [ucmfs.Raw(4096, (-4,), (1,), 1)])),
+                    ("pointer -1", lambda: store.load(
+                        self.ids, 0, [ucmfs.Raw(-1, (4,), (1,), 1)])))
+
+
+if __name__ == "__main__":
+    unittest.main()
