@@ -24,6 +24,7 @@ Dims = Sequence[Tuple[str, Optional[int]]]
 _FORMATS = {"f": "float32", "d": "float64", "e": "float16", "b": "int8",
             "B": "uint8", "H": "uint16", "i": "int32", "I": "uint32",
             "q": "int64", "l": "int64", "Q": "uint64", "L": "uint64"}
+_MOST = 0xffffffff  # C's counts are of 32 bits
 _BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int8": 1,
           "uint8": 1}
 
@@ -77,6 +78,10 @@ def _check_shape(raw: Raw, name: str, dims: Dims) -> None:
         raise InvalidArgument(
             f"{name}: strides {tuple(raw.strides)}, where 1 is needed for "
             f"{dims[-1][0]}")
+    if max(shape) > _MOST:
+        raise InvalidArgument(f"{name}: shape {shape}, up to {_MOST} each")
+    if not raw.pointer and 0 not in shape:  # C: there are none
+        raise InvalidArgument(f"{name}: address 0")
 
 
 def _raw_of(values: Any, name: str, writable: bool) -> Tuple[Raw, str]:
@@ -146,6 +151,8 @@ def keys_of(keys: Any, name: str, dims: Dims, dtype: Optional[str], *,
     """struct ucm_keys of [block, token, head, channel]; of three dimensions,
     they are block 0."""
     found = array_of(keys, name, dims, KEYS, dtype=dtype, writable=writable)
+    if not found.shape[-1]:  # which C may take for a default
+        raise InvalidArgument(f"{name}: shape {found.shape} has no channels")
     shape, strides = found.shape, found.strides
     if len(shape) == 3:
         shape, strides = (1, *shape), (0, *strides)

@@ -54,6 +54,52 @@ class Interface:
 
 
 @needs_numpy
+class Shapes(WithKeys):
+    def test_there_are_channels(self):
+        none, keys, q = self.keys[..., :0], self.keys, self.q
+        rerope = attention.ReRope(ROPE, 8, block_size=SIZE)
+        for call in (attention.decode, attention.reference, rerope.decode,
+                     rerope.reference):
+            self.refused(
+                ("values|no channels", lambda: call(q, keys, none)),
+                ("keys|no channels", lambda: call(q, none, keys)))
+        self.refused(("fresh|no channels",
+                      lambda: position.deviation(none, none[0])))
+
+    def test_are_counted_in_32_bits(self):
+        keys, q = self.keys, self.q
+        wide = self.raw((BLOCKS, SIZE, HEADS, HUGE), (0, 0, 0, 1))
+        many = self.raw((HUGE + HEADS, DIM), (0, 1))
+        self.refused(
+            ("values|up to", lambda: attention.decode(
+                q, keys, wide, dtype="float32")),
+            ("query|up to", lambda: attention.decode(
+                many, keys, keys, dtype="float32")),
+            ("query|up to", lambda: SPEC.query(many, dtype="float32")))
+
+    def test_are_of_tensors(self):
+        def raw(shape=(4,), strides=(1,), pointer=4096, item=4):
+            return ucmfs.Raw(pointer, shape, strides, item)
+
+        for use in (lambda bad: ucmfs.Layout(GEOMETRY, 1).add_tensor(
+                        bad, "B" * len(bad.shape), name="it"),
+                    lambda bad: SPEC.query(bad, dtype="float32")):
+            self.refused(
+                ("shape -4", lambda: use(raw((-4,)))),
+                ("shape 4.0", lambda: use(raw((4.0,)))),
+                ("as many dimensions", lambda: use(raw((4, 1)))),
+                ("strides 9223372036854775808",
+                 lambda: use(raw((4,), (1 << 63,)))),
+                ("pointer -1", lambda: use(raw(pointer=-1))),
+                ("item_bytes -4", lambda: use(raw(item=-4))))
+        none = ucmfs.Raw(0, self.keys.shape, (SIZE * HEADS * DIM, HEADS * DIM,
+                                              DIM, 1), 4)
+        self.refused(("values|address 0", lambda: position.deviation(
+            self.keys, self.keys[0], cached_values=none, dtype="float32",
+            fresh_values=ucmfs.Raw(0, none.shape[1:], none.strides[1:], 4))))
+
+
+@needs_numpy
 class OfRetrieval(WithKeys):
     def test_what_has_no_such_number(self):
         query, slab = SPEC.query(self.q), self.slab
