@@ -15,15 +15,17 @@ from typing import Any, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _lib, _lib_sparse, _pack
 from .errors import InvalidArgument
-from .layout import Raw, raw_of
+from .layout import Raw, _number_of, raw_of
 
 KEYS = ("float32", "float16", "bfloat16")
 # Sizes of dimensions that are known, by name; None: any.
 Dims = Sequence[Tuple[str, Optional[int]]]
 
+# Of buffers, and of what has an __array_interface__ and no dtype.
 _FORMATS = {"f": "float32", "d": "float64", "e": "float16", "b": "int8",
             "B": "uint8", "H": "uint16", "i": "int32", "I": "uint32",
-            "q": "int64", "l": "int64", "Q": "uint64", "L": "uint64"}
+            "q": "int64", "l": "int64", "Q": "uint64", "L": "uint64",
+            "f4": "float32", "f2": "float16", "|u1": "uint8", "u2": "uint16"}
 _MOST = 0xffffffff  # C's counts are of 32 bits
 _BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int8": 1,
           "uint8": 1}
@@ -48,16 +50,18 @@ def array_of(values: Any, name: str, dims: Dims, dtypes: Sequence[str], *,
     """Where values lie, if they are what is needed.
 
     The last dimension has no gaps. dtype: that of values which cannot say it
-    (bfloat16 as numpy's uint16, Raw).
+    (bfloat16 as numpy's uint16, Raw), or which they must have.
     """
+    if dtype is not None:
+        _number_of(f"{name}: dtype", dtype, dtypes)
     raw, said = _raw_of(values, name, writable)
     if raw.device not in (None, "cpu"):
         raise InvalidArgument(f"{name}: memory of {raw.device}, where the "
                               "host's is needed")
-    found = said if said in dtypes else dtype or said
+    silent = not said or (said, dtype) == ("uint16", "bfloat16")
+    found = dtype if dtype and silent else said
     wanted = (dtype,) if dtype else dtypes
-    if found not in wanted or found not in dtypes or \
-            _BYTES[found] != raw.item_bytes:
+    if found not in wanted or _BYTES[found] != raw.item_bytes:
         raise InvalidArgument(
             f"{name}: {said or 'numbers'} of {raw.item_bytes} bytes, where "
             f"{' or '.join(wanted)} is needed")
@@ -97,7 +101,10 @@ def _raw_of(values: Any, name: str, writable: bool) -> Tuple[Raw, str]:
             pass  # raw_of() says what it is
     raw = raw_of(values, name, writable=writable)
     # "torch.float32", or numpy's "float32"
-    return raw, str(getattr(values, "dtype", "")).rpartition(".")[2]
+    said = str(getattr(values, "dtype", "")).rpartition(".")[2]
+    if not said and hasattr(values, "__array_interface__"):
+        return raw, _said_of(values.__array_interface__["typestr"])
+    return raw, said
 
 
 def _raw_of_buffer(view: memoryview, name: str,
@@ -112,7 +119,12 @@ def _raw_of_buffer(view: memoryview, name: str,
     raw = Raw(ctypes.addressof(owner), tuple(view.shape),
               tuple(step // view.itemsize for step in view.strides),
               view.itemsize, "cpu", owner)
-    return raw, _FORMATS.get(view.format.lstrip("@"), view.format)
+    return raw, _said_of(view.format)
+
+
+def _said_of(text: str) -> str:
+    """What numbers of a format are; the text itself if it is unknown."""
+    return _FORMATS.get(text.lstrip(_pack.NATIVE), text)
 
 
 def floats_of(values: Any, name: str, *, num: Optional[int] = None,

@@ -11,8 +11,9 @@
 
 Keys, queries and scores are taken as they are, with their strides: tensors of
 torch or numpy in the host's memory, or what has a buffer. dtype= names the
-type of those that cannot say it: bfloat16 as numpy's uint16, say. Results are
-memoryviews, which numpy.asarray() takes without a copy.
+type of those that cannot: Raw, and bfloat16 as numpy's uint16; nothing else is
+read as another type. Results are memoryviews, which numpy.asarray() takes
+without a copy.
 
 InvalidArgument names the argument. Nothing has a thread or a lock of its own:
 any thread may call, as long as no two write to the same memory.

@@ -100,6 +100,58 @@ class Shapes(WithKeys):
 
 
 @needs_numpy
+class Types(WithKeys):
+    def test_are_not_read_as_another_dtype(self):
+        keys = self.keys
+        halves = keys.astype("f2")
+        for dtype, values in (
+                ("float32", keys.astype(">f4")),
+                ("float32", keys.astype("i4")),
+                ("float32", keys.astype("u4")),
+                ("float32", memoryview(keys.astype("i4"))),
+                ("float32", Interface(keys.astype(">f4"))),
+                ("float32", Interface(keys.astype("i4"))),
+                ("float16", halves.astype(">f2")),
+                ("float16", halves.view("u2")),
+                ("bfloat16", halves.view("i2")),
+                ("bfloat16", halves.view(">u2"))):
+            self.refused((f"keys|bytes, where {dtype} is needed",
+                          lambda: SPEC.build(values, dtype=dtype)))
+        self.refused(
+            ("keys: dtype 'float64'",
+             lambda: SPEC.build(keys, dtype="float64")),
+            ("query|int32", lambda: SPEC.query(self.q.astype("i4"),
+                                               dtype="float32")),
+            ("to|int32", lambda: ROPE.shift(
+                keys, [0] * BLOCKS, to=keys.astype("i4"), dtype="float32")))
+
+    def test_that_are_named_or_given_by_a_dtype_are_taken(self):
+        want = bytes(SPEC.build(self.keys).slot(1))
+        flat = (ctypes.c_float * self.keys.size)(*self.keys.reshape(-1))
+        shaped = memoryview(flat).cast("B").cast("f", self.keys.shape)
+        for values, dtype in ((self.keys, "float32"),
+                              (Interface(self.keys), None), (shaped, None),
+                              (FakeTorch(self.keys, "float32"), "float32")):
+            self.assertEqual(bytes(SPEC.build(values, dtype=dtype).slot(1)),
+                             want)
+        self.assertEqual(
+            list(sparse.select((ctypes.c_float * 4)(1, 3, 2, 4),
+                               sparse.Budget(4, 0, 0, 2))), [1, 3])
+
+    def test_of_numbers_of_blocks(self):
+        build = SPEC.build
+        self.refused(
+            ("blocks", lambda: build(self.keys, blocks=numpy.array(
+                [0, 1], ">i4"))),
+            ("blocks|mask", lambda: build(self.keys, blocks=numpy.array(
+                [True, False, True, True]))),
+            ("selected", lambda: sparse.select_table([0], SIZE, 3, None)))
+        self.assertEqual(
+            bytes(build(self.keys, blocks=(ctypes.c_int32 * 2)(3, 1)).slot(1)),
+            bytes(self.slab.slot(1)))
+
+
+@needs_numpy
 class OfRetrieval(WithKeys):
     def test_what_has_no_such_number(self):
         query, slab = SPEC.query(self.q), self.slab
