@@ -156,6 +156,16 @@ def rows_of(values: Any, name: str, dims: Dims, *,
     return out
 
 
+def _check_apart(found: Array, name: str) -> None:
+    """Each number that is written has its own place."""
+    end = 1
+    for step, size in sorted((abs(step), size) for step, size in
+                             zip(found.strides, found.shape) if size > 1):
+        if step < end:
+            raise InvalidArgument(f"{name}: strides {found.strides} overlap")
+        end += step * (size - 1)
+
+
 # ---- keys and queries ----
 
 def keys_of(keys: Any, name: str, dims: Dims, dtype: Optional[str], *,
@@ -165,6 +175,8 @@ def keys_of(keys: Any, name: str, dims: Dims, dtype: Optional[str], *,
     found = array_of(keys, name, dims, KEYS, dtype=dtype, writable=writable)
     if not found.shape[-1]:  # which C may take for a default
         raise InvalidArgument(f"{name}: shape {found.shape} has no channels")
+    if writable:
+        _check_apart(found, name)
     shape, strides = found.shape, found.strides
     if len(shape) == 3:
         shape, strides = (1, *shape), (0, *strides)
@@ -186,15 +198,18 @@ def query_of(query: Any, name: str, head_dim: Optional[int],
 Ids = Optional[Union[Sequence[int], Any]]
 
 
-def ids_of(ids: Ids, name: str, num: Optional[int] = None,
-           kind: str = "i") -> Tuple[Optional[int], int, Any]:
+def ids_of(ids: Ids, name: str, num: Optional[int] = None, kind: str = "i",
+           distinct: bool = False) -> Tuple[Optional[int], int, Any]:
     """list_of() numbers of blocks; None has no address, and a meaning of its
-    own."""
+    own. distinct: no number may be there twice."""
     if ids is None:
         return None, 0, None
     found = list_of(ids, name, kind)
     if num is not None and found[1] != num:
         raise InvalidArgument(f"{name}: {found[1]}, where {num} are needed")
+    if distinct and len(set(found[2])) != found[1]:
+        twice = next(n for n in found[2] if found[2].count(n) > 1)
+        raise InvalidArgument(f"{name}: {twice} is there twice")
     return found
 
 
@@ -210,6 +225,18 @@ def list_of(ids: Any, name: str, kind: str) -> Tuple[int, int, array]:
 
 _NONE = (ctypes.c_char * 64)()
 Packed = Tuple[Optional[int], int, Any]  # of ids_of()
+
+
+def moves_of(blocks: Ids, places: Ids, names: Tuple[str, str],
+             num: int) -> Tuple[int, Packed, Packed]:
+    """(how many, which blocks, where they go): as many as either says, or
+    num; no two to one place."""
+    which = ids_of(blocks, names[0])
+    where = ids_of(places, names[1], None if blocks is None else which[1],
+                   distinct=True)
+    for ids, found in ((places, where), (blocks, which)):
+        num = num if ids is None else found[1]
+    return num, which, where
 
 
 def table_of(table: Ids, block_size: int,

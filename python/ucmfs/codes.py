@@ -22,7 +22,7 @@ from . import _lib, _lib_sparse, _pack, _tensor
 from ._tensor import Ids
 from .errors import InvalidArgument
 from .layout import _number_of
-from .sparse import Scores, Scoring, Slab, ids_for, num_of, rows_per
+from .sparse import Scores, Scoring, Slab, rows_per
 
 
 @dataclass(frozen=True)
@@ -150,9 +150,9 @@ class Encoder:
             keys, "keys", (("block", None), ("token", spec.block_size),
                            ("head", spec.num_heads),
                            ("channel", spec.head_dim)), dtype)
-        num = num_of(blocks, slots, keep.shape[0])
+        num, which, where = _tensor.moves_of(
+            blocks, slots, ("blocks", "slots"), keep.shape[0])
         slab = spec.slab(num) if slab is None else slab
-        which, where = ids_for(blocks, slots, num)
         error = _lib.Error()
         error.check(self._lib.ucm_code_build(
             self._memory.address, c, which[0], num,

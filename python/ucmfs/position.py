@@ -20,7 +20,6 @@ from . import _lib, _lib_sparse, _pack, _tensor
 from ._tensor import Ids
 from .errors import InvalidArgument
 from .layout import _number_of
-from .sparse import num_of
 
 
 # ---- rotary positions ----
@@ -72,9 +71,10 @@ class Rope:
         for each block, or one for each token of each.
 
         to: where they are written (in place). from_blocks, to_blocks: which,
-        and where (0, 1, ...). last_tokens: how many the last of these blocks
-        has. unrotated: deltas are the positions of keys without any.
-        unchecked: keys are not seen to be finite first.
+        and where (0, 1, ...), all different; in place, all stay where they
+        are, or none goes to one of from_blocks. last_tokens: how many the
+        last of these blocks has. unrotated: deltas are the positions of keys
+        without any. unchecked: keys are not seen to be finite first.
         """
         dims = (("block", None), ("token", None), ("head", None),
                 ("channel", self.head_dim))
@@ -88,22 +88,32 @@ class Rope:
                 writable=True)
         elif from_blocks is not None and to_blocks is None:
             to_blocks = from_blocks
-        _, size, heads, _ = found.shape
-        num = num_of(from_blocks, to_blocks, found.shape[0])
+        blocks, size, heads, _ = found.shape
+        num, which, where = _tensor.moves_of(
+            from_blocks, to_blocks, ("from_blocks", "to_blocks"), blocks)
+        if (found.pointer, found.strides) == (there.pointer, there.strides):
+            _check_in_place(which[2] or range(num), where[2] or range(num))
         every, per_token, _keep = _deltas_of(deltas, num, size)
-        blocks = [_tensor.ids_of(ids, name, num) for ids, name in (
-            (from_blocks, "from_blocks"), (to_blocks, "to_blocks"))]
         error = _lib.Error()
         error.check(_lib_sparse.lib().ucm_rope_shift(
             self._c, _lib_sparse.ShiftRequest(
                 source, _lib_sparse.KeyRoom(
                     room.base, room.num_blocks, room.stride_block,
                     room.stride_token, room.stride_head),
-                blocks[0][0], blocks[1][0], num, heads, size,
+                which[0], where[0], num, heads, size,
                 size if last_tokens is None else _pack.u32(
                     "rope", "last_tokens", last_tokens),
                 every, per_token, bool(unrotated), bool(unchecked)), error),
                     "rope")
+
+
+def _check_in_place(sources: Sequence[int], places: Sequence[int]) -> None:
+    """All keys stay in their blocks, or all go to blocks not read here."""
+    if list(sources) == list(places):
+        return
+    both = set(sources) & set(places)
+    if both:
+        raise InvalidArgument(f"to_blocks: {min(both)} is read as well")
 
 
 def _deltas_of(deltas: Any, num: int,

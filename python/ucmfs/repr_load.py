@@ -89,9 +89,11 @@ class Reprs:
         if len(slabs) != layers:
             raise InvalidArgument(f"slabs: {len(slabs)}, where {layers} "
                                   "layers are asked for")
+        if len({slab._c.base for slab in slabs}) != layers:
+            raise InvalidArgument("slabs: one is there twice")
         many = (_lib_sparse.Slab * layers)(*(
             slab.need(like.layer_bytes) for slab in slabs))
-        where = _tensor.ids_of(slots, "slots", num)
+        where = _tensor.ids_of(slots, "slots", num, distinct=True)
         results = (ctypes.c_int32 * max(num, 1))(*([_UNTOUCHED] * num))
         loaded, error = ctypes.c_size_t(), _lib.Error()
         request = _lib_sparse.ReprsRequest(

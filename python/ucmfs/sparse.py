@@ -121,14 +121,15 @@ class Built:
               dtype: Optional[str] = None) -> Slab:
         """Make representations of keys [block, token, head, channel].
 
-        blocks: which (all), slots: where (0, 1, ...), in a new slab if none
-        is given. last_tokens: how many the last of these blocks has so far.
+        blocks: which (all), slots: where (0, 1, ...), all different, in a new
+        slab if none is given. last_tokens: how many the last of these blocks
+        has so far.
         """
         c, keep = self.keys_of(keys, dtype, block=None,
                                token=self.block_size)
-        num = num_of(blocks, slots, keep.shape[0])
+        num, which, where = _tensor.moves_of(
+            blocks, slots, ("blocks", "slots"), keep.shape[0])
         slab = self.slab(num) if slab is None else slab
-        which, where = ids_for(blocks, slots, num)
         self.call("build", c, which[0], num, self.last(last_tokens),
                   slab.need(self.nbytes), where[0])
         return slab
@@ -181,20 +182,6 @@ class Spec(Built):
         q.R; not with "minmax".
         """
         return Query(self, q, per, distance, dtype)
-
-
-def num_of(blocks: Ids, slots: Ids, num: int) -> int:
-    """How many blocks are meant."""
-    for ids in (blocks, slots):
-        if ids is not None:
-            return len(ids)
-    return num
-
-
-def ids_for(blocks: Ids, slots: Ids, num: int) -> Tuple[Any, Any]:
-    """Both of them for C, of so many blocks."""
-    return (_tensor.ids_of(blocks, "blocks", num),
-            _tensor.ids_of(slots, "slots", num))
 
 
 class Growing:

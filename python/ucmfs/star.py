@@ -23,7 +23,7 @@ from . import _lib, _lib_sparse, _pack, _tensor
 from ._tensor import Ids
 from .errors import InvalidArgument
 from .layout import _number_of
-from .sparse import Built, Scores, Scoring, Slab, num_of, rows_per
+from .sparse import Built, Scores, Scoring, Slab, rows_per
 
 
 def kept(head_dim: int, ratio: float) -> int:
@@ -104,8 +104,8 @@ class Spec(Built):
         spec = self._any()
         c, found = spec.keys_of(keys, dtype, block=None,
                                 token=self.block_size)
-        num = num_of(blocks, None, found.shape[0])
-        which = _tensor.ids_of(blocks, "blocks", num)
+        num, which, _ = _tensor.moves_of(blocks, None, ("blocks", ""),
+                                         found.shape[0])
         memory = _tensor.Memory(2 * self.num_heads * self.kept)
         spec.call("channels", c, which[0], num, self.last(last_tokens),
                   memory.address)

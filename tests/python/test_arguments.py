@@ -152,6 +152,58 @@ class Types(WithKeys):
 
 
 @needs_numpy
+class Destinations(WithKeys):
+    def test_are_no_two_the_same(self):
+        keys, deltas = self.keys, [1, 2]
+        for build, slab in (
+                (SPEC.build, SPEC.slab(3)), (STAR.build, STAR.slab(3)),
+                (codes.Encoder(CODES).build, CODES.slab(3))):
+            self.refused(
+                ("slots: 2 is there twice",
+                 lambda: build(keys, slab, slots=[2, 0, 2])),
+                ("slots: 1 is there twice", lambda: build(
+                    keys, slab, blocks=[3, 0], slots=numpy.array([1, 1]))))
+        to = numpy.zeros_like(keys)
+        over = numpy.lib.stride_tricks.as_strided(
+            to, strides=(0, *to.strides[1:]))
+        self.refused(
+            ("to_blocks: 3 is there twice", lambda: ROPE.shift(
+                keys, deltas, to=to, to_blocks=[3, 3])),
+            ("to_blocks: 1 is there twice", lambda: ROPE.shift(
+                keys, deltas, from_blocks=[1, 1])),
+            ("to_blocks: 1 is read as well", lambda: ROPE.shift(
+                keys, deltas, from_blocks=[0, 1], to_blocks=[1, 2])),
+            ("to_blocks: 0 is read as well", lambda: ROPE.shift(
+                keys, deltas, to=keys, to_blocks=[1, 0])),
+            ("to|overlap", lambda: ROPE.shift(keys, [1] * BLOCKS, to=over)),
+            ("keys|overlap", lambda: ROPE.shift(over, [1] * BLOCKS)))
+        self.assertFalse(to.any())
+
+    def test_may_be_in_the_same_cache(self):
+        want, keys = self.keys.copy(), self.keys.copy()
+        ROPE.shift(want, [5, 6], from_blocks=[0, 1])
+        ROPE.shift(keys, [5, 6], from_blocks=[0, 1], to_blocks=[3, 2])
+        self.assertEqual(keys[3].tobytes(), want[0].tobytes())
+        self.assertEqual(keys[2].tobytes(), want[1].tobytes())
+
+    def test_of_files_are_no_two_the_same(self):
+        rows = [bytes(SPEC.nbytes)] * 2
+        like = repr_file.parse(repr_of(SPEC, rows, b"b" * 16))
+        ids, slab = [id_of(1), id_of(2)], sparse.Slab(2, SPEC.nbytes)
+        with tempfile.TemporaryDirectory() as folder:
+            namespace.make_tiers(folder)
+            with repr_load.Reprs(tiers=folder) as files:
+                self.refused(
+                    ("slots: 1 is there twice",
+                     lambda: files.load(ids, like, [0], slots=[1, 1])),
+                    ("slabs|twice",
+                     lambda: files.load(ids, like, [0, 1],
+                                        slabs=[slab, slab])),
+                    ("layer 4294967296", lambda: files.load(
+                        ids, like, [HUGE])))
+
+
+@needs_numpy
 class OfRetrieval(WithKeys):
     def test_what_has_no_such_number(self):
         query, slab = SPEC.query(self.q), self.slab
