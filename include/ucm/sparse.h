@@ -288,7 +288,8 @@ struct ucm_code_spec {
 			      * rope_dim. Up to 4096 together */
 	uint32_t block_size; /* tokens, 1 to 65536 */
 	uint32_t norms;      /* 1: with each code what UCM_CODE_ESTIMATE scales
-			      * it by; bits at least as many as dimensions */
+			      * it by; each part has at least as many bits as
+			      * channels. Not with COUNTS */
 	uint64_t seed;
 };
 
@@ -592,7 +593,7 @@ struct ucm_budget_config {
 	uint32_t block_size; /* tokens, at least 1 */
 	struct ucm_windows windows;
 	double ratio; /* 0 to 1; not looked at with budget_tokens */
-	uint32_t budget_tokens;
+	uint32_t budget_tokens; /* 0, or at least block_size */
 	uint32_t min_topk, max_topk;
 	uint32_t dense_tokens; /* a request of as many or fewer takes all */
 };

@@ -31,7 +31,7 @@ class Spec:
 
     form: "tokens" or "counts". rope_dim: the last channels of head_dim, which
     have rope_bits of their own (MLA). norms: with each code what "estimate"
-    scales it by.
+    scales it by; not with "counts", nor with fewer bits than channels.
     """
 
     form: str

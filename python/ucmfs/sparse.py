@@ -334,7 +334,8 @@ class Budget(NamedTuple):
 
 @dataclass(frozen=True)
 class BudgetConfig:
-    """How many blocks are selected: struct ucm_budget_config."""
+    """How many blocks are selected: struct ucm_budget_config. budget_tokens:
+    0, or at least block_size."""
 
     block_size: int
     initial_blocks: int = 0
