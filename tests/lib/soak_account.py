@@ -1,0 +1,469 @@
+# SPDX-License-Identifier: Apache-2.0
+"""soak_account.py - what must be there, by an account that the daemon has no part in.
+
+Shared is memory of all processes of the campaign: what became of each block, as
+the process that wrote or removed it saw it, and what is drained and which quota
+holds at this moment. Disks walks the backing directories. Account compares both,
+several times a second, and decides of each block that has vanished whether a
+limit asked for it.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import mmap
+import os
+import time
+from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple
+
+from soak_blocks import BYTES, number_of
+
+WRITERS = 4
+SPAN = 1 << 20  # blocks that a writer can make
+SPACES = ("blocks", "spaces/q")
+HIGH, LOW = 90, 75  # percent
+
+NO_QUOTA = 1 << 62
+
+# what became of a block
+NONE, BEGUN, LIVE, REMOVING, REMOVED, LOST = range(6)
+
+
+def writer_of(number: int) -> int:
+    return number // SPAN
+
+
+def space_of(number: int) -> int:
+    """The second half of the writers have the space with the quota."""
+    return writer_of(number) * 2 // WRITERS
+
+
+# ---- what all processes know ----
+
+class Shared:
+    """Memory that is inherited; each value has one process that writes it."""
+
+    def __init__(self, work: str, num_dirs: int) -> None:
+        num = WRITERS * SPAN
+        self.state = self._array(num, "B")
+        self.position = self._array(num, "B")  # in its chain
+        self.pinned = self._array(num, "B")    # 2: surely, 1: perhaps
+        self.since = self._array(num, "d")     # LIVE or REMOVED
+        self.denied = self._array(num, "d")    # read, and was absent
+        self.written = self._array(WRITERS, "Q")
+        self.removed = self._array(WRITERS, "Q")
+        self.drained = self._array(num_dirs, "B")  # 2: surely, 1: perhaps
+        self.drains = self._array(num_dirs, "Q")   # how often that changed
+        self.quota = self._array(3, "Q")  # set, being set, least since a look
+        for which in range(3):
+            self.quota[which] = NO_QUOTA
+        self.ending = self._array(1, "B")
+        self.read = self._array(WRITERS, "Q")
+        self.listed = self._array(1 << 16, "I")  # blocks to choose from
+        self.num_listed = self._array(1, "I")
+        self._faults = f"{work}/faults"
+        self._history = f"{work}/history"
+        self.clear()
+
+    @staticmethod
+    def _array(num: int, kind: str) -> memoryview:
+        size = num * {"B": 1, "I": 4, "Q": 8, "d": 8}[kind]
+        return memoryview(mmap.mmap(-1, size)).cast(kind)
+
+    @staticmethod
+    def _append(path: str, *words: object) -> None:
+        line = json.dumps([round(time.monotonic(), 3), *words]) + "\n"
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            os.write(fd, line.encode())
+        finally:
+            os.close(fd)
+
+    @staticmethod
+    def _lines(path: str) -> List[List[Any]]:
+        with open(path, encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+
+    def clear(self) -> None:
+        for path in self._faults, self._history:
+            with open(path, "w", encoding="utf-8"):
+                pass
+
+    def fault(self, kind: str, text: str) -> None:
+        self._append(self._faults, kind, text)
+
+    def note(self, text: str) -> None:
+        self._append(self._history, text)
+
+    def faults(self) -> List[List[Any]]:
+        return self._lines(self._faults)
+
+    def history(self) -> List[List[Any]]:
+        return self._lines(self._history)
+
+    def set_quota(self, size: int, done: bool) -> None:
+        """Before and after it is set."""
+        self.quota[1] = size
+        self.quota[2] = min(self.quota[2], size)
+        if done:
+            self.quota[0] = size
+
+    def take_least_quota(self) -> int:
+        """Of those that may have held since the last call."""
+        least = min(self.quota)
+        self.quota[2] = min(self.quota[0], self.quota[1])
+        return least
+
+
+# ---- what the directories have ----
+
+@dataclasses.dataclass(frozen=True)
+class Directory:
+    name: str
+    tier: int
+    unit: int  # what its limit is of
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """What a limit is of: a directory, or a tier."""
+    name: str
+    limit: int
+    lowest: bool
+
+    def percent(self, percent: int) -> int:
+        return self.limit * percent // 100
+
+
+@dataclasses.dataclass
+class Look:
+    """One walk through all directories. It takes some milliseconds, in which
+    blocks move: downwards they are not missed."""
+    began: float
+    places: Dict[int, List[int]]  # of a block: directories
+    used: List[int]               # of the units
+    drained: List[int]
+    drains: List[int]
+    removed: int
+    removed_q: int
+    quota: int
+    ended: float = 0.0
+
+    def live_bytes(self, space: Optional[int] = None) -> int:
+        return BYTES * sum(space is None or space_of(number) == space
+                           for number in self.places)
+
+
+class Disks:
+    def __init__(self, work: str, directories: List[Directory],
+                 units: List[Unit]) -> None:
+        self.paths = [f"{work}/{each.name}" for each in directories]
+        self.directories, self.units = directories, units
+        for path in self.paths:
+            os.mkdir(path)
+
+    @staticmethod
+    def _names(path: str) -> List[str]:
+        try:
+            return [name for name in os.listdir(path)
+                    if name.endswith(".bin")]
+        except FileNotFoundError:
+            return []
+
+    def names_in(self, directory: int) -> List[str]:
+        return [name for space in SPACES for bucket in range(256)
+                for name in self._names(f"{self.paths[directory]}/{space}/"
+                                        f"{bucket:02x}")]
+
+    def walk(self, shared: Shared) -> Look:
+        half = WRITERS // 2
+        look = Look(time.monotonic(), {}, [0] * len(self.units),
+                    list(shared.drained), list(shared.drains),
+                    sum(shared.removed), sum(shared.removed[half:]),
+                    shared.take_least_quota())
+        for index, directory in enumerate(self.directories):
+            names = self.names_in(index)
+            look.used[directory.unit] += BYTES * len(names)
+            for name in names:
+                number = number_of(name)
+                if number is None:
+                    shared.fault("bytes", f"{directory.name}: a stranger, "
+                                 f"{name}")
+                else:
+                    look.places.setdefault(number, []).append(index)
+        look.ended = time.monotonic()
+        return look
+
+    def quarantined(self) -> List[str]:
+        found = []
+        for path in self.paths:
+            folder = f"{path}/.ucmfs/quarantine"
+            if os.path.isdir(folder):
+                found += [f"{folder}/{name}" for name in os.listdir(folder)]
+        return found
+
+
+# ---- who asked for it ----
+
+SLACK = 32 * BYTES  # what is in motion while directories are walked
+
+
+@dataclasses.dataclass
+class Rules:
+    """What of a space may vanish: nothing, what its quota asks for, or what the
+    limits of tiers ask for."""
+    quota: bool = False
+    tiers: bool = False
+
+
+class Account:
+    def __init__(self, shared: Shared, disks: Disks) -> None:
+        self.shared, self.disks = shared, disks
+        self.expected: Set[int] = set()
+        self.asked = 0  # blocks that limits have evicted
+        self.rules = Rules()
+        self.looks: Deque[Look] = collections.deque(maxlen=12)
+        self._first = [writer * SPAN for writer in range(WRITERS)]
+        self._begun: Set[int] = set()
+        self._missing: Dict[int, Look] = {}
+        self._undead: Set[int] = set()
+        # of each unit, what it had to keep since it was full last: all but so
+        # many bytes; None: it was not full, or has been drained
+        self._may_lack: List[Optional[int]] = [None] * len(disks.units)
+
+    # what must be there
+
+    def _find_new(self) -> None:
+        state = self.shared.state
+        for writer in range(WRITERS):
+            end = writer * SPAN + self.shared.written[writer]
+            self._begun.update(range(self._first[writer], end))
+            self._first[writer] = end
+        for number in [n for n in self._begun if state[n] != BEGUN]:
+            self._begun.discard(number)
+            if state[number] == LIVE:
+                self.expected.add(number)
+
+    def _forget_removed(self) -> None:
+        state = self.shared.state
+        self.expected = {n for n in self.expected if state[n] == LIVE}
+
+    def _settle(self, look: Look) -> None:
+        """Nothing runs: what was begun was done or not, and stays so."""
+        state, since = self.shared.state, self.shared.since
+        for number in list(self._begun):
+            if state[number] != BEGUN:
+                continue
+            state[number] = LIVE if number in look.places else REMOVED
+            since[number] = look.ended
+        for number in self.expected:
+            if state[number] == REMOVING:
+                state[number] = LIVE if number in look.places else REMOVED
+                since[number] = look.ended
+        self._find_new()
+
+    # rules
+
+    def _note_full(self, look: Look) -> None:
+        last = self.looks[-1] if self.looks else None
+        for index, unit in enumerate(self.disks.units):
+            mine = [i for i, each in enumerate(self.disks.directories)
+                    if each.unit == index]
+            changed = last and any(look.drains[i] != last.drains[i]
+                                   for i in mine)
+            if changed or any(look.drained[i] for i in mine):
+                self._may_lack[index] = None
+            elif look.used[index] >= unit.percent(HIGH) - SLACK // 4:
+                self._may_lack[index] = 0
+            elif last and self._may_lack[index] is not None:
+                self._may_lack[index] += look.removed - last.removed
+
+    def _tiers_asked(self, looks: List[Look], others: int) -> Optional[str]:
+        """others: bytes that have gone at the same time for another reason."""
+        gone = looks[-1].removed - looks[0].removed + others + SLACK
+        directories = self.disks.directories
+        for index, unit in enumerate(self.disks.units):
+            always = [all(look.drained[i] == 2 and look.drains[i] ==
+                          looks[0].drains[i] for look in looks)
+                      for i, each in enumerate(directories)
+                      if each.unit == index]
+            if (unit.lowest and not all(always) and
+                    any(look.used[index] >= unit.percent(LOW) - gone
+                        for look in looks)):
+                break
+        else:
+            return "the lowest tier has room"
+        for index, unit in enumerate(self.disks.units):
+            lack = self._may_lack[index]
+            if (lack is not None and looks[-1].used[index] <
+                    unit.percent(LOW) - lack - others - SLACK):
+                return f"{unit.name} is below its low mark"
+        return None
+
+    @staticmethod
+    def _quota_asked(looks: List[Look]) -> Optional[str]:
+        quota = min(look.quota for look in looks)
+        if quota == NO_QUOTA:
+            return "it has no quota"
+        gone = looks[-1].removed_q - looks[0].removed_q + SLACK // 4
+        used = looks[-1].live_bytes(1)
+        if used + gone < quota * LOW // 100:
+            return f"{used} bytes are left, of a quota of {quota}"
+        return None
+
+    def _judge(self, lost: List[int], looks: List[Look]) -> None:
+        """The blocks vanished between the first and the last of these looks."""
+        in_quota = [n for n in lost if space_of(n) and self.rules.quota and
+                    self._quota_asked(looks) is None]
+        others = [n for n in lost if n not in in_quota]
+        if not others:
+            self.asked += len(lost)
+            return
+        if self.rules.tiers:
+            reason = self._tiers_asked(looks, BYTES * len(in_quota))
+        elif self.rules.quota and space_of(others[0]):
+            reason = self._quota_asked(looks)
+        else:
+            reason = "there is room for all"
+        if reason is None:
+            self.asked += len(lost)
+            return
+        last = self.looks[-1]
+        self.shared.fault("lost", f"{len(others)} blocks, such as "
+                          f"{self.tell(others[0])}: {reason}; used "
+                          f"{self.tell_used(looks[-1])}, then "
+                          f"{self.tell_used(last)}")
+
+    # words
+
+    def tell(self, number: int) -> str:
+        shared = self.shared
+        first = number - shared.position[number]
+        chain = [("-", "begun", "live", "removing", "removed", "lost")
+                 [shared.state[n]] for n in range(first, first + 6)
+                 if shared.position[n] == n - first]
+        places: List[str] = []
+        for look in self.looks:
+            if number in look.places:
+                places = [self.disks.directories[i].name
+                          for i in look.places[number]]
+        return (f"{SPACES[space_of(number)]} {number:x} (of "
+                f"{shared.since[number]:.3f}, last in {places}, number "
+                f"{number - first} of a chain: {' '.join(chain)})")
+
+    def tell_used(self, look: Look) -> str:
+        return " ".join(
+            f"{unit.name}:{100 * used // unit.limit}%"
+            for unit, used in zip(self.disks.units, look.used))
+
+    def tell_look(self, look: Look) -> str:
+        drained = [each.name for each, drained in
+                   zip(self.disks.directories, look.drained) if drained]
+        return (f"{look.began:.3f}: used {self.tell_used(look)}; "
+                f"{len(look.places)} blocks, {look.live_bytes(1)} bytes of q; "
+                f"removed {look.removed}; drained {drained}; "
+                f"quota {'-' if look.quota == NO_QUOTA else look.quota}")
+
+    # what vanished
+
+    def _check_lost(self, number: int, before: Look, now: Look) -> None:
+        """What no limit may ask for."""
+        shared, state = self.shared, self.shared.state
+        if shared.pinned[number] == 2:
+            shared.fault("pinned", f"lost: {self.tell(number)}")
+        child = number + 1
+        if (shared.position[child] and state[child] == LIVE and
+                shared.since[child] < before.began and
+                number in before.places and child in now.places):
+            shared.fault("parent", f"evicted before its child: "
+                         f"{self.tell(number)}")
+
+    def _lose(self, lost: List[int], before: Look, first: Look,
+              now: Look) -> None:
+        for number in lost:
+            self._check_lost(number, before, now)
+        looks = [look for look in self.looks
+                 if before.began <= look.began <= first.began]
+        self._judge(lost, looks)
+        for number in lost:
+            self.shared.state[number] = LOST
+            self.expected.discard(number)
+
+    def _check_undead(self, look: Look) -> None:
+        state, since = self.shared.state, self.shared.since
+        seen = {n for n in look.places if state[n] in (REMOVED, LOST) and
+                since[n] < look.began}
+        for number in seen & self._undead:
+            self.shared.fault("back", f"{self.tell(number)} is there")
+            state[number] = NONE
+        self._undead = seen
+
+    def look(self, quiet: bool = False) -> Look:
+        """quiet: no daemon runs, and no other process; all is exact then."""
+        shared = self.shared
+        self._find_new()
+        self._forget_removed()
+        expected = set(self.expected)
+        look = self.disks.walk(shared)
+        if quiet:
+            self._settle(look)
+            expected = {n for n in self.expected if shared.state[n] == LIVE}
+        self._note_full(look)
+        before = self.looks[-1] if self.looks else look
+        self.looks.append(look)
+        absent = {n for n in expected if n not in look.places and
+                  shared.state[n] == LIVE}
+        # one that moves may be missed, but not twice
+        known = {n: first for n, first in self._missing.items() if n in absent}
+        now = {n: known.get(n, look) for n in absent}
+        lost = list(absent if quiet else known)
+        groups: Dict[float, Tuple[Look, List[int]]] = {}
+        for number in lost:
+            first = now.pop(number)
+            groups.setdefault(first.began, (first, []))[1].append(number)
+        for first, numbers in groups.values():
+            earlier = [each for each in self.looks if each.began < first.began]
+            self._lose(numbers, earlier[-1] if earlier else before, first,
+                       look)
+        self._missing = now
+        self._check_undead(look)
+        self._list(look)
+        return look
+
+    def _list(self, look: Look) -> None:
+        numbers = [n for n in look.places if self.shared.state[n] == LIVE]
+        room = len(self.shared.listed)
+        for i, number in enumerate(numbers[:room]):
+            self.shared.listed[i] = number
+        self.shared.num_listed[0] = min(len(numbers), room)
+
+    # what is there and cannot be read
+
+    def check_denied(self, read: Callable[[int], bool]) -> None:
+        """A reader did not find them, and they are there."""
+        shared, look = self.shared, self.looks[-1]
+        for number in look.places:
+            if (not shared.denied[number] or shared.state[number] != LIVE or
+                    shared.denied[number] + 0.5 > look.began):
+                continue
+            shared.denied[number] = 0
+            if not read(number) and number in self.look().places and \
+                    not read(number) and shared.state[number] == LIVE:
+                shared.fault("hidden", "it is there, and absent: "
+                             f"{self.tell(number)}")
+
+    def check_quiet(self, look: Look) -> None:
+        """No daemon runs."""
+        for unit, used in zip(self.disks.units, look.used):
+            if used > unit.limit:
+                self.shared.fault("limit", f"{unit.name} has {used} bytes, "
+                                  f"of {unit.limit}")
+        crowded = [n for n, places in look.places.items() if len(places) > 2]
+        if crowded:
+            self.shared.fault("places", "in more than two: "
+                              f"{self.tell(crowded[0])}")
+        for path in self.disks.quarantined():
+            self.shared.fault("quarantine", path)
+            os.unlink(path)
