@@ -3,7 +3,7 @@
 #
 # Four writers at full speed into three full tiers, while blocks are removed,
 # pinned, warmed, flushed, scrubbed and compared, a quota changes, directories are
-# drained and used again, and the daemon is killed every 15 to 20 seconds: no
+# drained and used again, and the daemon is killed every 12 to 20 seconds: no
 # write and no flush fails, no byte is wrong, and nothing is lost that limits did
 # not ask for, by an account that the daemon has no part in.
 #
@@ -13,7 +13,7 @@
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 seconds=60
-life=15
+life=12
 [ "${UCMFS_TEST_LONG:-0}" = 0 ] || {
 	seconds=$((600 * UCMFS_TEST_LONG))
 	life=20

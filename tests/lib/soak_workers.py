@@ -366,7 +366,12 @@ class Drainer(Worker):
     """One directory at a time; it is used again, or is drained to the end."""
 
     def choose(self) -> int:
-        return self.random.randrange(len(self.life.disks.paths))
+        """Those of the lowest tier more often: what they have has the least
+        room elsewhere."""
+        return self.random.choice([
+            index for index, each in enumerate(self.life.disks.directories)
+            for _ in range(3 if self.life.disks.units[each.unit].lowest
+                           else 1)])
 
     def begin(self, which: int) -> bool:
         shared = self.shared
@@ -424,12 +429,12 @@ class LastDrainer(Drainer):
             self.end(which)
         if not self.shared.drained[self.last]:
             self.begin(self.last)
-        status, said = self.run_ucm("drain", path[self.last])
         # it ends by itself when nothing more can leave
+        status, said = self.run_ucm("drain", path[self.last])
         if not status:
             self.shared.fault("drain", "there is no room elsewhere, and the "
-                              f"status is 0: {said}")
-        self.pause(1, 2)
+                              f"status is 0: {said.strip()}")
+        self.wait(float("inf"), lambda: False)
 
 
 def crew(life: Life, drainer: Drainer) -> List[int]:
