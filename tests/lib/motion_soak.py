@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writers at full speed into three tiers, while all that moves blocks goes on and
-the daemon is killed again and again.
+"""Writers at full speed into three tiers, while everything that moves blocks runs
+and the daemon is killed again and again.
 
 Usage: motion_soak.py UCM SECONDS LIFE_SECONDS [KIND...]
 
@@ -18,9 +18,9 @@ life says:
   still  nothing is written, all tiers are below their low marks, and a directory
          of the lowest is drained, for which the others have no room: nothing
 
-In all lives: no write, read, flush or scrub fails; bytes are right; what was
-removed does not come back; what is pinned stays; no parent goes before its child;
-no limit is passed; nothing is quarantined. soak_account.py has the account.
+In all lives: no write, read, flush or scrub fails; bytes are right; removed blocks
+do not come back; pinned ones stay; no parent is evicted before its child; no limit
+is exceeded; nothing is quarantined. soak_account.py has the account.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ import soak_blocks  # noqa: E402
 from mount import Mount  # noqa: E402
 from seed import SEED  # noqa: E402
 from soak_account import (NO_QUOTA, REMOVED, SPACES,  # noqa: E402
-                          WRITERS, Account, Directory, Disks, Look, Rules, Shared, Unit,
-                          writer_of)
+                          WRITERS, Account, Directory, Disks, Look, Rules,
+                          Shared, Unit, writer_of)
 from soak_workers import (Drainer, LastDrainer, Life, Worker,  # noqa: E402
                           Writer, compare, crew)
 
@@ -50,6 +50,7 @@ UCM = sys.argv[1]
 SECONDS, LIFE_SECONDS = float(sys.argv[2]), float(sys.argv[3])
 LOOK_S = 0.15
 END_S = 30.0
+HANG_S = 3.0
 MNT_FORCE = 1
 MIB = 1 << 20
 UNITS = [Unit("fast", 1 * MIB, False), Unit("mid", 2 * MIB, False),
@@ -60,7 +61,7 @@ LAST = 3  # drained in still lives
 # live blocks of a writer, so that all fit into a directory of the lowest tier
 # while the other one is drained
 BOUND = 150
-MOST_SHOWN = 8 # lives
+MOST_SHOWN = 8  # lives
 
 _libc = ctypes.CDLL(None)
 
@@ -72,14 +73,16 @@ class Kind:
     options: str
     quotas: bool = False
     warms: bool = True
-    fill: int = 100  # percent of the limits that are used when it begins
+    fill: int = 100  # percent of the limits, when it begins
 
 
 KINDS: Dict[str, Kind] = {
     "roomy": Kind(Rules(), BOUND, "write=fast:back"),
     "quota": Kind(Rules(quota=True), BOUND, "write=fast:back", quotas=True),
     "full": Kind(Rules(tiers=True), None, "write=fast:back"),
-    "brim": Kind(Rules(tiers=True, high=100, low=98), None, "write=fast:stay"),
+    # no copies, which would leave first
+    "brim": Kind(Rules(tiers=True, high=100, low=98), None, "promote=never",
+                 warms=False),
     "still": Kind(Rules(), 0, "promote=never", warms=False, fill=65),
 }
 POLICIES = ("hazard", "lru", "hazard", "arc")
@@ -130,9 +133,11 @@ class Soak:
     def kill(self) -> Look:
         self.shared.ending[0] = 1
         os.kill(self.mount.pid, signal.SIGKILL)
-        if not self.wait_for(self.mount.pid, time.monotonic() + 3):
-            # it was about to notify the kernel, which waits for a folder that
-            # waits for it (see TODO): what umount -f does helps
+        soon = time.monotonic() + HANG_S
+        if not all(self.wait_for(pid, soon)
+                   for pid in [self.mount.pid, *self.pids]):
+            # the kernel does not end a mount whose daemon was about to notify
+            # it (see TODO), until it is aborted, as by umount -f
             self.aborts += 1
             _libc.umount2(self.mount.path.encode(), MNT_FORCE)
         self.mount.crash()
@@ -165,7 +170,7 @@ class Soak:
     # one life
 
     def chains(self) -> List[List[Tuple[int, int]]]:
-        """What is live of each writer, the oldest first."""
+        """The live ones of each writer, the oldest first."""
         found: List[List[Tuple[int, int]]] = [[] for _ in range(WRITERS)]
         for number in sorted(self.account.expected):
             mine = found[writer_of(number)]
@@ -184,13 +189,13 @@ class Soak:
         try:
             os.unlink(worker.path(number))
         except FileNotFoundError:
-            return  # the account says who took it
+            return  # the account finds out why
         self.shared.since[number] = time.monotonic()
         self.shared.state[number] = REMOVED
         self.shared.removed[writer_of(number)] += soak_blocks.BYTES
 
     def fill(self, kind: Kind) -> None:
-        """Almost as full as it may be."""
+        """Write until the tiers are almost as full as they may be."""
         worker = Writer(self.life(kind), 0)
         limits = sum(unit.limit for unit in UNITS)
         while sum(self.account.look().used) < limits * (kind.fill - 5) // 100:
@@ -198,7 +203,7 @@ class Soak:
                 worker.write_chain()
 
     def thin_out(self, kind: Kind) -> None:
-        """Whole chains, until no unit is fuller than it is to be."""
+        """Remove chains until no unit is fuller than it may be."""
         worker = Worker(self.life(kind), "thin out")
         end = time.monotonic() + END_S
         while time.monotonic() < end:
@@ -219,7 +224,7 @@ class Soak:
         self.shared.fault("test", "it cannot be thinned out")
 
     def bring_within(self, kind: Kind) -> None:
-        """Before a life in which nothing is to vanish."""
+        """Prepare a life: what vanishes here may do so."""
         self.account.rules = dataclasses.replace(kind.rules, quota=True,
                                                  tiers=True)
         worker = Worker(self.life(kind), "before")
@@ -237,7 +242,7 @@ class Soak:
         worker.must_ucm("quota", "set", "q",
                         str(size) if kind.quotas else "none")
         self.shared.set_quota(size, True)
-        # what limits asked for before has gone when two looks are the same
+        # two equal looks: limits ask for nothing more
         last: Dict[int, List[int]] = {}
         end = time.monotonic() + END_S
         while time.monotonic() < end:
@@ -256,7 +261,7 @@ class Soak:
                        if line.startswith("ucmfs_directory_pressure_bytes{"))
 
     def ends(self, until: float) -> bool:
-        """Waits for the next look: does the life end before it?"""
+        """Wait for the next look; true if the life ends before it."""
         if self.wait_for(self.mount.pid, min(until,
                                              time.monotonic() + LOOK_S)):
             self.shared.fault("daemon", "it has ended by itself")
@@ -328,8 +333,8 @@ class Soak:
             self.sums[f"{name}: {key}"] = \
                 self.sums.get(f"{name}: {key}", 0) + count
         faults = self.shared.faults()
-        print(f"life {self.number}, {name}, {self.mount.options.split('policy=')[1]}"
-              f": {counts}; then {self.account.tell_used(look)}, "
+        options = self.mount.options.split("policy=")[1]
+        print(f"life {self.number}, {name}, {options}: {counts}; then {self.account.tell_used(look)}, "
               f"{len(look.places)} blocks; {len(faults)} faults", flush=True)
         if faults:
             self.show(name, faults, history)
@@ -366,7 +371,7 @@ class Soak:
         sys.stdout.flush()
 
     def check_enough(self) -> None:
-        """It has put something to the test."""
+        """Enough was done to say something."""
         for key, least in (("read", 200), ("flush", 2), ("drain", 2),
                            ("scrub", 1), ("removed", 20)):
             if self.sums.get(key, 0) < least:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""soak_account.py - what must be there, by an account that the daemon has no part in.
+"""soak_account.py - what must be there; the daemon is not asked.
 
-Shared is memory of all processes of the campaign: what became of each block, as
-the process that wrote or removed it saw it, and what is drained and which quota
-holds at this moment. Disks walks the backing directories. Account compares both,
-several times a second, and decides of each block that has vanished whether a
-limit asked for it.
+Shared is memory of all processes of the campaign: the state of each block, as the
+process that wrote or removed it saw it, and what is drained and which quota holds
+at this moment. Disks walks the backing directories. Account compares both several
+times a second, and decides for each block that vanished whether a limit asked for
+it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SPACES = ("blocks", "spaces/q")
 
 NO_QUOTA = 1 << 62
 
-# what became of a block
+# states of a block
 NONE, BEGUN, LIVE, REMOVING, REMOVED, LOST = range(6)
 
 
@@ -39,7 +39,7 @@ def space_of(number: int) -> int:
     return writer_of(number) * 2 // WRITERS
 
 
-# ---- what all processes know ----
+# ---- shared memory ----
 
 class Shared:
     """Memory that is inherited; each value has one process that writes it."""
@@ -116,9 +116,9 @@ class Shared:
         return least
 
 
-# ---- what the directories have ----
+# ---- the directories ----
 
-SLACK = 16 * BYTES  # that processes and movers have in hand
+SLACK = 16 * BYTES  # in the hands of processes and movers
 FLUX = 6000         # blocks that come to a directory, and leave it, in a second
 
 @dataclasses.dataclass(frozen=True)
@@ -141,15 +141,15 @@ class Unit:
 
 @dataclasses.dataclass
 class Look:
-    """One walk through all directories. It takes some milliseconds, in which
-    blocks move: downwards they are not missed."""
+    """One walk through all directories, from the top down. It takes some
+    milliseconds; a block that moves down meanwhile is not missed."""
     began: float
     drained: List[int]
     drains: List[int]
     removed: int
     removed_q: int
     quota: int
-    # of the units: bytes, and how much that may be wrong
+    # of the units: bytes, and how wrong that may be
     used: List[int]
     slack: List[int]
     # of a block: directories
@@ -191,7 +191,7 @@ class Disks:
                     sum(shared.removed[half:]), shared.take_least_quota(),
                     [0] * len(self.units), [SLACK] * len(self.units))
         found = []
-        os.setpriority(os.PRIO_PROCESS, 0, -15)  # the less moves meanwhile
+        os.setpriority(os.PRIO_PROCESS, 0, -15)  # less moves meanwhile
         for index, directory in enumerate(self.directories):
             began = time.monotonic()
             found.append(self.names_in(index))
@@ -219,7 +219,7 @@ class Disks:
         return found
 
 
-# ---- who asked for it ----
+# ---- the account ----
 
 
 @dataclasses.dataclass
@@ -262,7 +262,7 @@ class Account:
         self.expected = {n for n in self.expected if state[n] == LIVE}
 
     def _settle(self, look: Look) -> None:
-        """Nothing runs: what was begun was done or not, and stays so."""
+        """Nothing runs: what was begun has been done or not, for good."""
         state, since = self.shared.state, self.shared.since
         for number in list(self._begun):
             if state[number] != BEGUN:
@@ -278,8 +278,8 @@ class Account:
     # rules
 
     def _note_full(self, look: Look) -> None:
-        """A unit that has been full keeps what it has, down to its low mark and
-        but for what was removed, until it is drained."""
+        """Until it is drained, a unit that has been full loses only what is
+        above its low mark, and what is removed."""
         last = self.looks[-1] if self.looks else look
         lacks = last.may_lack or [None] * len(self.disks.units)
         for index, unit in enumerate(self.disks.units):
@@ -297,7 +297,7 @@ class Account:
 
     def _tiers_asked(self, before: Look, first: Look, now: Look,
                      others: int) -> Optional[str]:
-        """others: bytes that have gone at the same time for another reason."""
+        """others: bytes that vanished at the same time for another reason."""
         gone = first.removed - before.removed + others
         if not any(look.used[index] >= unit.percent(self.rules.low) - gone -
                    look.slack[index] for look in (before, first)
@@ -313,7 +313,7 @@ class Account:
         return None
 
     def _is_drained(self, unit: int, before: Look, first: Look) -> bool:
-        """All of it, and all the time."""
+        """All of it, from the first look to the second."""
         return all(before.drained[i] == first.drained[i] == 2 and
                    before.drains[i] == first.drains[i]
                    for i, each in enumerate(self.disks.directories)
@@ -384,7 +384,7 @@ class Account:
     # what vanished
 
     def _check_lost(self, number: int, before: Look, now: Look) -> None:
-        """What no limit may ask for."""
+        """No limit may ask for these."""
         shared, state = self.shared, self.shared.state
         if shared.pinned[number] == 2:
             shared.fault("pinned", f"lost: {self.tell(number)}")
@@ -414,7 +414,7 @@ class Account:
         self._undead = seen
 
     def look(self, quiet: bool = False) -> Look:
-        """quiet: no daemon runs, and no other process; all is exact then."""
+        """quiet: no other process runs, so that all is exact."""
         shared = self.shared
         self._find_new()
         self._forget_removed()
@@ -453,10 +453,10 @@ class Account:
             self.shared.listed[i] = number
         self.shared.num_listed[0] = min(len(numbers), room)
 
-    # what is there and cannot be read
+    # present, and not found by readers
 
     def check_denied(self, read: Callable[[int], bool]) -> None:
-        """A reader did not find them, and they are there."""
+        """Read again what a reader did not find, and the directories have."""
         shared, look = self.shared, self.looks[-1]
         for number in look.places:
             if (not shared.denied[number] or shared.state[number] != LIVE or

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """soak_workers.py - the processes of a life of motion_soak.py.
 
-Each is a child that works until the daemon is killed (shared.ending), and says
-what went wrong before that as a fault. What it chooses follows from the seed, the
-life and its name; how far it comes does not.
+Each is a child that works until the daemon is killed (shared.ending), and reports
+what failed before that. Its choices follow from the seed, the life and its name;
+how many it makes does not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 import traceback
-from typing import Callable, Deque, Dict, List, Optional, Tuple
+from typing import Callable, Deque, List, Optional, Tuple
 
 import soak_blocks
 from seed import SEED
@@ -41,21 +41,21 @@ class Over(Exception):
 
 @dataclasses.dataclass
 class Life:
-    """What there is to do, and with what."""
+    """What the workers need to know."""
     shared: Shared
     disks: Disks
     mount: str
     ucm: str
     number: int
-    # live blocks of each writer: when it has more it removes the oldest; None:
-    # any number; 0: it writes nothing
+    # live blocks of each writer, which removes the oldest when it has more;
+    # None: no bound; 0: nothing is written
     bound: Optional[int]
     quotas: bool  # they change
     warms: bool
     chains: List[List[Tuple[int, int]]]  # of each writer, the oldest first
 
 
-# ---- what they have in common ----
+# ---- workers ----
 
 class Worker:
     def __init__(self, life: Life, name: str) -> None:
@@ -157,10 +157,10 @@ def refused(error: OSError) -> str:
     return errno.errorcode.get(error.errno, str(error.errno))
 
 
-# ---- those who write ----
+# ---- writers ----
 
 class Writer(Worker):
-    """Chains, each from its head on; it removes them from their end on."""
+    """Writes chains from their heads, and removes them from their ends."""
 
     def __init__(self, life: Life, writer: int) -> None:
         super().__init__(life, f"writer {writer}")
@@ -213,7 +213,7 @@ class Writer(Worker):
         try:
             os.unlink(self.path(number))
         except FileNotFoundError:
-            shared.state[number] = LIVE  # the account says who took it
+            shared.state[number] = LIVE  # the account finds out why
             return
         shared.since[number] = time.monotonic()
         shared.state[number] = REMOVED
@@ -240,7 +240,7 @@ class Writer(Worker):
             self.chains.popleft()
 
 
-# ---- those who read ----
+# ---- readers ----
 
 def compare(worker: Worker, number: int) -> bool:
     """False: it is absent."""
@@ -258,7 +258,7 @@ def compare(worker: Worker, number: int) -> bool:
 
 
 class Reader(Worker):
-    """At first all, then some more often than others, so that they come up."""
+    """Reads all once, then some more often than others, so that they come up."""
 
     def __init__(self, life: Life, which: int) -> None:
         super().__init__(life, f"reader {which}")
@@ -296,7 +296,7 @@ class Reader(Worker):
                 shared.denied[number] = 0
 
 
-# ---- those who administer ----
+# ---- administration ----
 
 class Flusher(Worker):
     def work(self) -> None:
@@ -305,7 +305,7 @@ class Flusher(Worker):
 
 
 class Keeper(Worker):
-    """Pins, quotas, warm and scrub."""
+    """Pins, warms and scrubs, and changes the quota."""
 
     def __init__(self, life: Life) -> None:
         super().__init__(life, "keeper")
@@ -363,24 +363,23 @@ class Keeper(Worker):
 
 
 class Drainer(Worker):
-    """One directory at a time; it is used again, or is drained to the end."""
+    """Drains a directory for a moment, then the next one."""
 
     def choose(self) -> int:
-        """Those of the lowest tier more often: what they have has the least
-        room elsewhere."""
+        """Those of the lowest tier more often: their blocks find the least room
+        elsewhere."""
         return self.random.choice([
             index for index, each in enumerate(self.life.disks.directories)
             for _ in range(3 if self.life.disks.units[each.unit].lowest
                            else 1)])
 
-    def begin(self, which: int) -> bool:
+    def begin(self, which: int) -> None:
         shared = self.shared
         shared.drained[which] = 1
         shared.drains[which] += 1
-        if not self.must_ucm("drain", "-b", self.life.disks.paths[which]):
-            return False
+        self.run_ucm("drain", "-b", self.life.disks.paths[which])
+        self.left(which)  # is it drained?
         shared.drained[which] = 2
-        return True
 
     def end(self, which: int) -> None:
         shared = self.shared
@@ -390,15 +389,16 @@ class Drainer(Worker):
             shared.drained[which] = 0
 
     def left(self, which: int) -> int:
-        status, said = self.run_ucm("drain", "-j", "--status",
-                                    self.life.disks.paths[which])
-        if status:
+        _, said = self.run_ucm("drain", "-j", "--status",
+                               self.life.disks.paths[which])
+        try:
+            answer = json.JSONDecoder().raw_decode(said, said.index("{"))[0]
+        except ValueError:
             self.shared.fault("drain", f"--status: {said}")
             return 0
-        answer: Dict[str, object] = json.loads(said)
         if not answer["draining"]:
             self.shared.fault("drain", f"it is not drained: {said}")
-        return int(str(answer["blocks"]))
+        return int(answer["blocks"])
 
     def work(self) -> None:
         which = self.choose()
@@ -411,8 +411,8 @@ class Drainer(Worker):
 
 
 class LastDrainer(Drainer):
-    """Where there is room for its blocks a directory becomes empty; one of the
-    lowest tier has none for all of them, and keeps the rest."""
+    """Directories whose blocks have room elsewhere become empty. The last one's
+    do not all have room: it keeps the rest."""
 
     def __init__(self, life: Life, roomy: List[int], last: int) -> None:
         super().__init__(life, "drainer")
