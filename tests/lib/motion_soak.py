@@ -106,7 +106,8 @@ class Soak:
         self.sums: Dict[str, int] = {}
         self.failed: Dict[str, int] = {}
         self.shown = 0
-        atexit.register(self.end_workers)
+        atexit.register(self.end_life)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
     # the daemon
 
@@ -130,8 +131,10 @@ class Soak:
                       encoding="utf-8") as file:
                 file.write(soak_blocks.MANIFEST)
 
-    def kill(self) -> Look:
+    def end_life(self) -> None:
         self.shared.ending[0] = 1
+        if not self.pids:
+            return
         os.kill(self.mount.pid, signal.SIGKILL)
         soon = time.monotonic() + HANG_S
         if not all(self.wait_for(pid, soon)
@@ -142,12 +145,8 @@ class Soak:
             _libc.umount2(self.mount.path.encode(), MNT_FORCE)
         self.mount.crash()
         self.end_workers()
-        look = self.account.look(quiet=True)
-        self.account.check_quiet(look)
-        return look
 
     def end_workers(self) -> None:
-        self.shared.ending[0] = 1
         end = time.monotonic() + END_S
         while self.pids:
             pid = self.pids.pop()
@@ -290,7 +289,9 @@ class Soak:
             self.account.check_denied(lambda n: compare(reader, n))
         if kind.bound == 0:
             self.check_drained(reader)
-        look = self.kill()
+        self.end_life()
+        look = self.account.look(quiet=True)
+        self.account.check_quiet(look)
         self.number += 1
         self.tell(name, before, look)
 
@@ -334,8 +335,9 @@ class Soak:
                 self.sums.get(f"{name}: {key}", 0) + count
         faults = self.shared.faults()
         options = self.mount.options.split("policy=")[1]
-        print(f"life {self.number}, {name}, {options}: {counts}; then {self.account.tell_used(look)}, "
-              f"{len(look.places)} blocks; {len(faults)} faults", flush=True)
+        print(f"life {self.number}, {name}, {options}: {counts}; then "
+              f"{self.account.tell_used(look)}, {len(look.places)} blocks; "
+              f"{len(faults)} faults", flush=True)
         if faults:
             self.show(name, faults, history)
         self.shared.clear()

@@ -143,6 +143,7 @@ def start(worker: Worker) -> int:
         return pid
     status = 1
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         die_with_parent()
         worker.run()
         status = 0
