@@ -7,8 +7,9 @@
  * least. What that means for a block that is chosen in a directory:
  *
  * - it has another place: it leaves this one, unless that is memory alone;
- * - it has none: it is moved to the next tier below that takes it; a tier that is
- *   full refuses a block that is worth less than what would have to leave it;
+ * - it has none: it is moved to another directory of the tier that is not full,
+ *   or to the next tier below that takes it; a tier that is full refuses a block
+ *   that is worth less than what would have to leave it;
  * - if each tier below refuses it, it is evicted from the store.
  *
  * A drain evicts nothing: no block is chosen in a directory that is being drained,
@@ -443,6 +444,35 @@ int ucm_evict_and_copy(struct ucm_store *store, ucm_ref ref,
 	return ucm_store_copy(store, ref, move, NULL);
 }
 
+int ucm_evict_copy_beside(struct ucm_store *store, ucm_ref ref,
+			  struct ucm_move *move)
+{
+	const struct ucm_tier *to = move->to;
+	uint8_t order[UCM_MAX_DIRS];
+	struct ucm_entry entry;
+	int err = -ENOSPC;
+
+	if (!ucm_index_get(store->index, ref, &entry))
+		return -ENOENT;
+	if (to->readonly)
+		return -ENOSPC;
+	ucm_placement_order(UCM_PLACEMENT_RENDEZVOUS,
+			    (const uint8_t(*)[16])to->uuids, to->num_dirs,
+			    &entry.id, 0, order);
+	move->within = store->dirs.tier_of[entry.dir] == to;
+	for (unsigned i = 0; i < to->num_dirs && err == -ENOSPC; i++) {
+		unsigned dir = to->first + order[i];
+
+		if (is_draining(store, dir) || entry.dir == dir ||
+		    !ucm_pressure_has_spare(store, dir,
+					    (uint64_t)entry.blocks * 512))
+			continue;
+		move->only = order[i] + 1u;
+		err = ucm_store_copy(store, ref, move, NULL);
+	}
+	return err;
+}
+
 int ucm_evict_and_copy_down(struct ucm_store *store, ucm_ref ref,
 			    const struct ucm_tier *from, struct ucm_move *move)
 {
@@ -469,13 +499,16 @@ static bool must_be_durable(const struct ucm_store *store, unsigned from)
 	       !(store->dirs.at[from]->flags & UCM_MEDIUM_VOLATILE);
 }
 
-/* It leaves when the copy is on disk, with others: see ucm_evict_bytes(). */
-static int move_down(struct drawing *drawing, ucm_ref ref,
+/* To another directory of its tier, or down. It leaves when the copy is on disk,
+ * with others: see ucm_evict_bytes(). */
+static int move_away(struct drawing *drawing, ucm_ref ref,
 		     const struct ucm_move *pace)
 {
 	struct ucm_store *store = drawing->store;
+	struct ucm_tier *tier = store->dirs.tier_of[drawing->dir];
 	struct ucm_batch *batch = drawing->batch;
 	struct ucm_move move = {
+		.to = tier,
 		.soon = batch->durable,
 		.may_refuse = true,
 		.pace = pace ? pace->pace : NULL,
@@ -485,8 +518,11 @@ static int move_down(struct drawing *drawing, ucm_ref ref,
 
 	if (err)
 		return err;
-	err = ucm_evict_and_copy_down(store, ref,
-				      store->dirs.tier_of[drawing->dir], &move);
+	err = ucm_evict_copy_beside(store, ref, &move);
+	move.within = false;
+	move.only = 0;
+	if (err == -ENOSPC)
+		err = ucm_evict_and_copy_down(store, ref, tier, &move);
 	/* since it was drawn: the other place may be memory */
 	return ucm_batch_end_copy(batch, err == -EEXIST ? -EBUSY : err);
 }
@@ -547,11 +583,12 @@ static int take_away(struct drawing *drawing, ucm_ref ref,
 
 	if (entry->copy && (!drawing->is_lowest || !is_leaf(entry)))
 		return leave_place(drawing, ref, entry, how, freed);
-	if (drawing->is_lowest || how == UCM_EVICT_LEAVES)
+	if (how == UCM_EVICT_LEAVES ||
+	    (how == UCM_EVICT_AT_ONCE && drawing->is_lowest))
 		return evict_whole(drawing, entry, freed);
 	if (how == UCM_EVICT_AT_ONCE)
 		return -EBUSY; /* it would be lost, or a writer would wait */
-	err = move_down(drawing, ref, pace);
+	err = move_away(drawing, ref, pace);
 	if (err == -ENOSPC && is_leaf(entry) &&
 	    is_refused_below(store, tier, entry))
 		err = evict_whole(drawing, entry, freed);

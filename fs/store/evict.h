@@ -63,6 +63,12 @@ int ucm_evict_and_copy(struct ucm_store *store, ucm_ref ref,
 int ucm_evict_and_copy_down(struct ucm_store *store, ucm_ref ref,
 			    const struct ucm_tier *from, struct ucm_move *move);
 
+/* Copy a block to a directory of a tier where it has none and no other block goes
+ * for it: one that stays below its high mark. move->to says which tier, which may
+ * be its own; within and only are set here. -ENOSPC: there is none. */
+int ucm_evict_copy_beside(struct ucm_store *store, ucm_ref ref,
+			  struct ucm_move *move);
+
 /* A block that came to a tier now: would it stay there for a while, or be the next
  * to go? It stays where there is room below the low mark, and where it is worth
  * clearly more than what else would go. */

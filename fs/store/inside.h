@@ -401,6 +401,11 @@ int ucm_scan_start(struct ucm_store *store);
 void ucm_scan_stop(struct ucm_store *store);
 /* Have all buckets of a directory been read? */
 bool ucm_scan_knows(struct ucm_store *store, unsigned dir);
+
+/* The same of all directories. Before that a block may have other places than the
+ * index has, and be the parent of others. One that does not answer is not waited
+ * for. */
+bool ucm_scan_knows_all(struct ucm_store *store);
 /* The marks of its pins, if that has not been done; waits for whoever is at it. */
 void ucm_scan_read_pins(struct ucm_store *store, unsigned dir);
 /* Of one directory, once its scan has ended: try again what could not be

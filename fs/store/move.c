@@ -378,21 +378,6 @@ static int move_look(struct ucm_store *store, ucm_ref ref)
 		       : 0;
 }
 
-/* Is all known that lies in the directories? Before that the block may have other
- * places, and what they have counts for less than it takes. One that does not
- * answer is not waited for. */
-static bool move_is_all_known(struct ucm_store *store)
-{
-	if (atomic_load_explicit(&store->scanned, memory_order_acquire))
-		return true;
-	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-		if (!ucm_scan_knows(store, dir) &&
-		    !ucm_wait_is_vain(&store->dirs, dir))
-			return false;
-	}
-	return true;
-}
-
 /* No third place: nobody would know of it, and it would count nowhere. */
 static int move_make_way(struct ucm_store *store, ucm_ref ref,
 			 const struct ucm_move *move)
@@ -404,7 +389,8 @@ static int move_make_way(struct ucm_store *store, ucm_ref ref,
 		return -ENOENT;
 	if (entry.flags & UCM_ENTRY_DUPLICATE)
 		return -EEXIST;
-	if (!move_is_all_known(store))
+	/* the block may have other places */
+	if (!ucm_scan_knows_all(store))
 		return -EBUSY;
 	copy = entry.copy - 1u;
 	if (!entry.copy || store->dirs.tier_of[entry.dir] == move->to ||

@@ -337,52 +337,29 @@ struct drain {
 	uint64_t moved, stays; /* blocks; stays: that have no room elsewhere */
 };
 
-/* Where it may come to without any other block going for it. */
-static int drain_copy_to(struct ucm_movers *movers, ucm_ref ref,
-			 const struct ucm_entry *entry, struct ucm_tier *to,
-			 bool within)
+/* To the same tier, the next one below, or the next one above. */
+static int drain_copy(struct ucm_movers *movers, ucm_ref ref,
+		      struct ucm_tier *home)
 {
 	struct ucm_store *store = movers->store;
 	struct ucm_move move = {
-		.to = to,
-		.within = within,
+		.to = home,
 		.soon = true,
 		.pace = mover_pace,
 		.arg = movers,
 	};
-	uint8_t order[UCM_MAX_DIRS];
-	int err = -ENOSPC;
-
-	if (to->readonly)
-		return -ENOSPC;
-	ucm_placement_order(UCM_PLACEMENT_RENDEZVOUS,
-			    (const uint8_t(*)[16])to->uuids, to->num_dirs,
-			    &entry->id, 0, order);
-	for (unsigned i = 0; i < to->num_dirs && err == -ENOSPC; i++) {
-		if (atomic_load(&to->dirs[order[i]]->draining) ||
-		    !ucm_pressure_has_spare(store, to->first + order[i],
-					    (uint64_t)entry->blocks * 512))
-			continue;
-		move.only = order[i] + 1u;
-		err = ucm_store_copy(store, ref, &move, NULL);
-	}
-	return err;
-}
-
-/* To the same tier, the next one below, or the next one above. */
-static int drain_copy(struct ucm_movers *movers, ucm_ref ref,
-		      const struct ucm_entry *entry, struct ucm_tier *home)
-{
-	struct ucm_store *store = movers->store;
-	int err = drain_copy_to(movers, ref, entry, home, true);
+	int err = ucm_evict_copy_beside(store, ref, &move);
 
 	for (struct ucm_tier *tier = home;
-	     err == -ENOSPC && (tier = ucm_tier_below(store, tier));)
-		err = drain_copy_to(movers, ref, entry, tier, false);
+	     err == -ENOSPC && (tier = ucm_tier_below(store, tier));) {
+		move.to = tier;
+		err = ucm_evict_copy_beside(store, ref, &move);
+	}
 	for (unsigned i = (unsigned)(home - store->dirs.tiers);
-	     err == -ENOSPC && i-- > 0;)
-		err = drain_copy_to(movers, ref, entry, &store->dirs.tiers[i],
-				    false);
+	     err == -ENOSPC && i-- > 0;) {
+		move.to = &store->dirs.tiers[i];
+		err = ucm_evict_copy_beside(store, ref, &move);
+	}
 	return err;
 }
 
@@ -407,7 +384,7 @@ static int drain_one(struct drain *drain, ucm_ref ref,
 			return err;
 		/* one that has another place is to be on disk there, too */
 		err = entry->copy ? -EEXIST
-				  : drain_copy(movers, ref, entry, home);
+				  : drain_copy(movers, ref, home);
 		err = ucm_batch_end_copy(&drain->batch, err);
 		if (err != -ENOSPC || !drain->batch.num)
 			return err;
@@ -515,10 +492,13 @@ static bool walk_rebalance(struct walk *walk, ucm_ref ref)
 	if (!ucm_index_get(store->index, ref, &entry))
 		return true;
 	move.to = store->dirs.tier_of[entry.dir];
-	if (ucm_endurance_is_spent(store, move.to))
+	/* another mover that evicts there would evict too much */
+	if (ucm_endurance_is_spent(store, move.to) ||
+	    !mover_enter_dir(movers, entry.dir))
 		return false;
 	if (!ucm_store_copy(store, ref, &move, NULL))
 		ucm_store_drop_place(store, ref, entry.dir, NULL);
+	mover_leave_dir(movers, entry.dir);
 	return true;
 }
 
@@ -583,8 +563,9 @@ static bool mover_round(struct ucm_movers *movers)
 
 	mover_learn(movers);
 	mover_give_way(false);
-	any = ucm_quota_relieve(movers->store);
-	any |= mover_relieve_all(movers);
+	/* or a parent might go whose children have not been read */
+	any = ucm_scan_knows_all(movers->store) &&
+	      (ucm_quota_relieve(movers->store) | mover_relieve_all(movers));
 	mover_find_unsaved(movers);
 	any |= mover_save_one(movers);
 	mover_give_way(true);

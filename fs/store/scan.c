@@ -68,6 +68,18 @@ bool ucm_scan_knows(struct ucm_store *store, unsigned dir)
 	return true;
 }
 
+bool ucm_scan_knows_all(struct ucm_store *store)
+{
+	if (atomic_load_explicit(&store->scanned, memory_order_acquire))
+		return true;
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		if (!ucm_scan_knows(store, dir) &&
+		    !ucm_wait_is_vain(&store->dirs, dir))
+			return false;
+	}
+	return true;
+}
+
 /* A directory that could not be read keeps its names unknown: then the index
  * never counts as whole, and what it lacks is probed for. */
 static bool all_scanned(struct ucm_store *store)

@@ -193,11 +193,14 @@ class Soak:
         self.shared.state[number] = REMOVED
         self.shared.removed[writer_of(number)] += soak_blocks.BYTES
 
+    def is_below(self, percent: int) -> bool:
+        limits = sum(unit.limit for unit in UNITS)
+        return sum(self.account.look().used) < limits * percent // 100
+
     def fill(self, kind: Kind) -> None:
         """Write until the tiers are almost as full as they may be."""
         worker = Writer(self.life(kind), 0)
-        limits = sum(unit.limit for unit in UNITS)
-        while sum(self.account.look().used) < limits * (kind.fill - 5) // 100:
+        while self.is_below(kind.fill - 5):
             for _ in range(10):
                 worker.write_chain()
 
@@ -236,6 +239,9 @@ class Soak:
         if kind.fill < 100:
             self.fill(kind)
             self.thin_out(kind)
+            while self.is_below(kind.fill - 7):  # chains are in many units
+                self.fill(kind)
+                self.thin_out(kind)
         size = MIB if kind.quotas else NO_QUOTA
         self.shared.set_quota(size, False)
         worker.must_ucm("quota", "set", "q",

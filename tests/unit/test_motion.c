@@ -562,6 +562,22 @@ UNIT_TEST(what_one_tier_refuses_goes_to_the_next_but_one)
 	sums_are_right();
 }
 
+/* Nor is a block lost while another directory of the tier has room. */
+UNIT_TEST(what_has_room_beside_is_not_lost)
+{
+	store_of("only=$/a,$/b");
+	commit(0, 8);
+	for (unsigned i = 0; i < 8; i++)
+		age(i, 100 - i);
+	while (fx_set->dirs.at[0]->blocks)
+		ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_MOVING), 0);
+	for (unsigned i = 0; i < 8; i++) {
+		ck_assert_uint_eq(entry_of(i).dir, 1);
+		fx_serves(&files[i]);
+	}
+	sums_are_right();
+}
+
 /* True if the call was met. */
 static bool evict_without_room_for(unsigned nth)
 {
