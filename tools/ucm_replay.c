@@ -98,7 +98,7 @@ static const struct ucm_arg args[] = {
 	{ "capacity", 'c', "N[,N...]", parse_capacities, &opt.capacities,
 	  .help = "sizes of the cache, in blocks" },
 	{ "policy", 'p', "P[,P...]", parse_policies, &opt.policies,
-	  .help = "hazard, lru or arc (default: all of them)" },
+	  .help = "hazard or lru (default: both)" },
 	{ "seed", 0, "N", ucm_arg_number, &opt.seed,
 	  .help = "for what is random (default: 1)" },
 	{ "admit", 0, "P", parse_share, &opt.admit,

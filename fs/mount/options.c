@@ -50,7 +50,7 @@ static const struct option_row rows[] = {
 	{ "checkpoint", "SECONDS", STORE, 0, 0, "between two syncfs after commits [30]; 0: never" },
 	{ "placement", "POLICY", STORE, 0, 0, "rendezvous (default), round_robin, random or striped: directory in a tier" },
 	{ "limit", "TIER:SIZE", STORE, 0, 0, "most that a tier's blocks and files may take: 500G, 80%; once per tier" },
-	{ "policy", "NAME", STORE, 0, 0, "which block goes when room is needed: hazard (default), lru, arc; none: nothing goes" },
+	{ "policy", "NAME", STORE, 0, 0, "which block goes when room is needed: hazard (default), lru; none: nothing goes" },
 	{ "high", "PERCENT", STORE, 0, 0, "of a limit: blocks begin to move down or go [95]" },
 	{ "low", "PERCENT", STORE, 0, 0, "of a limit: so far they do [90]" },
 	{ "reserve", "SIZE", STORE, 0, 0, "free space to leave to others on each file system: 20G, 5% [0]" },

@@ -361,12 +361,6 @@ static double hazard_chance(const struct ucm_policy *policy,
 	return rates_chance(&hazard->rates, hazard_class(state), age_s);
 }
 
-static unsigned hazard_order(const struct ucm_policy_state *state)
-{
-	(void)state;
-	return 0;
-}
-
 /* ---- life ---- */
 
 static int hazard_new(uint64_t seed, uint64_t capacity, struct ucm_policy **out)
@@ -424,5 +418,4 @@ const struct ucm_policy_ops ucm_policy_hazard = {
 	.monitors = hazard_monitors,
 	.worth = hazard_worth,
 	.chance = hazard_chance,
-	.order = hazard_order,
 };

@@ -105,15 +105,9 @@ static double lru_chance(const struct ucm_policy *policy,
 	return 1;
 }
 
-static unsigned lru_order(const struct ucm_policy_state *state)
-{
-	(void)state;
-	return 0;
-}
-
 const struct ucm_policy_ops ucm_policy_lru = {
 	.name = "lru",
-	.num_orders = 1,
+	.by_age = true,
 	.new = lru_new,
 	.free = lru_free,
 	.resize = lru_resize,
@@ -126,5 +120,4 @@ const struct ucm_policy_ops ucm_policy_lru = {
 	.monitors = lru_monitors,
 	.worth = lru_worth,
 	.chance = lru_chance,
-	.order = lru_order,
 };

@@ -6,7 +6,7 @@
  *	bits 0-1  path   how old the path was that the last request found (hazard)
  *	bits 2-3  pause  how long it had not been asked for, then (hazard)
  *	bit  4    again  added where something was known: second generation
- *			 (hazard); asked for twice (arc)
+ *			 (hazard)
  *	bits 5-6  place  its number in its chain, modulo 4 (hazard)
  *	bit  7    asked  a request asked for it, and it was not opened since
  */

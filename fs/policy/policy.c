@@ -9,7 +9,6 @@
 static const struct ucm_policy_ops *const policies[] = {
 	&ucm_policy_hazard,
 	&ucm_policy_lru,
-	&ucm_policy_arc,
 };
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 

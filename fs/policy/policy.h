@@ -74,9 +74,7 @@ struct ucm_policy; /* one for all blocks that compete for the same room */
 
 struct ucm_policy_ops {
 	const char *name;
-	/* A policy has so many orders of blocks by last use, of which the
-	 * oldest goes; 0: the order is by worth() alone. See order(). */
-	unsigned num_orders;
+	bool by_age; /* the block that was used least lately goes, always */
 	bool refuses; /* new blocks that are worth less than the victim */
 
 	int (*new)(uint64_t seed, uint64_t capacity, struct ucm_policy **out);
@@ -102,15 +100,13 @@ struct ucm_policy_ops {
 			const struct ucm_policy_state *state);
 	double (*chance)(const struct ucm_policy *policy,
 			 const struct ucm_policy_state *state, uint32_t age_s);
-	unsigned (*order)(const struct ucm_policy_state *state);
 };
 
 struct ucm_policy {
 	const struct ucm_policy_ops *ops; /* the rest is the policy's */
 };
 
-extern const struct ucm_policy_ops ucm_policy_hazard, ucm_policy_lru,
-	ucm_policy_arc;
+extern const struct ucm_policy_ops ucm_policy_hazard, ucm_policy_lru;
 
 #define UCM_POLICY_DEFAULT "hazard"
 
@@ -241,17 +237,6 @@ static inline double ucm_policy_chance(const struct ucm_policy *policy,
 static inline bool ucm_policy_is_known(const struct ucm_policy_state *fresh)
 {
 	return fresh->uses > 1;
-}
-
-/*
- * Which of the policy's num_orders a block stands in. Somebody who keeps all
- * blocks in these orders, each by last use, has the victim at one of their
- * ends. No lock.
- */
-static inline unsigned ucm_policy_order(const struct ucm_policy *policy,
-					const struct ucm_policy_state *state)
-{
-	return policy->ops->order(state);
 }
 
 #endif

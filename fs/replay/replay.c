@@ -2,14 +2,14 @@
 /*
  * replay.c - a cache without bytes, driven by a policy through a trace.
  *
- * Two ways to find a victim. A policy that has orders (lru, arc) gets its
- * oldest blocks, exactly: all blocks are kept in these orders, and the source of
- * the pool offers their ends. The store does not keep such lists. The others get
- * what the store gives them: leaves drawn at random.
+ * Two ways to find a victim. A policy that goes by age (lru) gets the oldest
+ * block, exactly: all blocks are kept by last use, and the source of the pool
+ * offers the end of that list. The store does not keep one. The others get what
+ * the store gives them: leaves drawn at random.
  *
- * Blocks of the request in hand are never victims. With orders they are let in
- * tail first, so that the head is the newest; else head first, as a request
- * loses all that follows a block that was refused.
+ * Blocks of the request in hand are never victims. By age they are let in tail
+ * first, so that the head is the newest; else head first, as a request loses all
+ * that follows a block that was refused.
  *
  * Orphans cannot come to be where leaves are drawn: the head is let in first,
  * and only a block without a child goes. children counts by name, as the
@@ -24,14 +24,12 @@
 #include "fs/policy/pool.h"
 #include "fs/replay/replay.h"
 
-#define REPLAY_ORDERS	   2u
 #define REPLAY_LEARN_EVERY 64u /* requests */
 #define REPLAY_TRIES	   4u  /* for each draw, if it hits the request */
 
 struct replay_block {
 	struct ucm_policy_state state;
 	bool present;
-	uint8_t order;
 	uint32_t held;	   /* 1 + the last request that asked for it */
 	uint32_t children; /* that are present */
 	uint32_t leaf;	   /* place among the leaves, or none */
@@ -48,8 +46,7 @@ struct replay {
 	struct replay_block *blocks;
 	uint32_t *leaves;
 	uint32_t num_leaves, num_present;
-	uint32_t oldest[REPLAY_ORDERS], newest[REPLAY_ORDERS];
-	unsigned next_order; /* to draw from */
+	uint32_t oldest, newest;
 	uint64_t random;
 	/* the request in hand */
 	uint32_t now_s, held;
@@ -85,18 +82,18 @@ static void replay_remove_leaf(struct replay *replay, uint32_t number)
 	block->leaf = UCM_REPLAY_NONE;
 }
 
-/* ---- orders ---- */
+/* ---- by last use ---- */
 
 static void replay_unlink(struct replay *replay, uint32_t number)
 {
 	struct replay_block *block = &replay->blocks[number];
 
 	if (block->older == UCM_REPLAY_NONE)
-		replay->oldest[block->order] = block->newer;
+		replay->oldest = block->newer;
 	else
 		replay->blocks[block->older].newer = block->newer;
 	if (block->newer == UCM_REPLAY_NONE)
-		replay->newest[block->order] = block->older;
+		replay->newest = block->older;
 	else
 		replay->blocks[block->newer].older = block->older;
 }
@@ -104,17 +101,14 @@ static void replay_unlink(struct replay *replay, uint32_t number)
 static void replay_link(struct replay *replay, uint32_t number)
 {
 	struct replay_block *block = &replay->blocks[number];
-	unsigned order = ucm_policy_order(replay->policy, &block->state);
-	uint32_t newest = replay->newest[order];
 
-	block->order = (uint8_t)order;
-	block->older = newest;
+	block->older = replay->newest;
 	block->newer = UCM_REPLAY_NONE;
-	if (newest == UCM_REPLAY_NONE)
-		replay->oldest[order] = number;
+	if (replay->newest == UCM_REPLAY_NONE)
+		replay->oldest = number;
 	else
-		replay->blocks[newest].newer = number;
-	replay->newest[order] = number;
+		replay->blocks[replay->newest].newer = number;
+	replay->newest = number;
 }
 
 /* ---- victims ---- */
@@ -147,12 +141,11 @@ static bool replay_draw_leaf(void *arg, struct ucm_pool_candidate *out)
 	return false;
 }
 
-/* The oldest of the next order that the request does not hold. */
+/* The oldest that the request does not hold. */
 static bool replay_draw_oldest(void *arg, struct ucm_pool_candidate *out)
 {
 	struct replay *replay = arg;
-	unsigned orders = replay->policy->ops->num_orders;
-	uint32_t at = replay->oldest[replay->next_order++ % orders];
+	uint32_t at = replay->oldest;
 
 	while (at != UCM_REPLAY_NONE &&
 	       replay->blocks[at].held == replay->held)
@@ -171,7 +164,7 @@ static bool replay_refresh(void *arg, struct ucm_pool_candidate *candidate)
 
 	replay->result.touches++;
 	if (!block->present || block->held == replay->held ||
-	    (!replay->policy->ops->num_orders && block->children))
+	    (!replay->policy->ops->by_age && block->children))
 		return false;
 	candidate->state = block->state;
 	return true;
@@ -179,22 +172,22 @@ static bool replay_refresh(void *arg, struct ucm_pool_candidate *candidate)
 
 static void replay_init_pool(struct replay *replay)
 {
-	unsigned orders = replay->policy->ops->num_orders;
+	bool by_age = replay->policy->ops->by_age;
 
-	ucm_pool_init(&replay->pool, orders ? orders : UCM_POOL_MAX,
-		      orders ? orders : UCM_POOL_DRAWS);
+	ucm_pool_init(&replay->pool, by_age ? 1 : UCM_POOL_MAX,
+		      by_age ? 1 : UCM_POOL_DRAWS);
 	replay->source = (struct ucm_pool_source){
-		.draw = orders ? replay_draw_oldest : replay_draw_leaf,
+		.draw = by_age ? replay_draw_oldest : replay_draw_leaf,
 		.refresh = replay_refresh,
 		.arg = replay,
 	};
 }
 
-/* With orders, what was drawn for another victim is no longer the oldest. */
+/* What was drawn for another victim may no longer be the oldest. */
 static bool replay_pick(struct replay *replay, struct ucm_pool_candidate *out,
 			double *worth_out)
 {
-	if (replay->policy->ops->num_orders)
+	if (replay->policy->ops->by_age)
 		replay_init_pool(replay);
 	return ucm_pool_pick(&replay->pool, replay->policy, replay->now_s,
 			     &replay->source, out, worth_out);
@@ -209,7 +202,7 @@ static void replay_free_parent(struct replay *replay, uint32_t number)
 	    !replay->blocks[parent].present)
 		return;
 	replay_add_leaf(replay, parent);
-	if (replay->policy->ops->num_orders ||
+	if (replay->policy->ops->by_age ||
 	    replay->blocks[parent].held == replay->held)
 		return;
 	replay_describe(replay, parent, &candidate);
@@ -357,7 +350,7 @@ static void replay_request(struct replay *replay, size_t i)
 	replay->now_s = request->time_s;
 	replay->held = (uint32_t)i + 1;
 	replay_ask(replay, numbers, request->num);
-	if (replay->policy->ops->num_orders)
+	if (replay->policy->ops->by_age)
 		replay_tail_first(replay, numbers, request->num);
 	else
 		replay_head_first(replay, numbers, request->num);
@@ -401,8 +394,7 @@ static int replay_alloc(struct replay *replay)
 		return -ENOMEM;
 	for (size_t i = 0; i < num; i++)
 		replay->blocks[i].leaf = UCM_REPLAY_NONE;
-	for (unsigned i = 0; i < REPLAY_ORDERS; i++)
-		replay->oldest[i] = replay->newest[i] = UCM_REPLAY_NONE;
+	replay->oldest = replay->newest = UCM_REPLAY_NONE;
 	return 0;
 }
 

@@ -68,7 +68,7 @@ int ucm_value_open(struct ucm_value *value, const char *name,
 		return 0;
 	if (!ops)
 		return ucm_error_set(error, -EINVAL,
-				     "policy '%s': hazard, lru, arc or none",
+				     "policy '%s': use hazard, lru or none",
 				     name);
 	if (getrandom(&seed, sizeof(seed), 0) < 0)
 		seed = ucm_value_now();

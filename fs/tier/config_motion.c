@@ -112,7 +112,7 @@ static int set_policy(struct ucm_config *config, const char *value,
 	/* which there are, the store knows */
 	if (!len || value[len] || len > UCM_POLICY_NAME_MAX)
 		return ucm_error_set(error, -EINVAL,
-				     "policy '%s': hazard, lru, arc or none",
+				     "policy '%s': use hazard, lru or none",
 				     value);
 	strcpy(config->policy, value);
 	return 0;

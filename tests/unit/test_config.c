@@ -195,7 +195,7 @@ static const struct {
 	{ "limit", "/a:", -EINVAL, "directory '/a'" },
 	{ "policy", "lru", 0, NULL },
 	{ "policy", "", -EINVAL, "policy ''" },
-	{ "policy", "lr\001u", -EINVAL, "hazard, lru, arc or none" },
+	{ "policy", "lr\001u", -EINVAL, "use hazard, lru or none" },
 	{ "policy", "a: b", -EINVAL, "policy 'a: b'" },
 	{ "write", "nvme", -EINVAL, "TIER:MODE" },
 	{ "endurance", "nvme:500G", 0, NULL },

@@ -91,7 +91,7 @@ static const struct kind {
 	 {"fast:80K", "mid:160K", "slow:320K"}, "lru", "fast:through", true,
 	 false},
 	{"tight, around", "fast=$/a:mid=$/b:slow=$/c",
-	 {"fast:80K", "mid:160K", "slow:320K"}, "arc", "fast:around", true,
+	 {"fast:80K", "mid:160K", "slow:320K"}, "lru", "fast:around", true,
 	 false},
 	{"a space", "fast=$/a:mid=$/b:slow=$/c", {NULL}, "lru", "fast:back",
 	 true, true},

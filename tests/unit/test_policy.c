@@ -299,7 +299,7 @@ UNIT_TEST(the_sample_is_an_even_share_and_stays_bounded)
 /* ---- policies ---- */
 
 static const struct ucm_policy_ops *const all[] = {
-	&ucm_policy_hazard, &ucm_policy_lru, &ucm_policy_arc,
+	&ucm_policy_hazard, &ucm_policy_lru,
 };
 
 static struct ucm_policy *policy;
@@ -665,61 +665,6 @@ UNIT_TEST(what_is_never_asked_for_again_is_worth_little)
 	old = asked[0].state;
 	must(ucm_policy_worth(policy, old.last_s, &old) < before / 20);
 	must(ucm_policy_chance(policy, &old, 1000) < 0.1);
-	close_policy();
-}
-
-/* ---- arc ---- */
-
-UNIT_TEST(arc_moves_a_block_that_is_asked_for_again)
-{
-	open_policy(&ucm_policy_arc);
-	ask(100, 1, 4, 0);
-	add_all(4);
-	for (unsigned i = 0; i < 4; i++)
-		ck_assert_uint_eq(ucm_policy_order(policy, &asked[i].state), 0);
-	ask(200, 1, 4, 2);
-	for (unsigned i = 0; i < 4; i++)
-		ck_assert_uint_eq(ucm_policy_order(policy, &asked[i].state),
-				  i < 2);
-	close_policy();
-}
-
-/* Of the first order the blocks go, whenever they were used, until something
- * that went from it is wanted again. */
-UNIT_TEST(arc_gives_room_to_the_order_that_lost_too_much)
-{
-	struct ucm_policy_state once = { .last_s = 100, .uses = 1 };
-	struct ucm_policy_state twice = { 1, 2, MARK_AGAIN };
-	struct ucm_policy_state fresh;
-
-	ck_assert_int_eq(ucm_policy_new(&ucm_policy_arc, 1, 4, &policy), 0);
-	for (unsigned i = 0; i < 2; i++) {
-		ucm_policy_added(policy, 10 + i, &once);
-		ucm_policy_added(policy, 20 + i, &twice);
-	}
-	must(ucm_policy_worth(policy, 100, &once) <
-	     ucm_policy_worth(policy, 100, &twice));
-	ucm_policy_gone(policy, 100, 10, &once, UCM_POLICY_EVICTED);
-	ucm_policy_fresh(policy, 100, 10, NULL, &fresh);
-	must(ucm_policy_is_known(&fresh));
-	ck_assert_uint_eq(ucm_policy_order(policy, &fresh), 1);
-	must(ucm_policy_worth(policy, 100, &once) >
-	     ucm_policy_worth(policy, 100, &twice));
-	close_policy();
-}
-
-UNIT_TEST(arc_remembers_the_newest_when_it_shrinks)
-{
-	struct ucm_policy_state state = { .last_s = 1, .uses = 1 }, fresh;
-
-	open_policy(&ucm_policy_arc);
-	for (unsigned i = 0; i < 1000; i++)
-		ucm_policy_gone(policy, 1, i, &state, UCM_POLICY_EVICTED);
-	ck_assert_int_eq(ucm_policy_resize(policy, 10), 0);
-	ucm_policy_fresh(policy, 2, 999, NULL, &fresh);
-	must(ucm_policy_is_known(&fresh));
-	ucm_policy_fresh(policy, 2, 500, NULL, &fresh);
-	must(!ucm_policy_is_known(&fresh));
 	close_policy();
 }
 
