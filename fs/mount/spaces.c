@@ -350,51 +350,6 @@ static int space_set_block_bytes(struct ucm_daemon *daemon, fuse_ino_t ino,
 	return 0;
 }
 
-/* It is to be heard once. */
-static int space_get_parents(struct ucm_daemon *daemon, fuse_ino_t ino,
-			     char *value)
-{
-	(void)daemon, (void)ino, (void)value;
-	return -ENODATA;
-}
-
-/* "ID PARENT", a line each. */
-static int space_parse_parents(const char *line, const char *end,
-			       struct ucm_id *id, struct ucm_id *parent)
-{
-	char text[UCM_ID_HEX + 1] = "";
-
-	if (end - line < 2 * UCM_ID_HEX + 1 || line[UCM_ID_HEX] != ' ')
-		return -EINVAL;
-	memcpy(text, line, UCM_ID_HEX);
-	if (ucm_id_parse(text, id))
-		return -EINVAL;
-	memcpy(text, line + UCM_ID_HEX + 1, UCM_ID_HEX);
-	return ucm_id_parse(text, parent) ? -EINVAL : 0;
-}
-
-/* The blocks that are about to be written, and their parents. */
-static int space_set_parents(struct ucm_daemon *daemon, fuse_ino_t ino,
-			     const char *value, size_t size)
-{
-	struct ucm_space *space = ucm_node_space(daemon, ino);
-	const char *end = value + size;
-	int err = space ? 0 : -ENOENT;
-
-	while (!err && value < end) {
-		struct ucm_key key = { .space = space->number };
-		struct ucm_id parent;
-
-		err = space_parse_parents(value, end, &key.id, &parent);
-		if (!err)
-			err = ucm_store_expect(daemon->store, &key, &parent);
-		value += 2 * UCM_ID_HEX + 1;
-		if (!err && value < end && *value++ != '\n')
-			err = -EINVAL;
-	}
-	return err;
-}
-
 static const struct ucm_xattr space_xattrs[] = {
 	{
 		.name = UCM_XATTR_PREFIX "quota",
@@ -412,12 +367,6 @@ static const struct ucm_xattr space_xattrs[] = {
 		.name = UCM_XATTR_PREFIX "block_bytes",
 		.get = space_get_block_bytes,
 		.set = space_set_block_bytes,
-		.unlisted = true,
-	},
-	{
-		.name = UCM_XATTR_PREFIX "parents",
-		.get = space_get_parents,
-		.set = space_set_parents,
 		.unlisted = true,
 	},
 	{ 0 },

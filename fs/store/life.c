@@ -107,7 +107,6 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 	ucm_holds_init(&store->holds, config->leases, config->lease_age_s);
 	ucm_unread_init(&store->unread);
 	ucm_pins_init(&store->pins);
-	ucm_stripes_init(&store->stripes);
 	ucm_offers_init(&store->offers);
 	store->close_ms = CLOSE_MS;
 	pthread_mutex_init(&store->loss_lock, NULL);
@@ -257,7 +256,6 @@ void ucm_store_close(struct ucm_store *store)
 	for (unsigned i = 0; i < 256; i++)
 		pthread_mutex_destroy(&store->name_locks[i]);
 	ucm_unread_fini(&store->unread);
-	ucm_stripes_fini(&store->stripes);
 	ucm_offers_fini(&store->offers);
 	free(store);
 }

@@ -38,83 +38,19 @@ static int newfile_make(const struct ucm_key *key, struct ucm_promise *promise,
 	return 0;
 }
 
-/* ---- placement=striped ---- */
-
-int ucm_store_expect(struct ucm_store *store, const struct ucm_key *key,
-		     const struct ucm_id *parent)
-{
-	return store->dirs.placement == UCM_PLACEMENT_STRIPED
-		       ? ucm_stripes_expect(&store->stripes, key, parent)
-		       : -EOPNOTSUPP;
-}
-
-/* 1 + which of the tier's directories has a block; 0: none. */
-static uint64_t newfile_lies_in(const struct ucm_store *store,
-				const struct ucm_tier *tier,
-				const struct ucm_key *key)
-{
-	struct ucm_entry entry;
-
-	if (!ucm_index_find(store->index, key, &entry, NULL))
-		return 0;
-	if (store->dirs.tier_of[entry.dir] == tier)
-		return 1u + entry.dir - tier->first;
-	if (entry.copy && store->dirs.tier_of[entry.copy - 1] == tier)
-		return (uint64_t)entry.copy - tier->first;
-	return 0;
-}
-
-/* The same of the parent of one that is in the index: it is moved here. */
-static uint64_t newfile_after_parent(const struct ucm_store *store,
-				     const struct ucm_tier *tier,
-				     const struct ucm_key *key)
-{
-	struct ucm_key parent = { .space = key->space };
-	uint64_t at;
-	ucm_ref ref;
-
-	if (!ucm_index_find(store->index, key, NULL, &ref) ||
-	    !ucm_index_parent(store->index, ref, &parent.id))
-		return 0;
-	at = newfile_lies_in(store, tier, &parent);
-	return at ? at + 1 : 0;
-}
-
-/* For ucm_want: by the chain that a new block belongs to. Its root lies in one of
- * the tier's directories, or would. */
-static uint64_t newfile_stripe(struct ucm_store *store,
-			       const struct ucm_tier *tier,
-			       const struct ucm_key *key)
-{
-	struct ucm_key root = { .space = key->space };
-	uint64_t steps, at;
-
-	if (store->dirs.placement != UCM_PLACEMENT_STRIPED)
-		return 0;
-	steps = ucm_stripes_find(&store->stripes, key, &root.id);
-	if (!steps)
-		return newfile_after_parent(store, tier, key);
-	at = newfile_lies_in(store, tier, &root);
-	return steps + (at ? at : 1 + ucm_tier_first_choice(tier, &root.id));
-}
-
-/* ---- the file ---- */
-
 int ucm_store_create_in(struct ucm_store *store, struct ucm_tier *tier,
 			const struct ucm_key *key, const struct ucm_want *want,
 			struct ucm_temp *out, struct ucm_file *file_out)
 {
 	struct ucm_promise *promise;
-	struct ucm_want wanted = *want;
 	struct ucm_medium *medium;
 	int result = -EROFS;
 
-	wanted.stripe = newfile_stripe(store, tier, key);
 	*out = (struct ucm_temp){ .dir = 0 };
 	/* as often as there are directories: each failure rules one out */
 	for (unsigned i = 0; i < tier->num_dirs; i++) {
 		int err = ucm_tier_choose(tier, store->dirs.placement,
-					  &key->id, &wanted, &promise);
+					  &key->id, want, &promise);
 
 		if (err)
 			return result == -EROFS ? err : result;

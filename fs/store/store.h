@@ -31,7 +31,6 @@
 #include "fs/store/namespace.h"
 #include "fs/store/offers.h"
 #include "fs/store/pins.h"
-#include "fs/store/stripes.h"
 #include "fs/store/unread.h"
 #include "fs/store/value.h"
 #include "fs/tier/config.h"
@@ -81,7 +80,6 @@ struct ucm_store {
 	 * dropped. */
 	_Atomic uint64_t largest, outgrown;
 	struct ucm_offers offers; /* of saves that may be refused */
-	struct ucm_stripes stripes; /* placement=striped: what is to come */
 	/* Held by whoever changes both a name's file and its entry, so that
 	 * nobody finds them apart; picked by the hash. Recursive: a commit may
 	 * condemn what it finds there. */
@@ -284,12 +282,6 @@ enum ucm_commit_when {
 	UCM_COMMIT_NOW,      /* fsync, rename, or the last close of what has not
 			      * changed since such a process closed it */
 };
-
-/* A block is about to be written, and this is its parent, which may not be there
- * either: for placement=striped. Those of a chain in their order, before their
- * files are made. -EOPNOTSUPP: another placement; -ENOMEM. */
-int ucm_store_expect(struct ucm_store *store, const struct ucm_key *key,
-		     const struct ucm_id *parent);
 
 /* Make a temporary file where a block of this name shall lie. The caller gets
  * it open for reading and writing, closes it, and ends the file with

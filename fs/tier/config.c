@@ -302,10 +302,10 @@ static int set_placement(struct ucm_config *config, const char *value,
 {
 	if (!ucm_placement_parse(value, &config->placement))
 		return 0;
-	return ucm_error_set(
-		error, -EINVAL,
-		"placement '%s': rendezvous, round_robin, random or striped",
-		value);
+	return ucm_error_set(error, -EINVAL,
+			     "placement '%s': use rendezvous, round_robin or "
+			     "random",
+			     value);
 }
 
 int ucm_config_set_number(const char *key, const char *value, uint64_t min,

@@ -12,7 +12,6 @@ static const char *const names[] = {
 	[UCM_PLACEMENT_RENDEZVOUS] = "rendezvous",
 	[UCM_PLACEMENT_ROUND_ROBIN] = "round_robin",
 	[UCM_PLACEMENT_RANDOM] = "random",
-	[UCM_PLACEMENT_STRIPED] = "striped",
 };
 #define NUM_POLICIES (sizeof(names) / sizeof(names[0]))
 
@@ -77,8 +76,7 @@ void ucm_placement_order(enum ucm_placement policy, const uint8_t (*uuids)[16],
 			 unsigned num, const struct ucm_id *id, uint64_t turn,
 			 uint8_t *order)
 {
-	if (policy == UCM_PLACEMENT_RENDEZVOUS ||
-	    (policy == UCM_PLACEMENT_STRIPED && turn == UCM_PLACEMENT_ALONE)) {
+	if (policy == UCM_PLACEMENT_RENDEZVOUS) {
 		order_by_score(uuids, num, id, order);
 		return;
 	}

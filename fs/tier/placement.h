@@ -17,13 +17,9 @@ enum ucm_placement {
 	UCM_PLACEMENT_RENDEZVOUS,
 	UCM_PLACEMENT_ROUND_ROBIN,
 	UCM_PLACEMENT_RANDOM,
-	UCM_PLACEMENT_STRIPED, /* a block goes after its parent */
 };
 
-/* As turn, where nothing is known of a block's parent. */
-#define UCM_PLACEMENT_ALONE UINT64_MAX
-
-/* "rendezvous", "round_robin", "random", "striped"; -EINVAL for any other. */
+/* "rendezvous", "round_robin", "random"; -EINVAL for any other. */
 int ucm_placement_parse(const char *name, enum ucm_placement *out);
 const char *ucm_placement_name(enum ucm_placement policy);
 
@@ -35,9 +31,7 @@ uint64_t ucm_placement_score(const uint8_t uuid[16], const struct ucm_id *id);
  * The order in which to try the directories of a tier, best first.
  *
  * uuids, num: the directories; turn: a number that grows with every block
- * (round_robin), is random (random), or is that of the directory after the
- * parent's (striped; UCM_PLACEMENT_ALONE: as rendezvous); order: num entries,
- * filled with 0..num-1.
+ * (round_robin) or is random (random); order: num entries, filled with 0..num-1.
  */
 void ucm_placement_order(enum ucm_placement policy, const uint8_t (*uuids)[16],
 			 unsigned num, const struct ucm_id *id, uint64_t turn,

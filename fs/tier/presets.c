@@ -44,7 +44,6 @@ static const char *const policies[UCM_BACKENDS_POLICIES] = {
 	[UCM_BACKENDS_NONE] = "none",
 	[UCM_BACKENDS_ROUND_ROBIN] = "round_robin",
 	[UCM_BACKENDS_RANDOM] = "random",
-	[UCM_BACKENDS_STRIPED] = "striped",
 	[UCM_BACKENDS_TIERED] = "tiered",
 };
 
@@ -171,8 +170,8 @@ static int preset_set_policy(struct ucm_preset *preset, const char *value,
 		}
 	}
 	return ucm_error_set(error, -EINVAL,
-			     "storage_policy '%s': none, round_robin, random, "
-			     "striped or tiered",
+			     "storage_policy '%s': use none, round_robin, random "
+			     "or tiered",
 			     value);
 }
 
@@ -383,7 +382,6 @@ int ucm_preset_apply(const struct ucm_preset *preset, struct ucm_config *config,
 	static const enum ucm_placement placements[UCM_BACKENDS_POLICIES] = {
 		[UCM_BACKENDS_ROUND_ROBIN] = UCM_PLACEMENT_ROUND_ROBIN,
 		[UCM_BACKENDS_RANDOM] = UCM_PLACEMENT_RANDOM,
-		[UCM_BACKENDS_STRIPED] = UCM_PLACEMENT_STRIPED,
 	};
 	int err;
 

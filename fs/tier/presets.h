@@ -6,8 +6,8 @@
  *   pipeline: Cache|Posix         a stage is Cache, Posix, Nfs or Ds3fs
  *   cache_size: 8G                of Cache; 1G
  *   storage_backends: /a:/b       or a list
- *   storage_policy: none          round_robin, random, striped: one tier of these
- *                                 directories; tiered: a tier of each
+ *   storage_policy: none          round_robin, random: one tier of these directories;
+ *                                 tiered: a tier of each
  *
  * What belongs to a stage may stand in a map of the stage's name (cache, posix,
  * nfs, ds3fs). Stages but Cache are the same: a directory shows by itself what it
@@ -22,7 +22,6 @@ enum ucm_preset_policy {
 	UCM_BACKENDS_NONE, /* and the placement is left as it is */
 	UCM_BACKENDS_ROUND_ROBIN,
 	UCM_BACKENDS_RANDOM,
-	UCM_BACKENDS_STRIPED,
 	UCM_BACKENDS_TIERED,
 	UCM_BACKENDS_POLICIES
 };

@@ -145,17 +145,6 @@ bool ucm_tier_is_volatile(const struct ucm_tier *tier)
 	return true;
 }
 
-uint64_t ucm_tier_first_choice(const struct ucm_tier *tier,
-			       const struct ucm_id *id)
-{
-	uint8_t order[UCM_MAX_DIRS];
-
-	ucm_placement_order(UCM_PLACEMENT_RENDEZVOUS,
-			    (const uint8_t(*)[16])tier->uuids, tier->num_dirs,
-			    id, 0, order);
-	return order[0];
-}
-
 unsigned ucm_tier_dir(const struct ucm_tier *tier,
 		      const struct ucm_medium *medium)
 {
@@ -277,13 +266,10 @@ static const char *refusal(const struct ucm_medium *medium)
 	return is_set_aside(medium) ? "it failed lately" : NULL;
 }
 
-static uint64_t turn_of(struct ucm_tier *tier, enum ucm_placement policy,
-			uint64_t stripe)
+static uint64_t turn_of(struct ucm_tier *tier, enum ucm_placement policy)
 {
 	uint64_t turn = 0;
 
-	if (policy == UCM_PLACEMENT_STRIPED)
-		return stripe ? stripe - 1 : UCM_PLACEMENT_ALONE;
 	if (policy == UCM_PLACEMENT_ROUND_ROBIN)
 		return atomic_fetch_add(&tier->turns, 1);
 	if (policy == UCM_PLACEMENT_RANDOM &&
@@ -321,8 +307,7 @@ static int take_in_order(struct ucm_promise *promise, enum ucm_placement policy,
 	int err = -ENOSPC;
 
 	ucm_placement_order(policy, (const uint8_t(*)[16])tier->uuids,
-			    tier->num_dirs, id,
-			    turn_of(tier, policy, want->stripe), order);
+			    tier->num_dirs, id, turn_of(tier, policy), order);
 	for (unsigned i = 0; i < tier->num_dirs; i++) {
 		struct ucm_medium *medium = tier->dirs[order[i]];
 		const char *why = refusal(medium);

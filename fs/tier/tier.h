@@ -53,9 +53,6 @@ struct ucm_want {
 	bool guessed;      /* nobody knows: bytes is likely more than that */
 	bool anywhere;     /* any room on disk will do, within the limit */
 	unsigned only;     /* 1 + which of the directories; 0: any */
-	/* striped: 1 + the number of steps from the tier's first directory; 0:
-	 * nothing is known of its parent */
-	uint64_t stripe;
 };
 
 /*
@@ -84,10 +81,6 @@ bool ucm_tier_has_room(const struct ucm_tier *tier, uint64_t bytes);
 
 /* Is all of it gone when the machine restarts? */
 bool ucm_tier_is_volatile(const struct ucm_tier *tier);
-
-/* Where a block that stands alone belongs: which of the tier's directories. */
-uint64_t ucm_tier_first_choice(const struct ucm_tier *tier,
-			       const struct ucm_id *id);
 
 /* The number of a medium, of this tier, in dirs.h. */
 unsigned ucm_tier_dir(const struct ucm_tier *tier,

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * save_source.c - what a source is told of a task that saves, and asked.
+ * save_source.c - what a source is asked of a task that saves.
  *
- * Before a task makes its first file, whoever keeps files is asked which of its
- * blocks it wants, if it may refuse some, and whoever places them is told the
- * parents of all. That may hang, so a thread for calls does it; whatever is
- * saved after it waits, so that turns stay in their order.
+ * Before a task that may be refused makes its first file, the source is asked
+ * which of its blocks it wants. That may hang, so a thread for calls asks; what
+ * is saved after it waits, so that turns stay in their order.
  */
 #include <config.h>
 
@@ -14,116 +13,86 @@
 
 #include "gpu/load/saving.h"
 
-enum telling { UNTOLD, TELLING, TOLD };
+enum asking { UNASKED, ASKING, ASKED };
 
-struct tell {
+struct ask {
 	struct ucm_engine_op op;
 	struct ucm_shared *shared;
 	struct ucm_task *task;
 };
 
-/* The first layers make the files. */
-static bool has_to_tell(const struct ucm_shared *shared,
-			const struct ucm_task *task)
+static ssize_t ask_source(const void *of, void *buffer, size_t len,
+			  off_t offset)
 {
-	const struct ucm_source_ops *ops = shared->save_ops;
-
-	return task->parents && !task->first_layer && ops->expect &&
-	       ops->expects(shared->save_source);
-}
-
-static bool has_to_offer(const struct ucm_shared *shared,
-			 const struct ucm_task *task)
-{
-	return task->may_refuse && shared->save_ops->offer;
-}
-
-/* A source that cannot say wants all. */
-static void offer_blocks(const struct tell *tell, const struct ucm_id *ids)
-{
-	const struct ucm_shared *shared = tell->shared;
-	struct ucm_task *task = tell->task;
-	int32_t *answers = calloc(task->num_blocks, sizeof(*answers));
-
-	if (!answers)
-		return;
-	if (shared->save_ops->offer(shared->save_source, task->group->space, ids,
-				      task->parents, task->num_blocks,
-				      task->group->file_size, answers))
-		free(answers);
-	else
-		task->answers = answers;
-}
-
-static ssize_t tell_source(const void *of, void *buffer, size_t len,
-			   off_t offset)
-{
-	const struct tell *tell = of;
-	const struct ucm_shared *shared = tell->shared;
-	const struct ucm_task *task = tell->task;
+	const struct ask *ask = of;
+	const struct ucm_shared *shared = ask->shared;
+	struct ucm_task *task = ask->task;
 	struct ucm_id *ids = calloc(task->num_blocks, sizeof(*ids));
+	int32_t *answers = calloc(task->num_blocks, sizeof(*answers));
 
 	(void)buffer, (void)len, (void)offset;
 	for (size_t i = 0; ids && i < task->num_blocks; i++)
 		ids[i] = task->blocks[i].id;
-	if (ids && has_to_offer(shared, task))
-		offer_blocks(tell, ids);
-	if (ids && has_to_tell(shared, task))
-		shared->save_ops->expect(shared->save_source, task->group->space,
-					   ids, task->parents,
-					   task->num_blocks);
+	if (ids && answers &&
+	    !shared->save_ops->offer(shared->save_source, task->group->space,
+				     ids, task->parents, task->num_blocks,
+				     task->group->file_size, answers)) {
+		task->answers = answers;
+		answers = NULL;
+	}
+	free(answers);
 	free(ids);
 	return 0;
 }
 
-/* What could not be said is no error. */
-static void end_telling(struct ucm_task *task)
+/* A source that could not be asked wants all. */
+static void end_asking(struct ucm_task *task)
 {
-	atomic_store(&task->telling, TOLD);
+	atomic_store(&task->asking, ASKED);
 	for (unsigned i = 0; i < task->num_parts; i++)
 		task->wake(task->engines[i]);
 }
 
-static void on_told(struct ucm_engine *engine, struct ucm_engine_op *op)
+static void on_asked(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
-	struct tell *tell = (struct tell *)op;
+	struct ask *ask = (struct ask *)op;
 
 	(void)engine;
-	end_telling(tell->task);
-	ucm_task_put(tell->task);
-	free(tell);
+	end_asking(ask->task);
+	ucm_task_put(ask->task);
+	free(ask);
 }
 
-static void begin_telling(struct ucm_engine *engine, struct ucm_task *task)
+static void begin_asking(struct ucm_engine *engine, struct ucm_task *task)
 {
-	struct tell *tell = malloc(sizeof(*tell));
+	struct ask *ask = malloc(sizeof(*ask));
 
-	if (!tell) {
-		end_telling(task);
+	if (!ask) {
+		end_asking(task);
 		return;
 	}
 	ucm_task_get(task);
-	*tell = (struct tell){
+	*ask = (struct ask){
 		.op.io = { .op = UCM_IO_CALL,
-			   .call = tell_source,
-			   .of = tell,
+			   .call = ask_source,
+			   .of = ask,
 			   .align = 1 },
-		.op.done = on_told,
+		.op.done = on_asked,
 		.shared = engine->shared,
 		.task = task,
 	};
-	ucm_engine_queue(engine, &tell->op);
+	ucm_engine_queue(engine, &ask->op);
 }
 
 bool ucm_save_may_make_files(struct ucm_engine *engine, struct ucm_task *task)
 {
-	int untold = UNTOLD;
+	int unasked = UNASKED;
 
-	if (task->is_commit || atomic_load(&task->telling) == TOLD ||
-	    (!has_to_tell(engine->shared, task) &&
-	     !has_to_offer(engine->shared, task)))
+	if (task->is_commit || !task->may_refuse ||
+	    !engine->shared->save_ops->offer ||
+	    atomic_load(&task->asking) == ASKED)
 		return true;
-	if (atomic_compare_exchange_strong(&task->telling, &untold, TELLING))
-		begin_telling(engine, task);
-	return atomic_load(&task->telling) == TOLD;
+	if (atomic_compare_exchange_strong(&task->asking, &unasked, ASKING))
+		begin_asking(engine, task);
+	return atomic_load(&task->asking) == ASKED;
 }

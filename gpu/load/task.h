@@ -75,7 +75,7 @@ struct ucm_task {
 	struct ucm_task_block *blocks;
 	struct ucm_outcome *outcomes;
 	struct ucm_id *parents;  /* or NULL */
-	_Atomic int telling;     /* the source of the blocks: save.c's */
+	_Atomic int asking;      /* the source which blocks it wants: save_source.c */
 	int32_t *answers;        /* of it, 1: it wants the block; NULL: all */
 	uint64_t *addresses;     /* or NULL */
 	uint32_t num_addresses;  /* of each block */

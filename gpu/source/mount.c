@@ -51,8 +51,7 @@ struct ucm_source {
 	pthread_mutex_t lock; /* guards the rest */
 	int64_t tried_ms;
 	bool told;
-	_Atomic bool unasked; /* it does not place blocks by their parents, */
-	_Atomic bool unheard; /* or does not listen to what is written */
+	_Atomic bool unheard; /* it does not listen to what is written */
 	pthread_mutex_t index_lock; /* guards the indexes */
 	struct space_index *indexes;
 };
@@ -151,59 +150,6 @@ static void mount_announce(struct ucm_source *source, const char *space,
 	fd = openat(source->dir.fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd >= 0)
 		fsetxattr(fd, "user.ucmfs.block_bytes", text, (size_t)len, 0);
-}
-
-#define LINE (2 * UCM_ID_HEX + 2)              /* "ID PARENT\n" */
-#define LINES ((XATTR_SIZE_MAX - 1) / LINE) /* of a value, at most */
-
-/* The lines of some blocks; those without a parent are left out. */
-static size_t write_parents(const struct ucm_id *ids,
-			    const struct ucm_id *parents, size_t num,
-			    char *text)
-{
-	static const struct ucm_id none;
-	size_t len = 0;
-
-	for (size_t i = 0; i < num; i++) {
-		if (!memcmp(&parents[i], &none, sizeof(none)))
-			continue;
-		ucm_id_format(&ids[i], text + len);
-		text[len + UCM_ID_HEX] = ' ';
-		ucm_id_format(&parents[i], text + len + UCM_ID_HEX + 1);
-		text[len + LINE - 1] = '\n';
-		len += LINE;
-	}
-	return len;
-}
-
-static bool mount_expects(const struct ucm_source *source)
-{
-	return !atomic_load(&source->unasked);
-}
-
-/* Nor need this be heard: the blocks then lie where they would lie alone. A mount
- * that does not place by parents says so, and is not told again. */
-static void mount_expect(struct ucm_source *source, const char *space,
-			 const struct ucm_id *ids, const struct ucm_id *parents,
-			 size_t num)
-{
-	_cleanup_free_ char *text = NULL;
-	char folder[UCM_TREE_FOLDER_MAX];
-	_cleanup_fd_ int fd = -1;
-
-	text = malloc(LINES * LINE);
-	ucm_tree_folder(space, folder);
-	fd = openat(source->dir.fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	for (size_t at = 0; text && fd >= 0 && at < num; at += LINES) {
-		size_t some = num - at < LINES ? num - at : LINES;
-		size_t len = write_parents(ids + at, parents + at, some, text);
-
-		if (!len || !fsetxattr(fd, "user.ucmfs.parents", text, len, 0))
-			continue;
-		if (errno == EOPNOTSUPP)
-			atomic_store(&source->unasked, true);
-		break;
-	}
 }
 
 static int mount_offer(struct ucm_source *source, const char *space,
@@ -397,10 +343,8 @@ static bool mount_lost(struct ucm_source *source)
 			close(fd);
 		}
 	}
-	if (back) {
-		atomic_store(&source->unasked, false);
+	if (back)
 		atomic_store(&source->unheard, false);
-	}
 	if (back && source->told) {
 		ucm_info("%s: the mount is back", source->path);
 		source->told = false;
@@ -526,8 +470,6 @@ const struct ucm_source_ops ucm_source_mount = {
 	.close = mount_close,
 	.check_space = mount_check_space,
 	.announce = mount_announce,
-	.expects = mount_expects,
-	.expect = mount_expect,
 	.offer = mount_offer,
 	.place = mount_place,
 	.chart = mount_chart,

@@ -60,16 +60,8 @@ struct ucm_source_ops {
 	void (*announce)(struct ucm_source *source, const char *space,
 			 uint64_t bytes);
 
-	/* So many blocks of a space are about to be saved, and these are their
-	 * parents, all zero: none: for whoever places them. It may take its
-	 * time. NULL: nobody asks. expects: whether it is of use, at once. */
-	bool (*expects)(const struct ucm_source *source);
-	void (*expect)(struct ucm_source *source, const char *space,
-		       const struct ucm_id *ids, const struct ucm_id *parents,
-		       size_t num);
-
 	/* Which of these is it worth to save? Of a chain in their order;
-	 * parents as above, or NULL; bytes: of each file. answers[i]: 1: it is,
+	 * parents: all zero: none; or NULL; bytes: of each file. answers[i]: 1: it is,
 	 * 0: it is not wanted. -errno: nobody knows. It may take its time.
 	 * NULL: all are wanted. */
 	int (*offer)(struct ucm_source *source, const char *space,

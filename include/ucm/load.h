@@ -360,9 +360,7 @@ struct ucm_request {
 				       * chosen */
 	const struct ucm_id *parents; /* saves: of each block (all zero: it has
 				       * none), or NULL; what counts is the
-				       * request that makes the block whole, and
-				       * where a mount stripes chains, the one
-				       * with layer 0 */
+				       * request that makes the block whole */
 	uint32_t deadline_ms;         /* from submit; 0: none */
 	/* Signalled once, when the task is done (a wait ends after on_done): */
 	int eventfd;                  /* 1 is added to it; 0: none. With lend

@@ -56,6 +56,7 @@ bad 'allow_other' "$t" "$mnt" -o allow_other=1
 bad 'durability' "$t" "$mnt" -o durability
 bad "durability 'sometimes'" "$t" "$mnt" -o durability=sometimes
 bad "placement 'here'" "$t" "$mnt" -o placement=here
+bad "placement 'striped': use rendezvous" "$t" "$mnt" -o placement=striped
 bad "policy 'arc': use hazard, lru or none" "$t" "$mnt" -o policy=arc
 bad "checkpoint 'soon'" "$t" "$mnt" -o checkpoint=soon
 bad "checkpoint '-1'" "$t" "$mnt" -o checkpoint=-1

@@ -173,31 +173,15 @@ UNIT_TEST(turns_go_round)
 			  7);
 }
 
-UNIT_TEST(a_stripe_goes_on_and_a_block_alone_goes_by_its_score)
-{
-	uint8_t uuids[3][16], order[3], alone[3];
-	struct ucm_id id = id_of(5);
-
-	make_uuids(uuids, 3);
-	ucm_placement_order(UCM_PLACEMENT_STRIPED, (const uint8_t(*)[16])uuids,
-			    3, &id, 4, order);
-	ck_assert_mem_eq(order, ((uint8_t[]){ 1, 2, 0 }), 3);
-	ucm_placement_order(UCM_PLACEMENT_STRIPED, (const uint8_t(*)[16])uuids,
-			    3, &id, UCM_PLACEMENT_ALONE, order);
-	ucm_placement_order(UCM_PLACEMENT_RENDEZVOUS,
-			    (const uint8_t(*)[16])uuids, 3, &id, 0, alone);
-	ck_assert_mem_eq(order, alone, 3);
-}
-
 UNIT_TEST(policies_have_names)
 {
 	enum ucm_placement policy = UCM_PLACEMENT_RENDEZVOUS;
 
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 3; i++) {
 		ck_assert_int_eq(ucm_placement_parse(
 			ucm_placement_name((enum ucm_placement)i), &policy), 0);
 		ck_assert_int_eq(policy, i);
 	}
 	ck_assert_int_eq(ucm_placement_parse("Random", &policy), -EINVAL);
-	ck_assert_int_eq(policy, UCM_PLACEMENT_STRIPED);
+	ck_assert_int_eq(policy, UCM_PLACEMENT_RANDOM);
 }

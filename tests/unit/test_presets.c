@@ -86,8 +86,8 @@ static const struct {
 	{ "pipeline: Posix\nstorage_backends: /a:/b\n"
 	  "storage_policy: random\n", "tier0:/a,/b", UCM_PLACEMENT_RANDOM },
 	{ "pipeline: Posix\nposix:\n  storage_backends: /a:/b\n"
-	  "  storage_policy: striped\n", "tier0:/a,/b",
-	  UCM_PLACEMENT_STRIPED },
+	  "  storage_policy: random\n", "tier0:/a,/b",
+	  UCM_PLACEMENT_RANDOM },
 	/* what is not there may be a server's */
 	{ "pipeline: Cache|Posix\nstorage_backends: /none:/proc:/dev/shm\n"
 	  "storage_policy: tiered\n",
@@ -122,6 +122,8 @@ static const struct {
 	  "has no Cache" },
 	{ "pipeline: Cache\ncache_size: much\n", "not a size" },
 	{ "pipeline: Cache\ncache_size: 0\n", "not a size" },
+	{ "pipeline: Posix\nstorage_backends: /a\nstorage_policy: striped\n",
+	  "storage_policy 'striped': use none, round_robin, random or tiered" },
 	{ "pipeline: Posix\nstorage_backends: /a\nstorage_policy: best\n",
 	  "storage_policy 'best'" },
 	{ "pipeline: Posix\nstorage_backends: '/a::/b'\n", "an empty path" },

@@ -511,57 +511,54 @@ UNIT_TEST(layers_may_overlap, .rows = NUM_ROWS(ways))
 	ucm_loader_close(loader);
 }
 
-/* ---- whoever places the files hangs when it is told the parents ---- */
+/* ---- a source hangs when it is asked which blocks it wants ---- */
 
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	unsigned told;   /* so often */
-	size_t blocks;   /* the last time */
+	unsigned asked; /* so often */
+	size_t blocks;  /* the last time */
 	bool hangs;
-	bool of_no_use;
-} placer = { .lock = PTHREAD_MUTEX_INITIALIZER,
-	     .changed = PTHREAD_COND_INITIALIZER };
+} chooser = { .lock = PTHREAD_MUTEX_INITIALIZER,
+	      .changed = PTHREAD_COND_INITIALIZER };
 
-static bool placer_expects(const struct ucm_source *source)
+static int chooser_offer(struct ucm_source *source, const char *space,
+			 const struct ucm_id *ids,
+			 const struct ucm_id *parents, size_t num,
+			 uint64_t bytes, int32_t *answers)
 {
-	(void)source;
-	return !placer.of_no_use;
+	(void)source, (void)space, (void)bytes;
+	pthread_mutex_lock(&chooser.lock);
+	chooser.asked++;
+	chooser.blocks = num;
+	for (size_t i = 0; i < num; i++) {
+		answers[i] = 1;
+		ck_assert(!i || !memcmp(&parents[i], &ids[i - 1], sizeof(*ids)));
+	}
+	pthread_cond_broadcast(&chooser.changed);
+	while (chooser.hangs)
+		pthread_cond_wait(&chooser.changed, &chooser.lock);
+	pthread_mutex_unlock(&chooser.lock);
+	return 0;
 }
 
-static void placer_expect(struct ucm_source *source, const char *space,
-			  const struct ucm_id *ids,
-			  const struct ucm_id *parents, size_t num)
+static void chooser_wait_asked(unsigned times)
 {
-	(void)source, (void)space;
-	pthread_mutex_lock(&placer.lock);
-	placer.told++;
-	placer.blocks = num;
-	for (size_t i = 1; i < num; i++)
-		ck_assert(!memcmp(&parents[i], &ids[i - 1], sizeof(*ids)));
-	pthread_cond_broadcast(&placer.changed);
-	while (placer.hangs)
-		pthread_cond_wait(&placer.changed, &placer.lock);
-	pthread_mutex_unlock(&placer.lock);
+	pthread_mutex_lock(&chooser.lock);
+	while (chooser.asked < times)
+		pthread_cond_wait(&chooser.changed, &chooser.lock);
+	pthread_mutex_unlock(&chooser.lock);
 }
 
-static void placer_wait_told(unsigned times)
+static void chooser_let_go(void)
 {
-	pthread_mutex_lock(&placer.lock);
-	while (placer.told < times)
-		pthread_cond_wait(&placer.changed, &placer.lock);
-	pthread_mutex_unlock(&placer.lock);
+	pthread_mutex_lock(&chooser.lock);
+	chooser.hangs = false;
+	pthread_cond_broadcast(&chooser.changed);
+	pthread_mutex_unlock(&chooser.lock);
 }
 
-static void placer_let_go(void)
-{
-	pthread_mutex_lock(&placer.lock);
-	placer.hangs = false;
-	pthread_cond_broadcast(&placer.changed);
-	pthread_mutex_unlock(&placer.lock);
-}
-
-/* All blocks, a chain. */
+/* All blocks, a chain, of which the source may refuse some. */
 static struct ucm_task *save_chain(struct ucm_loader *loader,
 				   struct ucm_request request)
 {
@@ -570,6 +567,7 @@ static struct ucm_task *save_chain(struct ucm_loader *loader,
 	for (unsigned i = 1; i < NUM; i++)
 		parents[i] = lf_id(i - 1);
 	request.parents = parents;
+	request.may_refuse = true;
 	return lf_submit(loader, true, 0, NUM, &request);
 }
 
@@ -583,47 +581,44 @@ static void check_chain(struct ucm_loader *loader)
 		ck_assert(lf_page_is(&cache, i, 0, 4, i));
 }
 
-static struct ucm_source_ops placing_ops;
+static struct ucm_source_ops choosing_ops;
 
-static struct ucm_loader *placing_loader(const struct ucm_loader_options *way,
+static struct ucm_loader *choosing_loader(const struct ucm_loader_options *way,
 					 bool hangs)
 {
-	placing_ops = ucm_source_tiers;
-	placing_ops.expects = placer_expects;
-	placing_ops.expect = placer_expect;
-	placer.told = 0;
-	placer.hangs = hangs;
-	placer.of_no_use = false;
-	ucm_loader_source = &placing_ops;
+	choosing_ops = ucm_source_tiers;
+	choosing_ops.offer = chooser_offer;
+	chooser.asked = 0;
+	chooser.hangs = hangs;
+	ucm_loader_source = &choosing_ops;
 	return lf_loader("$/tier", &cache, way);
 }
 
 /* Submitting does not wait for it; its files do, and whatever comes after. */
-UNIT_TEST(parents_are_told_before_files_are_made, .rows = NUM_ROWS(ways))
+UNIT_TEST(a_source_is_asked_before_files_are_made, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = placing_loader(&ways[_i], true);
+	struct ucm_loader *loader = choosing_loader(&ways[_i], true);
 	struct ucm_task *tasks[2];
 
 	tasks[0] = save_chain(loader, (struct ucm_request){ .num_layers = 2 });
-	tasks[1] = save_chain(loader, (struct ucm_request){ .first_layer = 2,
-							    .num_layers = 2 });
-	placer_wait_told(1);
+	tasks[1] = save_layers(loader, 2, 2);
+	chooser_wait_asked(1);
 	ck_assert_int_eq(ucm_task_wait(tasks[1], 20), -ETIMEDOUT);
 	check_nothing(0, NUM);
-	placer_let_go();
+	chooser_let_go();
 	for (unsigned i = 0; i < 2; i++) {
 		ck_assert_int_eq(ucm_task_wait(tasks[i], 20000), 0);
 		ucm_task_free(tasks[i]);
 	}
 	check_chain(loader);
-	ck_assert_uint_eq(placer.told, 1);
-	ck_assert_uint_eq(placer.blocks, NUM);
+	ck_assert_uint_eq(chooser.asked, 1);
+	ck_assert_uint_eq(chooser.blocks, NUM);
 	ucm_loader_close(loader);
 }
 
-UNIT_TEST(who_hangs_when_told_costs_a_task_its_time, .rows = NUM_ROWS(ways))
+UNIT_TEST(a_source_that_hangs_when_asked_costs_a_task_its_time, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = placing_loader(&ways[_i], true);
+	struct ucm_loader *loader = choosing_loader(&ways[_i], true);
 	struct ucm_task *task =
 		save_chain(loader, (struct ucm_request){ .deadline_ms = 30 });
 
@@ -631,23 +626,19 @@ UNIT_TEST(who_hangs_when_told_costs_a_task_its_time, .rows = NUM_ROWS(ways))
 	ck_assert_int_eq(ucm_task_outcomes(task)[NUM - 1].err, -ETIMEDOUT);
 	ucm_task_free(task);
 	check_nothing(0, NUM);
-	placer_let_go();
+	chooser_let_go();
 	ck_assert_int_eq(lf_save(loader, 0, NUM, NULL, NULL), 0);
 	check_saved(0, NUM);
 	ucm_loader_close(loader);
 }
 
-UNIT_TEST(who_does_not_place_by_parents_is_not_told, .rows = NUM_ROWS(ways))
+UNIT_TEST(a_source_that_must_take_all_is_not_asked, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = placing_loader(&ways[_i], true);
-	struct ucm_task *task;
+	struct ucm_loader *loader = choosing_loader(&ways[_i], true);
 
-	placer.of_no_use = true;
-	task = save_chain(loader, (struct ucm_request){ 0 });
-	ck_assert_int_eq(ucm_task_wait(task, 20000), 0);
-	ucm_task_free(task);
-	check_chain(loader);
-	ck_assert_uint_eq(placer.told, 0);
+	ck_assert_int_eq(lf_save(loader, 0, NUM, NULL, NULL), 0);
+	check_saved(0, NUM);
+	ck_assert_uint_eq(chooser.asked, 0);
 	ucm_loader_close(loader);
 }
 
@@ -721,9 +712,9 @@ static void *close_it(void *loader)
 }
 
 /* Its thread wakes the others when the call comes back. */
-UNIT_TEST(who_hangs_when_told_finds_all_threads_at_the_end)
+UNIT_TEST(a_source_that_hangs_when_asked_finds_all_threads_at_the_end)
 {
-	struct ucm_loader *loader = placing_loader(&ways[3], true);
+	struct ucm_loader *loader = choosing_loader(&ways[3], true);
 	const struct timespec moment = { .tv_nsec = 50 * 1000000 };
 	struct ucm_id parent = lf_id(0);
 	struct threads before;
@@ -734,8 +725,9 @@ UNIT_TEST(who_hangs_when_told_finds_all_threads_at_the_end)
 	ck_assert_int_eq(lf_save(loader, 0, NUM, NULL, NULL), 0);
 	task = lf_submit(loader, true, block_of_the_second(), 1,
 			 &(struct ucm_request){ .parents = &parent,
+						.may_refuse = true,
 						.deadline_ms = 30 });
-	placer_wait_told(1);
+	chooser_wait_asked(1);
 	ck_assert_int_eq(ucm_task_wait(task, 20000), -EIO);
 	ucm_task_free(task);
 	list_threads(&before);
@@ -744,7 +736,7 @@ UNIT_TEST(who_hangs_when_told_finds_all_threads_at_the_end)
 	fx_wait(others_are_left, &before.others); /* without the first */
 	nanosleep(&moment, NULL); /* in which it must not go */
 	early = any_has_gone(&before);
-	placer_let_go();
+	chooser_let_go();
 	pthread_join(closer, NULL);
 	ck_assert(!early);
 }
@@ -823,19 +815,19 @@ UNIT_TEST(what_is_abandoned_while_it_is_saved_goes_too)
 /* Its files are not even made yet. */
 UNIT_TEST(what_is_abandoned_before_it_is_begun_goes_too, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = placing_loader(&ways[_i], true);
+	struct ucm_loader *loader = choosing_loader(&ways[_i], true);
 	const struct ucm_id id = lf_id(2);
 	struct ucm_task *task =
 		save_chain(loader, (struct ucm_request){ .num_layers = 3 });
 
-	placer_wait_told(1);
+	chooser_wait_asked(1);
 	ucm_save_abandon(loader, 0, &id, 1);
 	/* whoever is asked later than that has heard of it */
 	for (unsigned i = 0; i < NUM; i++)
 		ck_assert_int_eq(lf_load(loader, i, 1, NULL, NULL), -EIO);
 	for (unsigned i = 0; i < NUM; i++)
 		lf_fill_page(&cache, i, i);
-	placer_let_go();
+	chooser_let_go();
 	ck_assert_int_eq(ucm_task_wait(task, 20000), 0);
 	ucm_task_free(task);
 	save_and_wait(loader, 3, 1, 0);
