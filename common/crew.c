@@ -27,8 +27,7 @@ struct ucm_crew {
 	pthread_cond_t work;  /* for idle threads */
 	pthread_cond_t ended; /* for close */
 	struct ucm_job *first, **last;
-	unsigned most, threads, idle, waiting, running;
-	int64_t moved_ms; /* when a job ended last, or the first was added */
+	unsigned most, threads, idle, waiting;
 	bool closing;
 	bool owned; /* by whoever has opened it */
 	cpu_set_t cpus; /* of its owner */
@@ -66,7 +65,7 @@ static void crew_make_empty(struct ucm_crew *crew)
 	ucm_cond_init_monotonic(&crew->ended);
 	crew->first = NULL;
 	crew->last = &crew->first;
-	crew->threads = crew->idle = crew->waiting = crew->running = 0;
+	crew->threads = crew->idle = crew->waiting = 0;
 }
 
 /* What waited or ran is the parent's. */
@@ -149,12 +148,9 @@ static void *crew_main(void *arg)
 			       &crew->cpus);
 	pthread_mutex_lock(&crew->lock);
 	while ((job = crew_next_job(crew))) {
-		crew->running++;
 		pthread_mutex_unlock(&crew->lock);
 		job->run(job);
 		pthread_mutex_lock(&crew->lock);
-		crew->running--;
-		crew->moved_ms = ucm_monotonic_ms();
 	}
 	last = --crew->threads == 0 && !crew->owned;
 	pthread_cond_signal(&crew->ended);
@@ -214,8 +210,6 @@ bool ucm_crew_add(struct ucm_crew *crew, struct ucm_job *job)
 	pthread_mutex_lock(&crew->lock);
 	taken = crew_has_thread_for(crew, crew->waiting + 1);
 	if (taken) {
-		if (!crew->waiting && !crew->running)
-			crew->moved_ms = ucm_monotonic_ms();
 		*crew->last = job;
 		crew->last = &job->next;
 		crew->waiting++;
@@ -252,19 +246,6 @@ unsigned ucm_crew_threads(struct ucm_crew *crew)
 	threads = crew->threads;
 	pthread_mutex_unlock(&crew->lock);
 	return threads;
-}
-
-unsigned ucm_crew_load(struct ucm_crew *crew, int64_t *stalled_ms_out)
-{
-	unsigned load;
-
-	pthread_mutex_lock(&crew->lock);
-	load = crew->waiting + crew->running;
-	if (stalled_ms_out)
-		*stalled_ms_out =
-			load ? ucm_monotonic_ms() - crew->moved_ms : 0;
-	pthread_mutex_unlock(&crew->lock);
-	return load;
 }
 
 bool ucm_crew_close(struct ucm_crew *crew, unsigned wait_ms)

@@ -42,10 +42,6 @@ bool ucm_crew_take_back(struct ucm_crew *crew, struct ucm_job *job);
 /* Threads that there are: as many as could be started for what was added. */
 unsigned ucm_crew_threads(struct ucm_crew *crew);
 
-/* Jobs that wait or run. stalled_ms_out: how long none of them has ended, unless
- * it is NULL. */
-unsigned ucm_crew_load(struct ucm_crew *crew, int64_t *stalled_ms_out);
-
 /*
  * No job is added any more. What waits is run, and the threads end. After
  * wait_ms those that have not ended are left to themselves, and so are the jobs

@@ -20,7 +20,6 @@
 #include "common/process.h"
 #include "tools/ucm_text.h"
 
-#define PARAMETER "/sys/module/fuse/parameters/enable_uring"
 #define FILES_ENOUGH 65536
 #define LOCKED_ENOUGH ((uint64_t)1 << 30)
 #define YEAR_2024 1704067200
@@ -44,35 +43,12 @@ static void check_passthrough(struct ucm_doctor *doctor, const char *release)
 			       "Linux %s has it", release);
 }
 
-static void check_uring(struct ucm_doctor *doctor, const char *release)
-{
-	_cleanup_fd_ int fd = open(PARAMETER, O_RDONLY | O_CLOEXEC);
-	char value = '?';
-
-	if (!ucm_release_is(release, 6, 14))
-		ucm_doctor_say(doctor, UCM_WARN, "io_uring",
-			       "boot Linux 6.14 or newer",
-			       "Linux %s does not have it for FUSE", release);
-	else if (fd < 0)
-		ucm_doctor_say(doctor, UCM_WARN, "io_uring", "modprobe fuse",
-			       "%s: %s", PARAMETER, strerror(errno));
-	else if (read(fd, &value, 1) != 1 || (value != 'Y' && value != '1'))
-		ucm_doctor_say(doctor, UCM_WARN, "io_uring",
-			       "echo Y >" PARAMETER " and mount again",
-			       "the fuse module has it switched off");
-	else
-		ucm_doctor_say(doctor, UCM_OK, "io_uring", NULL,
-			       "Linux %s has it for FUSE, and it is switched on",
-			       release);
-}
-
 static void check_kernel(struct ucm_doctor *doctor)
 {
 	struct utsname name;
 
 	uname(&name);
 	check_passthrough(doctor, name.release);
-	check_uring(doctor, name.release);
 }
 
 static void check_device(struct ucm_doctor *doctor)

@@ -7,7 +7,7 @@
  * store.h, and for files/ files.h.
  *
  * Split by task: ops.c, ops_file.c, ops_xattr.c (the FUSE operations), request.h
- * (who serves them), rings.c (answers over io_uring), kinds.h
+ * (who serves them), kinds.h
  * (what a kind of node is asked; root.c, spaces.c, buckets.c, blocks.c,
  * staging.c, reprs.c, manifest.c, control.c, files.c, files_xattr.c), node.c
  * (inode numbers, attributes), listing.c, handles.c, opens.c (open inodes and files being

@@ -4,13 +4,7 @@
  *
  * A request begins on the stack of the transport's thread. One that is handed
  * over is copied, with all that its pointers lead to, because libfuse's buffers
- * are the thread's. It is answered by the thread that has served it, or, if it
- * came by a ring, by the ring's (rings.c).
- *
- * Requests that were handed over still take room where they came from: a ring
- * has a fixed number of entries. So that a directory that has stopped answering
- * does not take all of them, it gets no further ones beyond half of a ring
- * while none of its own has been answered for a second: those fail.
+ * are the thread's. It is answered by the thread that has served it.
  */
 #include <config.h>
 
@@ -29,7 +23,6 @@
 #define CREW_REMOTE 16 /* threads, of a directory under guard */
 #define CREW_LOCAL 4
 #define CREW_MANY 16
-#define STALLED_MS 1000
 
 /* ---- the crews ---- */
 
@@ -221,53 +214,30 @@ static int request_copy(const struct ucm_request *request,
 	return err;
 }
 
-static void request_answer_posted(struct ucm_ring_work *work)
-{
-	struct ucm_request *request = (struct ucm_request *)
-		((char *)work - offsetof(struct ucm_request, posted));
-
-	request_answer(request);
-	free(request);
-}
-
 /* In a thread of a crew. */
 static void request_run_job(struct ucm_job *job)
 {
 	struct ucm_request *request = (struct ucm_request *)job;
 
 	request->serve(request);
-	if (request->ring) {
-		ucm_ring_post(request->ring, &request->posted);
-		return;
-	}
 	request_answer(request);
 	free(request);
 }
 
-/* Did it come over io_uring? */
-static bool request_is_rings(fuse_req_t req)
+/* Not what came over io_uring: there only its own thread can answer. */
+static bool request_may_go(const struct ucm_request *request)
 {
 #ifdef FUSE_CAP_OVER_IO_URING
 	char *payload;
 	size_t size;
 
-	return !fuse_req_get_payload(req, &payload, &size, NULL);
+	return request->answered ||
+	       fuse_req_get_payload(request->account.req, &payload, &size,
+				    NULL);
 #else
-	(void)req;
-	return false;
+	(void)request;
+	return true;
 #endif
-}
-
-static bool request_may_go(const struct ucm_request *request,
-			   struct ucm_crew *crew)
-{
-	int64_t stalled_ms;
-
-	if (!request->ring || request->answered ||
-	    ucm_ring_expects(request->ring) < UCM_RING_DEPTH / 2)
-		return true;
-	ucm_crew_load(crew, &stalled_ms);
-	return stalled_ms < STALLED_MS;
 }
 
 /* False: it has to be served here. */
@@ -277,17 +247,6 @@ static bool request_hand_over(struct ucm_request *request, unsigned dir)
 	struct ucm_request *copy;
 	int err;
 
-	request->ring = NULL;
-	if (request_is_rings(request->account.req)) {
-		request->ring = ucm_ring_here();
-		if (!request->ring)
-			return false;
-	}
-	if (!request_may_go(request, crews->of[dir])) {
-		request->err = -ETIMEDOUT;
-		request_answer(request);
-		return true;
-	}
 	err = request_copy(request, &copy);
 	if (err && !request->write)
 		return false;
@@ -300,11 +259,7 @@ static bool request_hand_over(struct ucm_request *request, unsigned dir)
 		/* the entry of the ring is free for others then */
 		fuse_reply_err(copy->account.req, 0);
 		copy->account.req = NULL;
-		copy->ring = NULL;
 	}
-	if (copy->ring)
-		ucm_ring_expect(copy->ring);
-	copy->posted.run = request_answer_posted;
 	copy->job.run = request_run_job;
 	if (!ucm_crew_add(crews->of[dir], &copy->job))
 		copy->job.run(&copy->job); /* no thread can be had */
@@ -318,7 +273,6 @@ void ucm_request_begin(struct ucm_request *request, fuse_req_t req,
 		       void (*serve)(struct ucm_request *request),
 		       fuse_ino_t ino)
 {
-	request->ring = NULL;
 	request->serve = serve;
 	request->account = ucm_account_begin(req, op);
 	request->answered = false;
@@ -336,7 +290,7 @@ void ucm_request_begin(struct ucm_request *request, fuse_req_t req,
 
 void ucm_request_run(struct ucm_request *request)
 {
-	ucm_must_not_wait = true;
+	ucm_must_not_wait = request_may_go(request);
 	request->serve(request);
 	ucm_must_not_wait = false;
 	if (request->err == -EINPROGRESS) {
@@ -362,6 +316,7 @@ void ucm_request_run_on_node(struct ucm_request *request)
 	const struct ucm_daemon *daemon = request->account.daemon;
 
 	if (ucm_node_ops_of(request->ino)->asks_all &&
+	    request_may_go(request) &&
 	    ucm_wait_is_any_guarded(&daemon->store->dirs) &&
 	    request_hand_over(request, UCM_WAIT_MANY))
 		return;

@@ -7,7 +7,9 @@
  * or a local disk answers. What may wait (fs/tier/wait.h) is handed over to a
  * crew: each directory has one for itself, and one is for what may ask several.
  * So a directory that does not answer keeps its own requests waiting, and its
- * own threads.
+ * own threads. Over io_uring only what is answered at once is handed over; the
+ * rest is served by the thread that took it, and holds up its processor's other
+ * requests: a reply from another thread races with libfuse's (its issue 1443).
  *
  * A request is served by a function that fills in the answer. In a thread of the
  * transport it may find that it would have to wait: then it has changed nothing,
@@ -18,7 +20,6 @@
 
 #include "common/crew.h"
 #include "fs/mount/daemon.h"
-#include "fs/mount/rings.h"
 #include "fs/tier/wait.h"
 
 enum ucm_answer {
@@ -40,8 +41,6 @@ enum ucm_answer {
 
 struct ucm_request {
 	struct ucm_job job;
-	struct ucm_ring_work posted;
-	struct ucm_ring *ring; /* that has to answer it, or NULL */
 	void (*serve)(struct ucm_request *request);
 	struct ucm_account account;
 	bool answered; /* as soon as it is handed over: nobody waits for it */

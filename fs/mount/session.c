@@ -230,6 +230,8 @@ static const struct fuse_lowlevel_ops operations = {
 
 /* ---- arguments for libfuse ---- */
 
+#define RING_DEPTH 32 /* requests of a processor at a time */
+
 static bool uring_enabled(void)
 {
 	FILE *file = fopen("/sys/module/fuse/parameters/enable_uring", "re");
@@ -269,7 +271,7 @@ static int build_args(struct ucm_daemon *daemon, struct fuse_args *args)
 	daemon->uring_why = want_uring(daemon);
 	if (!daemon->uring_why)
 		snprintf(rings, sizeof(rings), ",io_uring,io_uring_q_depth=%u",
-			 UCM_RING_DEPTH);
+			 RING_DEPTH);
 	if (!err &&
 	    asprintf(&more, "%s,subtype=ucmfs,default_permissions%s%s%s", list,
 		     geteuid() == 0 ? ",nosuid,nodev" : "", rings,

@@ -124,7 +124,7 @@ class Mount:
         options = f"ready-fd={theirs}"
         if "io_uring" not in self.options:
             # auto is what users get
-            options += ",io_uring=" + os.environ.get("UCMFS_TEST_URING", "auto")
+            options += ",io_uring=" + os.environ.get("UCMFS_TEST_URING", "off")
         if self.options:
             options += "," + self.options
         with open(self.log, "ab") as log:

@@ -23,7 +23,6 @@ says() {
 
 doctor 0 "$work/tier"
 says '[OW][KA][RN]*' 'passthrough: Linux'
-says '[OW][KA][RN]*' 'io_uring: '
 says OK '/dev/fuse: it can be opened'
 says '[OW][KA][RN]*' 'open files: '
 says '[OW][KA][RN]*' 'locked memory: '

@@ -22,9 +22,9 @@ ucmfs=$top_builddir/ucmfs
 mkblocks=$top_builddir/mkblocks
 ucm=$top_builddir/ucm
 index_ask=$top_builddir/tests/lib/index_ask
-# whether requests come over io_uring, where a test does not say: on, off, or
-# auto, which is what users get
-transport=${UCMFS_TEST_URING:-auto}
+# whether requests come over io_uring, where a test does not say: on or off,
+# which is what users get
+transport=${UCMFS_TEST_URING:-off}
 
 # 2 layers, 512 bytes a plane: a file of two pages
 small='--quiet --layers 2 --heads 1 --dim 16 --tokens 16'

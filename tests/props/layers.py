@@ -54,15 +54,11 @@ DOORS = {
     "yaml.h": {"fs/tier/config_yaml.c"},
     "microhttpd.h": {"tools/ucm_http.c"},
     "cuda.h": {"gpu/copy/cuda_api.h"},
-    "liburing.h": {"gpu/ring/pinned.c", "gpu/ring/uring.c",
-                   "fs/mount/rings.c"},
+    "liburing.h": {"gpu/ring/pinned.c", "gpu/ring/uring.c"},
 }
 # its headers are included here alone
 FUSE_ROOM = "mount"
 CIRCLE_MAX = 3
-# The mount's goes before the library's in the daemon (fs/mount/rings.c), and is no
-# call of one room on another.
-STAND_IN = "io_uring_submit_and_wait"
 # In these rooms common/osfile makes the calls on files, so that tests can inject
 # faults and a deadline covers them, closes too: by themselves they read /proc, and
 # close what is of no server.
@@ -153,8 +149,6 @@ def members(room):
         name = re.sub(r"^libucm[a-z]*_la-|\.o$", "", where)
         defined, used = found.setdefault(f"{room}/{name}", (set(), set()))
         kind, symbol = rest.split()[-2:]
-        if symbol == STAND_IN:
-            continue
         if kind in "uUw":
             used.add(symbol)
         elif kind.isupper():

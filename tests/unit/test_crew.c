@@ -102,7 +102,6 @@ UNIT_TEST(all_jobs_run_and_no_more_than_so_many_at_a_time)
 	set_gate(true);
 	add(work, JOBS);
 	wait_inside(MOST);
-	ck_assert_uint_eq(ucm_crew_load(crew, NULL), JOBS);
 	set_gate(false);
 	wait_done(JOBS);
 	ck_assert_uint_eq(gate.highest, MOST);
@@ -110,28 +109,6 @@ UNIT_TEST(all_jobs_run_and_no_more_than_so_many_at_a_time)
 		seen[order[i]] = true;
 	for (unsigned i = 0; i < JOBS; i++)
 		must(seen[i]);
-}
-
-static bool is_stalled(void *arg)
-{
-	int64_t ms;
-
-	return ucm_crew_load(crew, &ms) && ms >= *(int64_t *)arg;
-}
-
-UNIT_TEST(a_crew_of_which_no_job_ends_is_stalled)
-{
-	struct work work[2];
-	int64_t ms = 50;
-
-	ck_assert_uint_eq(ucm_crew_load(crew, &ms), 0);
-	ck_assert_int_eq(ms, 0);
-	set_gate(true);
-	add(work, 2);
-	ms = 50;
-	fx_wait(is_stalled, &ms);
-	set_gate(false);
-	wait_done(2);
 }
 
 UNIT_TEST(a_job_that_waits_can_be_taken_back)
