@@ -7,13 +7,6 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/*
- * Does this process or thread keep running, or has it begun to end? False where
- * that cannot be seen: pid is 0 (another pid namespace), or gone, or /proc is
- * not to be read. The answer holds as long as the process waits for its caller.
- */
-bool ucm_process_goes_on(pid_t pid);
-
 /* Has this process CAP_SYS_ADMIN: to mount without fusermount3, and for
  * passthrough? */
 bool ucm_has_sys_admin(void);

@@ -249,8 +249,6 @@ struct ucm_handle {
 			       system */
 	bool shared_write;  /* opened O_RDWR: may be mapped for writing */
 	bool refused;	    /* by the last FLUSH, as wrong */
-	bool vouched;	    /* a writer's: the process that closed it last keeps
-			       on; as of temp.stamp */
 	bool failed;	    /* fsync failed: never a block */
 	_Atomic bool unsaved; /* of representations, new: since the last FLUSH */
 	int verdict;	      /* what that one was told */

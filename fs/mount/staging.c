@@ -10,13 +10,10 @@
  *
  * A FLUSH alone says nothing: shells send one before the first byte, fork sends
  * one in mid-stream, and the kernel sends one for a process that was killed. So
- * a file is committed unchecked at a FLUSH only if the process that sends it
- * goes on, and at RELEASE only if such a one was the last FLUSH and nothing has
- * been written since; else its checksums decide, and without any it is dropped.
- * A writer that has summed what it wrote may say so before (user.ucmfs.written:
- * the header): if the file is still the same then, nothing of it is read.
- * While another open of the file is left, it is not judged at all: whoever has
- * that one may go on writing.
+ * the checksums of a file decide there and at RELEASE; one that has none becomes a
+ * block at fsync or rename alone. A writer that has summed what it wrote may say so
+ * before (user.ucmfs.written: the header): if the file is still the same then,
+ * nothing of it is read.
  *
  * The nodes are those of all files being written, also of a space.json that was
  * created (manifest.c): what differs is asked of the open file's table.
@@ -35,7 +32,6 @@
 #include "common/cleanup.h"
 #include "common/log.h"
 #include "common/osfile.h"
-#include "common/process.h"
 #include "fs/tier/wait.h"
 #include "hashing/digest.h"
 #include "hashing/tree.h"
@@ -133,24 +129,15 @@ static int staging_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
 	return err;
 }
 
-/* A size beyond the end says nothing of the bytes in between; rsync(1) sets the
- * one that is there. */
 static int staging_set_size(struct ucm_daemon *daemon, struct ucm_handle *file,
 			    int fd, off_t size)
 {
-	struct stat st;
-	int err;
+	int err = 0;
 
-	if (file->ops->check_size) {
+	if (file->ops->check_size)
 		err = file->ops->check_size(daemon, file, (uint64_t)size);
-		if (err)
-			return err;
-	}
-	err = ucm_os_fstat(fd, &st);
-	if (!err) {
-		file->temp.presized |= size > st.st_size;
+	if (!err)
 		err = ucm_os_truncate(fd, size);
-	}
 	if (!err && size > 0)
 		ucm_promise_resize(file->temp.promise, (uint64_t)size);
 	return err;
@@ -366,7 +353,6 @@ static int staging_fallocate(struct ucm_daemon *daemon, struct ucm_handle *file,
 
 	if (err)
 		return err;
-	file->temp.presized = true;
 	err = ucm_os_fallocate(file->fd, mode, off, len);
 	if (!err && !(mode & ~FALLOC_FL_KEEP_SIZE))
 		ucm_promise_resize(file->temp.promise, end);
@@ -448,37 +434,20 @@ static int staging_fsync_writer(struct ucm_account *account,
 static int staging_flush(struct ucm_account *account, struct ucm_handle *file)
 {
 	const struct ucm_dirs *dirs = &account->daemon->store->dirs;
-	bool goes_on;
 	int err;
 
 	if (file->temp.committed)
 		return 0;
-	err = file->opens > 1 ? ucm_wait_for(dirs, file->dir)
-			      : ucm_wait_long(dirs, file->dir);
-	if (err)
-		return err;
-	if (file->opens > 1) {
-		file->vouched = ucm_process_goes_on((pid_t)account->pid) &&
-				!ucm_os_fstat(file->fd, &file->temp.stamp);
-		return 0;
-	}
-	goes_on = ucm_process_goes_on((pid_t)account->pid);
-	err = staging_commit_writer(account, file,
-				    goes_on ? UCM_COMMIT_CLOSED
-					    : UCM_COMMIT_IF_WHOLE);
-	file->vouched = goes_on && err == -EAGAIN;
+	err = ucm_wait_long(dirs, file->dir);
+	if (!err)
+		err = staging_commit_writer(account, file, UCM_COMMIT_IF_WHOLE);
 	return err == -EAGAIN ? 0 : err;
 }
 
 /* Somebody has begun a block, and there is none. */
-static void staging_tell_unfinished(struct ucm_store *store,
-				    const struct ucm_handle *file)
+static void staging_tell_unfinished(const struct ucm_handle *file)
 {
-	if (file->temp.wants_word)
-		ucm_store_refuse(store, &file->key, UCM_FAULT_UNVOUCHED,
-				 "it has no checksums, and its writer ended "
-				 "without closing it");
-	else if (file->temp.stamp.st_size)
+	if (file->temp.stamp.st_size)
 		ucm_info("block %s: dropped: it was closed before all of it "
 			 "was written; size %lld",
 			 ucm_hex(&file->key.id).text,
@@ -505,11 +474,9 @@ static int staging_finish_writer(struct ucm_account *within,
 		return err;
 	if (file->temp.committed)
 		ucm_store_recheck(store, &file->temp, &opened);
-	else if (staging_commit_writer(within, file,
-				       file->vouched && unchanged
-					       ? UCM_COMMIT_NOW
-					       : UCM_COMMIT_LAST) == -EAGAIN)
-		staging_tell_unfinished(store, file);
+	else if (staging_commit_writer(within, file, UCM_COMMIT_LAST) ==
+		 -EAGAIN)
+		staging_tell_unfinished(file);
 	return 0;
 }
 

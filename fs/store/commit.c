@@ -58,70 +58,38 @@ static int tier_failed(struct ucm_store *store, const struct ucm_temp *temp,
 	return err == -ENOSPC || err == -EDQUOT ? err : -EIO;
 }
 
-/* A bare header does not announce a size: the space's geometry does, or its
- * writer has the last word. */
-static enum ucm_fault judge_bare(struct ucm_space *space,
-				 const struct ucm_block *block, uint64_t size,
-				 enum ucm_commit_when when)
+/* A bare header does not announce a size; the space's geometry does, if it has
+ * one. */
+static bool is_short_bare(struct ucm_space *space,
+			  const struct ucm_block *block, uint64_t size)
 {
 	uint64_t want;
 
-	if (!ucm_space_has_geometry(space))
-		return when == UCM_COMMIT_NOW ? UCM_FAULT_NONE
-					      : UCM_FAULT_SHORT;
+	if (block->form != UCM_FORM_BARE || !ucm_space_has_geometry(space))
+		return false;
 	pthread_mutex_lock(&space->lock);
 	want = block->data_offset + ucm_block_payload_bytes(&space->geometry);
 	pthread_mutex_unlock(&space->lock);
-	return size < want ? UCM_FAULT_SHORT : UCM_FAULT_NONE;
+	return size < want;
 }
 
-/* No checksums: holes are never whole, and for the rest its writer's word
- * counts. One that may be in the middle of writing has not given it where
- * nothing else shows that there are bytes everywhere. */
-static enum ucm_fault judge_by_word(struct ucm_temp *temp,
-				    enum ucm_holes holes,
-				    enum ucm_commit_when when)
+/* A file may have its size before it has its bytes: only checksums show that. */
+static int judge_bytes(const struct ucm_temp *temp,
+		       const struct ucm_bytes *bytes, const struct ucm_key *key,
+		       enum ucm_commit_when when, struct ucm_block *block,
+		       enum ucm_fault *fault)
 {
-	if (holes == UCM_HOLES_SOME)
-		return UCM_FAULT_SHORT;
-	if (when == UCM_COMMIT_NOW)
-		return UCM_FAULT_NONE;
-	temp->wants_word = true;
-	return when == UCM_COMMIT_CLOSED && holes == UCM_HOLES_NONE &&
-			       !temp->presized
-		       ? UCM_FAULT_NONE
-		       : UCM_FAULT_SHORT;
-}
-
-/*
- * A file may have its size before it has its bytes: made by ftruncate or
- * fallocate, or full of holes because it was written out of order. Then only
- * the checksums say whether it is whole.
- */
-static int judge_bytes(struct ucm_temp *temp, const struct ucm_file *file,
-		       const struct ucm_key *key, enum ucm_commit_when when,
-		       struct ucm_block *block, enum ucm_fault *fault)
-{
-	const struct ucm_bytes bytes = ucm_file_bytes(file);
-	struct ucm_medium *medium = temp->medium;
-	const struct stat *st = &temp->stamp;
 	uint32_t plane;
 	int err;
 
 	if (!(block->flags & UCM_BLOCK_HAS_CRC)) {
-		*fault = judge_by_word(
-			temp, medium->ops->find_holes(medium, file, st), when);
+		if (when != UCM_COMMIT_NOW)
+			*fault = UCM_FAULT_UNVOUCHED;
 		return 0;
 	}
-	/* bytes everywhere need not be the right ones: zeros, or a gap within a
-	 * page; its writer knows, or the checksums do */
-	if (!temp->presized &&
-	    (when == UCM_COMMIT_CLOSED || when == UCM_COMMIT_NOW) &&
-	    medium->ops->find_holes(medium, file, st) == UCM_HOLES_NONE)
-		return 0;
-	err = ucm_verify_whole(&bytes, (uint64_t)st->st_size, &key->id, block,
-			       fault, &plane);
-	if (!err && *fault && when < UCM_COMMIT_LAST)
+	err = ucm_verify_whole(bytes, (uint64_t)temp->stamp.st_size, &key->id,
+			       block, fault, &plane);
+	if (!err && *fault && when == UCM_COMMIT_IF_WHOLE)
 		*fault = UCM_FAULT_SHORT; /* it may be on its way */
 	return err;
 }
@@ -158,10 +126,10 @@ static int find_fault(struct ucm_temp *temp, const struct ucm_file *file,
 	uint64_t size = (uint64_t)temp->stamp.st_size;
 	int err = ucm_verify_commit(&bytes, size, &key->id, block, fault);
 
+	if (!err && !*fault && is_short_bare(space, block, size))
+		*fault = UCM_FAULT_SHORT;
 	if (!err && !*fault && !word_counts(temp, block))
-		err = judge_bytes(temp, file, key, when, block, fault);
-	if (!err && !*fault && block->form == UCM_FORM_BARE)
-		*fault = judge_bare(space, block, size, when);
+		err = judge_bytes(temp, &bytes, key, when, block, fault);
 	return err;
 }
 
@@ -174,7 +142,6 @@ static int commit_judge(struct ucm_store *store, struct ucm_temp *temp,
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	int err = ucm_file_stat(file, &temp->stamp);
 
-	temp->wants_word = false;
 	if (!err)
 		err = find_fault(temp, file, space, key, when, block, &fault);
 	if (err)
@@ -185,6 +152,10 @@ static int commit_judge(struct ucm_store *store, struct ucm_temp *temp,
 			  (long long)temp->stamp.st_size);
 		return -EAGAIN;
 	}
+	if (fault == UCM_FAULT_UNVOUCHED)
+		return ucm_store_refuse(store, key, fault,
+					"it has no checksums: fsync or rename "
+					"makes it a block");
 	return fault ? ucm_store_refuse(store, key, fault, NULL) : 0;
 }
 

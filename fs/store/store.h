@@ -256,12 +256,9 @@ struct ucm_temp {
 	bool committed;    /* name is gone; a block, or dropped as a duplicate */
 	bool lost;         /* its bytes, perhaps: never to be committed */
 	unsigned losses;   /* of its directory, when it was made */
-	bool presized;     /* its size was set: it says nothing of its bytes */
 	bool shared;       /* opened O_RDWR: it may be mapped, and then be
 			    * written to without a trace */
 	bool changed;      /* somebody wrote to it while it was judged */
-	bool wants_word;   /* nothing was wrong when it was tried last, but only
-			    * its writer can say that it is whole */
 	bool guessed;      /* its size was not known when it was made */
 	struct ucm_key key; /* once committed */
 	ucm_ref ref;        /* 0: a duplicate */
@@ -270,17 +267,13 @@ struct ucm_temp {
 };
 
 /*
- * Why a file may be whole. Checksums prove it whoever closes it. Without them,
- * and without a geometry that gives the size, only its writer knows: its word
- * is fsync, rename, or a close by a process that keeps running. What the kernel
- * closes for a process that was killed is nobody's word.
+ * Why a file may be whole. Checksums prove it, whoever closes it. Without them only
+ * its writer knows, and says so by fsync or rename.
  */
 enum ucm_commit_when {
 	UCM_COMMIT_IF_WHOLE, /* a descriptor was closed, perhaps not the last */
-	UCM_COMMIT_CLOSED,   /* the same, by a process that keeps running */
 	UCM_COMMIT_LAST,     /* the last close */
-	UCM_COMMIT_NOW,      /* fsync, rename, or the last close of what has not
-			      * changed since such a process closed it */
+	UCM_COMMIT_NOW,      /* fsync or rename */
 };
 
 /* Make a temporary file where a block of this name shall lie. The caller gets
@@ -303,8 +296,8 @@ int ucm_store_reopen(struct ucm_store *store, const struct ucm_temp *temp,
 /*
  * Check a temporary file, which is open, and make it the block of that name.
  * 0: there is now a whole block of that name, this file's or an earlier one.
- * -EAGAIN: incomplete, go on writing; or temp->wants_word. -EINVAL: wrong,
- * logged with the rule. -EFBIG: larger than block_max, likewise.
+ * -EAGAIN: incomplete, go on writing. -EINVAL: wrong, or nothing says that it is
+ * whole; logged with the rule. -EFBIG: larger than block_max, likewise.
  * Others: the tier failed; logged. Not from two threads for one file.
  */
 int ucm_store_commit(struct ucm_store *store, struct ucm_temp *temp,

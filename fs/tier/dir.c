@@ -72,7 +72,6 @@ static int learn_type(struct ucm_directory *dir)
 	if (err)
 		return err;
 	dir->medium.remote = !ucm_fstype_is_local((uint32_t)st.f_type);
-	dir->is_tmpfs = (uint32_t)st.f_type == TMPFS_MAGIC;
 	if (dir->medium.remote)
 		dir->medium.flags = UCM_MEDIUM_SHARED |
 				    UCM_MEDIUM_REPORTS_AT_CLOSE;
@@ -596,62 +595,6 @@ static void directory_drop(struct ucm_medium *medium, const char *name)
 			  strerror(-err));
 }
 
-/*
- * Does SEEK_HOLE see a hole where there is one? Tried once, on a file of two
- * pages with a hole in front. A file system without the call says "all data".
- */
-static enum ucm_holes try_seek_hole(struct ucm_directory *dir)
-{
-	char name[UCM_TEMP_NAME_MAX];
-	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
-	enum ucm_holes seen = UCM_HOLES_UNKNOWN;
-
-	if (directory_put(&dir->medium, name, &file))
-		return UCM_HOLES_UNKNOWN; /* no room, perhaps: next time */
-	if (!ucm_os_write_at(file.fd, "x", 1, UCM_BLOCK_PAGE))
-		seen = ucm_os_seek(file.fd, 0, SEEK_HOLE) == 0
-			       ? UCM_HOLES_SOME
-			       : UCM_HOLES_NONE;
-	directory_drop(&dir->medium, name);
-	return seen;
-}
-
-/*
- * Fewer blocks than bytes is a hole or compression; more is no proof, since
- * XFS counts what it has set aside. Huge pages of tmpfs, and blocks larger than
- * a page, are filled with zeros around the first byte that is written: local
- * file systems say so by st_blksize. (On a network file system that is the size
- * of a transfer.)
- */
-static enum ucm_holes directory_find_holes(struct ucm_medium *medium,
-					   const struct ucm_file *file,
-					   const struct stat *st)
-{
-	struct ucm_directory *dir = ucm_directory_of(medium);
-	int worth = atomic_load(&dir->holes);
-	off_t hole;
-
-	if (worth == UCM_HOLES_UNKNOWN) {
-		worth = try_seek_hole(dir);
-		atomic_store(&dir->holes, worth);
-	}
-	if (worth != UCM_HOLES_SOME ||
-	    (!medium->remote && st->st_blksize > UCM_BLOCK_PAGE))
-		return UCM_HOLES_UNKNOWN;
-	if (dir->is_tmpfs) /* counts pages, and would look at each (18 us) */
-		return (uint64_t)st->st_blocks * 512 < (uint64_t)st->st_size
-			       ? UCM_HOLES_SOME
-			       : UCM_HOLES_NONE;
-	hole = ucm_os_seek(file->fd, 0, SEEK_HOLE);
-	if (hole < 0)
-		return UCM_HOLES_UNKNOWN;
-	if (hole < st->st_size)
-		return UCM_HOLES_SOME;
-	return (uint64_t)st->st_blocks * 512 < (uint64_t)st->st_size
-		       ? UCM_HOLES_UNKNOWN
-		       : UCM_HOLES_NONE;
-}
-
 /* ---- blocks ---- */
 
 static int directory_remove(struct ucm_medium *medium, const char *folder,
@@ -790,7 +733,6 @@ static const struct ucm_medium_ops directory_ops = {
 	.put = directory_put,
 	.put_again = directory_put_again,
 	.look = directory_look,
-	.find_holes = directory_find_holes,
 	.commit = directory_commit,
 	.drop = directory_drop,
 	.room = directory_room,

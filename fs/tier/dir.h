@@ -43,14 +43,12 @@ struct ucm_directory {
 	int ctlfd; /* .ucmfs */
 	int tmpfd; /* .ucmfs/tmp */
 	int lockfd; /* -1: not locked, as others may be at work there */
-	bool is_tmpfs; /* st_blocks are the pages that a file has */
 	struct ucm_trust trust; /* whose its files are to be */
 	struct ucm_temp_maker self; /* whose temporary files, */
 	uint32_t instance;       /* and of which start: random */
 	_Atomic uint64_t temps;  /* for their names */
 	pthread_mutex_t
 		folder_lock;	 /* files.c: a folder is copied, or changed */
-	_Atomic int holes; /* enum ucm_holes: what SEEK_HOLE is worth there */
 };
 
 /*

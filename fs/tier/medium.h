@@ -99,13 +99,6 @@ struct ucm_bytes ucm_file_bytes(const struct ucm_file *file);
 
 #define UCM_TEMP_NAME_MAX 48 /* of a file that is being written */
 
-/* Has a file bytes everywhere? Not every medium can say. */
-enum ucm_holes {
-	UCM_HOLES_UNKNOWN, /* not known */
-	UCM_HOLES_NONE,
-	UCM_HOLES_SOME,
-};
-
 /* What is said to others who would like to have it. */
 enum ucm_medium_use {
 	UCM_USE_STARTING,
@@ -275,9 +268,6 @@ struct ucm_medium_ops {
 			 struct ucm_file *out);
 	int (*look)(struct ucm_medium *medium, const char *name,
 		    struct stat *out);
-	enum ucm_holes (*find_holes)(struct ucm_medium *medium,
-				     const struct ucm_file *file,
-				     const struct stat *st);
 	/* It becomes a block, which all who come so far may read. -EEXIST if
 	 * there is one; -ENOENT if there is no such space. sync: see
 	 * UCM_DURABILITY_FULL. */

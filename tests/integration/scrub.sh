@@ -27,7 +27,7 @@ need mk --count 4 "$work/slow/blocks" # these are in both
 need do_mount -o allow_other "fast=$work/tier:slow=$work/slow"
 need mkdir "$mnt/spaces/other" "$mnt/spaces/bare"
 need mk --count 3 "$mnt/spaces/other"
-need mk --form bare --count 2 "$mnt/spaces/bare"
+need mk --form bare --method rename --count 2 "$mnt/spaces/bare"
 do_umount
 mkdir -p "$work/tier/blocks"
 need mk --count 60 "$work/tier/blocks"

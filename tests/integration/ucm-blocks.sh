@@ -120,7 +120,7 @@ status 'another: without the path' 0 by_other stat "$late"
 check 'no path' sh -c '! grep -q ^path "$1"' sh "$work/said"
 # bare and packed have neither table nor parent
 need mkdir "$mnt/spaces/bare"
-need mk --form bare --count 1 "$mnt/spaces/bare"
+need mk --form bare --method rename --count 1 "$mnt/spaces/bare"
 # its last close is its writer's word, which the daemon hears a moment later
 has_bare() { on stat -s bare "$first" >"$work/bare" 2>&1; }
 need wait_until has_bare

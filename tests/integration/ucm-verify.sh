@@ -28,7 +28,7 @@ need do_mount "$tiers"
 need mk "$mnt/blocks"
 small_paths 16 >"$work/paths"
 need mkdir "$mnt/spaces/bare"
-need mk --form packed --no-crc "$mnt/spaces/bare"
+need mk --form packed --no-crc --method rename "$mnt/spaces/bare"
 finds 0 '16 blocks: 16 intact;' --mount "$mnt" --all
 finds 0 '16 blocks: 16 intact;' --mount "$mnt" "$work/paths"
 finds 0 '16 blocks: 16 intact, 16 unchecked;' --mount "$mnt" --space bare --all

@@ -48,7 +48,7 @@ need rm "$mnt/blocks/$path.tmp"
 check 'right ones are taken' mk --start 1 --count 3 "$mnt/blocks"
 for form in packed bare; do
 	check "and in the $form form" mk --count 3 --form $form --model $form \
-		"$mnt/blocks"
+		--method rename "$mnt/blocks"
 	check 'whose bytes are kept' mk --verify --count 3 --form $form \
 		--model $form "$mnt/blocks"
 done

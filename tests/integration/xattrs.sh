@@ -67,7 +67,7 @@ if others_can 'attributes for others' test -r "$f"; then
 fi
 
 # a block that has neither checksums nor a parent; staging; directories
-need mk --form packed --no-crc --seed 1 --count 1 "$mnt/blocks"
+need mk --form packed --no-crc --method rename --seed 1 --count 1 "$mnt/blocks"
 f=$mnt/blocks/$(small_paths 1 --seed 1)
 same 'without checksums and parent' 'children leases opens path pinned tier uses ' "$(names "$f")"
 : >"$mnt/blocks/00/.staging"

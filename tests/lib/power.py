@@ -217,7 +217,8 @@ def store(session, source, path, method):
     if method in ("cp", "dd"):
         if done.returncode:
             raise OSError(errno.EIO, f"{method} fails: {path}")
-    elif RANDOM.random() < 0.3:
+    elif RANDOM.random() < 0.3 or (method != "fsync" and
+                                   not session.world["blocks"][path][1]):
         write_at(full + ".tmp", read(source), method)
         os.rename(full + ".tmp", full)
     else:

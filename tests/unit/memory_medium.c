@@ -755,19 +755,6 @@ static void memory_drop(struct ucm_medium *medium, const char *name)
 			  strerror(-err));
 }
 
-static enum ucm_holes memory_find_holes(struct ucm_medium *medium,
-					const struct ucm_file *file,
-					const struct stat *st)
-{
-	(void)medium;
-	(void)file;
-	if (meet("seek", NULL))
-		return UCM_HOLES_UNKNOWN;
-	return (uint64_t)st->st_blocks * 512 < (uint64_t)st->st_size
-		       ? UCM_HOLES_SOME
-		       : UCM_HOLES_NONE;
-}
-
 static const char *path_of(struct ucm_medium *medium, const char *folder,
 			   const struct ucm_id *id)
 {
@@ -1279,7 +1266,6 @@ static const struct ucm_medium_ops memory_ops = {
 	.put = memory_put,
 	.put_again = memory_put_again,
 	.look = memory_look,
-	.find_holes = memory_find_holes,
 	.commit = memory_commit,
 	.drop = memory_drop,
 	.room = memory_room,

@@ -116,7 +116,7 @@ UNIT_TEST(a_commit_tells_the_index_the_parent, .rows = 2)
 	fd = begin(&file, file.len);
 	if (_i) /* as the loader's own store */
 		say(fd, &file);
-	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_CLOSED), 0);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), 0);
 	end(fd);
 	key = second.key;
 	ck_assert_int_eq(ucm_store_find(fx_set, &key, &entry, &ref), 0);
@@ -159,7 +159,6 @@ static int begin_with_wrong_payload(void)
 	fx_block(&file, 1, FX_PAGED);
 	fd = begin(&file, file.len);
 	ck_assert_int_eq(fx_pwrite(fd, "X", 1, 5000), 1);
-	temp.presized = true; /* else none is read at its close */
 	return fd;
 }
 
@@ -276,7 +275,6 @@ UNIT_TEST(a_file_of_full_size_is_not_whole_without_its_bytes, .rows = 2)
 		ck_assert_int_eq(fx_ftruncate(fd, (off_t)file.len), 0);
 	} else { /* room, but zeroes in it */
 		ck_assert_int_eq(fx_posix_fallocate(fd, 0, (off_t)file.len), 0);
-		temp.presized = true; /* as the mount sets it */
 	}
 	ck_assert_int_eq(fx_pwrite(fd, file.bytes, 4096, 0), 4096);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EAGAIN);
@@ -290,17 +288,17 @@ UNIT_TEST(a_file_of_full_size_is_not_whole_without_its_bytes, .rows = 2)
 	fx_serves(&file);
 }
 
-UNIT_TEST(without_checksums_a_sized_file_is_whole_at_the_end)
+UNIT_TEST(without_checksums_a_file_is_whole_when_its_writer_says_so)
 {
 	int fd;
 
 	fx_store("$/a");
 	fx_block(&file, 1, FX_PAGED_RAW);
 	fd = begin(&file, 0);
-	temp.presized = true;
 	ck_assert_int_eq(fx_pwrite(fd, file.bytes, file.len, 0),
 			 (ssize_t)file.len);
-	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EAGAIN);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EINVAL);
+	ck_assert_uint_eq(fx_set->stats.refused_for[UCM_FAULT_UNVOUCHED], 1);
 	fx_misses(&file);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
 	end(fd);
@@ -351,36 +349,24 @@ static const struct {
 	const char *what;
 	enum fx_kind kind;
 	bool geometry; /* known before */
-	bool presized, hole;
-	int results[4]; /* IF_WHOLE, CLOSED, LAST, NOW */
+	bool hole;
+	int results[3]; /* IF_WHOLE, LAST, NOW */
 } words[] = {
-	{ "checksums prove it", FX_PAGED, true, false, false,
-	  { 0, 0, 0, 0 } },
-	{ "also where the size came first", FX_PAGED, true, true, false,
-	  { 0, 0, 0, 0 } },
-	{ "and show what is missing", FX_PAGED, true, false, true,
-	  { -EAGAIN, -EAGAIN, -EINVAL, -EINVAL } },
-	{ "packed", FX_PACKED, false, false, false, { 0, 0, 0, 0 } },
-	{ "packed, half", FX_PACKED, false, false, true,
-	  { -EAGAIN, -EAGAIN, -EINVAL, -EINVAL } },
-	{ "which a file of zeros hides, but for who closes it", FX_PAGED_ZEROS,
-	  true, false, false, { -EAGAIN, 0, -EINVAL, 0 } },
-	{ "without them its writer does", FX_PAGED_RAW, true, false, false,
-	  { -EAGAIN, 0, -EAGAIN, 0 } },
-	{ "packed, without", FX_PACKED_RAW, false, false, false,
-	  { -EAGAIN, 0, -EAGAIN, 0 } },
-	{ "at the end, where the size came first", FX_PACKED_RAW, true, true,
-	  false, { -EAGAIN, -EAGAIN, -EAGAIN, 0 } },
-	{ "holes are never whole", FX_PAGED_RAW, true, false, true,
-	  { -EAGAIN, -EAGAIN, -EAGAIN, -EAGAIN } },
-	{ "nor in packed ones", FX_PACKED_RAW, false, false, true,
-	  { -EAGAIN, -EAGAIN, -EAGAIN, -EAGAIN } },
-	{ "bare, as large as the others", FX_BARE, true, false, false,
-	  { -EAGAIN, 0, -EAGAIN, 0 } },
-	{ "bare, the first", FX_BARE, false, false, false,
-	  { -EAGAIN, -EAGAIN, -EAGAIN, 0 } },
-	{ "bare, with a hole", FX_BARE, false, false, true,
-	  { -EAGAIN, -EAGAIN, -EAGAIN, -EAGAIN } },
+	{ "checksums prove it", FX_PAGED, true, false, { 0, 0, 0 } },
+	{ "and show what is missing", FX_PAGED, true, true,
+	  { -EAGAIN, -EINVAL, -EINVAL } },
+	{ "packed", FX_PACKED, false, false, { 0, 0, 0 } },
+	{ "packed, half", FX_PACKED, false, true,
+	  { -EAGAIN, -EINVAL, -EINVAL } },
+	{ "also in a file of zeros", FX_PAGED_ZEROS, true, false,
+	  { -EAGAIN, -EINVAL, -EINVAL } },
+	{ "without them its writer does", FX_PAGED_RAW, true, false,
+	  { -EINVAL, -EINVAL, 0 } },
+	{ "packed, without", FX_PACKED_RAW, false, false,
+	  { -EINVAL, -EINVAL, 0 } },
+	{ "bare, as large as the others", FX_BARE, true, false,
+	  { -EINVAL, -EINVAL, 0 } },
+	{ "bare, the first", FX_BARE, false, false, { -EINVAL, -EINVAL, 0 } },
 };
 
 static int begin_row(unsigned row)
@@ -396,7 +382,6 @@ static int begin_row(unsigned row)
 	if (words[row].hole)
 		ck_assert_int_eq(fx_pwrite(fd, file.bytes + file.len - 1, 1,
 					(off_t)file.len - 1), 1);
-	temp.presized = words[row].presized;
 	return fd;
 }
 
@@ -446,57 +431,25 @@ UNIT_TEST(a_gap_that_no_hole_shows_is_found_where_nobody_vouches)
 	fx_misses(&file);
 }
 
-/* What an NFS server without SEEK_HOLE does: everything is data. */
-static int all_is_data(const char *call, const char *path)
-{
-	(void)path;
-	return strcmp(call, "seek") ? 0 : -EOPNOTSUPP;
-}
-
-UNIT_TEST(where_holes_are_not_seen_the_checksums_are_compared)
-{
-	int fd;
-
-	fx_store("$/a");
-	ucm_os_fault = all_is_data;
-	fx_block(&file, 1, FX_PAGED);
-	fd = begin(&file, file.len);
-	ck_assert_int_eq(fx_pwrite(fd, "X", 1, 4096 + 77), 1);
-	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EAGAIN);
-	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_LAST), -EINVAL);
-	ck_assert_int_eq(fx_pwrite(fd, file.bytes, file.len, 0),
-			 (ssize_t)file.len);
-	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), 0);
-	end(fd);
-	fx_block(&file, 2, FX_PAGED_RAW);
-	fd = begin(&file, file.len);
-	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_CLOSED), -EAGAIN);
-	ck_assert(temp.wants_word);
-	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
-	ucm_os_fault = NULL;
-	end(fd);
-	fx_serves(&file);
-}
-
 /* ---- bare blocks: only geometry or the end of writing tell the size ---- */
 
-UNIT_TEST(a_bare_block_of_unknown_size_is_whole_at_the_end)
+UNIT_TEST(a_bare_block_of_unknown_size_is_whole_when_its_writer_says_so)
 {
 	int fd;
 
 	fx_store("$/a");
 	fx_block(&file, 1, FX_BARE);
 	fd = begin(&file, 64 + 256); /* divides, and is not all of it */
-	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EAGAIN);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EINVAL);
 	ck_assert_int_eq(fx_pwrite(fd, file.bytes, file.len, 0),
 			 (ssize_t)file.len);
-	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EAGAIN);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EINVAL);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
 	end(fd);
 	fx_serves(&file);
 }
 
-UNIT_TEST(a_bare_block_of_known_size_is_whole_by_its_size)
+UNIT_TEST(a_bare_block_of_known_size_is_not_whole_before_it_has_it)
 {
 	int fd;
 
@@ -509,7 +462,7 @@ UNIT_TEST(a_bare_block_of_known_size_is_whole_by_its_size)
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EAGAIN);
 	ck_assert_int_eq(fx_pwrite(fd, file.bytes, file.len, 0),
 			 (ssize_t)file.len);
-	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_CLOSED), 0);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
 	end(fd);
 	fx_serves(&file);
 	/* too large for the geometry */
@@ -1376,7 +1329,6 @@ UNIT_TEST(a_word_does_not_outlive_a_write_during_the_commit)
 	fx_start();
 	fx_block(&file, 1, FX_PAGED);
 	fd = begin(&file, file.len);
-	temp.presized = true;
 	say(fd, &file);
 	intruder_fd = fd;
 	intruder_call = "fdatasync";

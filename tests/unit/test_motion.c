@@ -237,7 +237,7 @@ UNIT_TEST(what_its_writer_has_open_is_not_copied)
 	ck_assert_int_eq(fx_pwrite(fd, files[0].bytes, files[0].len, 0),
 			 (ssize_t)files[0].len);
 	ck_assert_int_eq(fx_commit_temp(&temp, fd, &files[0].key,
-					UCM_COMMIT_CLOSED),
+					UCM_COMMIT_NOW),
 			 0);
 	ck_assert_int_eq(copy_to(0, 1, false), -EBUSY);
 	fx_close_file(fd);
