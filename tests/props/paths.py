@@ -16,9 +16,6 @@ top = os.environ["top_srcdir"]
 SPELLER = ("hashing/tree.c", "hashing/tree.h")
 # (file, literal): why it may stand there
 JUSTIFIED = {
-    # names of files/ as programs make them: what is measured
-    ("bench/files_bench.c", "%03x/%llx.bin"): "not a block",
-    ("bench/files_bench.c", "files/"): "a label of a table",
     # a line of the log
     ("fs/store/examine.c", "%s: %s.bin: %s: left alone"): "a message",
     # weights of models, which are looked for by their endings
@@ -26,8 +23,6 @@ JUSTIFIED = {
     # asked before libucm is loaded, which a check of options goes without
     ("python/ucmfs/config.py", ".ucmfs"): "is this a mount, or a tier?",
 }
-# programs' paths below files/, from which places are measured
-IGNORED = {"bench/placement_bench.c"}
 MIN_LITERALS = 3000
 
 PATH = re.compile(r"""
@@ -98,7 +93,7 @@ def sources():
 
 seen, used, failed = 0, set(), False
 for path, literals_of in sources():
-    if path in SPELLER or path in IGNORED:
+    if path in SPELLER:
         continue
     for literal in literals_of(path):
         seen += 1
