@@ -5,7 +5,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <sys/types.h>
 
 /* Has this process CAP_SYS_ADMIN: to mount without fusermount3, and for
  * passthrough? */

@@ -7,11 +7,10 @@
  * store.h, and for files/ files.h.
  *
  * Split by task: ops.c, ops_file.c, ops_xattr.c (the FUSE operations), request.h
- * (who serves them), kinds.h
- * (what a kind of node is asked; root.c, spaces.c, buckets.c, blocks.c,
- * staging.c, reprs.c, manifest.c, control.c, files.c, files_xattr.c), node.c
- * (inode numbers, attributes), listing.c, handles.c, opens.c (open inodes and files being
- * written), account.c (what is counted and traced of a request), ioctl.c,
+ * (who serves them), kinds.h (what a kind of node is asked; root.c, spaces.c,
+ * buckets.c, blocks.c, staging.c, reprs.c, manifest.c, control.c, files.c,
+ * files_xattr.c), node.c (inode numbers, attributes), listing.c, handles.c,
+ * opens.c (open inodes and files being written), account.c (what is counted and traced of a request), ioctl.c,
  * metrics.c, stats_json.c (what files of .ucmfs/ say and do), notify.c (what
  * the kernel must forget), kept.c (blocks that were just closed), options.c,
  * session.c (mounting and the loop), first_write.c (the mount's first write),
