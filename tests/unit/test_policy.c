@@ -12,6 +12,7 @@
 #include "fs/policy/mark.h"
 #include "fs/policy/monitor.h"
 #include "fs/policy/rates.h"
+#include "fs/policy/recent.h"
 #include "tests/unit/random.h"
 
 #define LONGEST 64
@@ -294,6 +295,32 @@ UNIT_TEST(the_sample_is_an_even_share_and_stays_bounded)
 	ck_assert_uint_eq(count_waits(&monitor, RATES_AGE_MAX + 9), 0);
 	ck_assert_uint_eq(count_waits(&monitor, 10), 0);
 	monitor_fini(&monitor);
+}
+
+/* ---- states of blocks that may be written soon ---- */
+
+static struct recent recent;
+
+UNIT_TEST(what_a_request_gave_is_taken_once)
+{
+	const struct ucm_policy_state given = { .last_s = 100, .uses = 3 };
+	struct ucm_policy_state out = { 0 };
+
+	recent_put(&recent, 7, &given);
+	must(!recent_take(&recent, 7 + RECENT_PLACES, 130, &out));
+	must(recent_take(&recent, 7, 130, &out));
+	ck_assert_uint_eq(out.uses, 3);
+	must(!recent_take(&recent, 7, 130, &out));
+}
+
+UNIT_TEST(what_a_request_gave_is_not_kept_for_long)
+{
+	const struct ucm_policy_state given = { .last_s = 100, .uses = 3 };
+	struct ucm_policy_state out;
+
+	recent_put(&recent, 7, &given);
+	must(!recent_take(&recent, 7, 100 + RECENT_MAX_S + 1, &out));
+	must(recent_take(&recent, 7, 100 + RECENT_MAX_S, &out));
 }
 
 /* ---- policies ---- */
