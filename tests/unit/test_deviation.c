@@ -403,18 +403,31 @@ UNIT_TEST(ties_never_make_it_more_than_the_ratio)
 	}
 }
 
-UNIT_TEST(a_threshold_is_a_double)
+/* Each lies between two floats, of which the upper one alone reaches it: the
+ * nearest is that one for .1, and the lower one for .7. */
+static const double thresholds[] = { .1, .7 };
+
+UNIT_TEST(a_threshold_is_a_double, .rows = NUM_ROWS(thresholds))
 {
-	/* .1 lies between two floats: the lower one does not reach it */
-	float near = .1f, below = nextafterf(near, 0);
-	float scores[] = { near, below, 0, 1 };
+	double value = thresholds[_i];
+	float near = (float)value;
+	float below = near > value ? nextafterf(near, 0) : near;
+	float above = near > value ? near : nextafterf(near, 1);
+	float scores[] = { above, below, 0, 1 };
 	uint32_t out[4], num;
 
-	ck_assert((double)near > .1);
-	must(!ucm_hkvd_select(scores, 4, UCM_HKVD_THRESHOLD, .1, out, 4, &num,
-			      NULL));
+	ck_assert(below < value && value < above);
+	must(!ucm_hkvd_select(scores, 4, UCM_HKVD_THRESHOLD, value, out, 4,
+			      &num, NULL));
 	must(num == 2 && out[0] == 0 && out[1] == 3);
-	must(!ucm_hkvd_select(scores, 4, UCM_HKVD_THRESHOLD, 1e300, out, 4,
+}
+
+UNIT_TEST(a_threshold_beyond_float32_chooses_none)
+{
+	float scores[] = { 0, 1, 3e38f };
+	uint32_t out[3], num;
+
+	must(!ucm_hkvd_select(scores, 3, UCM_HKVD_THRESHOLD, 1e300, out, 3,
 			      &num, NULL));
 	must(num == 0);
 }

@@ -647,6 +647,31 @@ UNIT_TEST(what_is_pinned_stays_until_it_is_released)
 	free(resident);
 }
 
+UNIT_TEST(what_two_have_pinned_is_free_when_both_have_released_it)
+{
+	const struct ucm_resident_config config = { .num_blocks = 8,
+						    .num_slots = 1 };
+	static const uint32_t first[] = { 0 }, next[] = { 1 };
+	struct ucm_resident *resident = resident_new(&config);
+	uint32_t block, slots[2];
+	size_t num;
+
+	must(!plan(resident, 1, NULL, first, 1));
+	finish_loads(resident);
+	for (int i = 0; i < 2; i++)
+		must(!ucm_resident_take(resident, first, 1, &block, &slots[i],
+					&num, NULL) && num == 1);
+	must(!ucm_resident_drop(resident, first, 1, loads, &num, NULL));
+	must(!ucm_resident_release(resident, &slots[0], 1, NULL));
+	must(!plan(resident, 2, NULL, next, 1));
+	ck_assert_uint_eq(swap.num_loads, 0);
+	ck_assert_uint_eq(swap.num_left, 1);
+	must(!ucm_resident_release(resident, &slots[1], 1, NULL));
+	must(!plan(resident, 3, NULL, next, 1));
+	ck_assert_uint_eq(swap.num_loads, 1);
+	free(resident);
+}
+
 /* ---- what is refused ---- */
 
 static const struct {
