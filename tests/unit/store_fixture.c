@@ -37,6 +37,14 @@ void fx_open(void)
 	fx_at_end(store_end);
 }
 
+void fx_open_still(void)
+{
+	fx_open();
+	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	for (unsigned dir = 0; dir < fx_set->dirs.num; dir++)
+		fx_set->keepers[dir].pins_known = true;
+}
+
 void fx_start_only(void)
 {
 	ck_assert_int_eq(ucm_store_start(fx_set), 0);
@@ -186,6 +194,39 @@ int fx_find(const struct fx_file *file)
 	ucm_ref ref;
 
 	return ucm_store_find(fx_set, &file->key, &entry, &ref);
+}
+
+bool fx_is_indexed(const struct fx_file *file)
+{
+	return ucm_index_find(fx_set->index, &file->key, NULL, NULL);
+}
+
+ucm_ref fx_ref(const struct fx_file *file)
+{
+	ucm_ref ref;
+
+	must(ucm_index_find(fx_set->index, &file->key, NULL, &ref));
+	return ref;
+}
+
+struct ucm_entry fx_entry(const struct fx_file *file)
+{
+	struct ucm_entry entry;
+
+	must(ucm_index_find(fx_set->index, &file->key, &entry, NULL));
+	return entry;
+}
+
+static void edit_atime(struct ucm_entry *entry, void *arg)
+{
+	entry->atime_s = *(const uint32_t *)arg;
+}
+
+void fx_age(const struct fx_file *file, uint32_t seconds)
+{
+	uint32_t then = ucm_value_now() - seconds;
+
+	must(ucm_index_edit(fx_set->index, fx_ref(file), edit_atime, &then));
 }
 
 void fx_misses(const struct fx_file *file)

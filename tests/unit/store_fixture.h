@@ -13,6 +13,7 @@ extern struct ucm_store *fx_set;
 extern _Atomic unsigned fx_losses; /* times on_loss was called */
 
 void fx_open(void);       /* as fx_config says; closed when the test ends */
+void fx_open_still(void); /* and nothing moves by itself */
 void fx_start(void);      /* and waits until its threads are done */
 void fx_start_only(void); /* does not wait */
 void fx_close(void);
@@ -41,6 +42,14 @@ void fx_rest(struct ucm_temp *temp, int number);
 /* create, write, commit and drop; what commit (or create) returned. */
 int fx_commit(const struct fx_file *file);
 int fx_find(const struct fx_file *file); /* what find returned */
+
+/* Of a block's entry, without a look at its file. */
+bool fx_is_indexed(const struct fx_file *file);
+ucm_ref fx_ref(const struct fx_file *file);
+struct ucm_entry fx_entry(const struct fx_file *file);
+/* It was last used so many seconds ago. */
+void fx_age(const struct fx_file *file, uint32_t seconds);
+
 /* Found, opened, and the bytes are those of the file. */
 void fx_serves(const struct fx_file *file);
 /* Not found. */

@@ -387,6 +387,24 @@ UNIT_TEST(a_move_is_refused_and_the_block_goes_instead)
 	ck_assert_uint_eq(fx_set->dirs.tiers[1].stats.moves_refused, 2);
 }
 
+/* The worth of a block that is used; those above are worth 10. */
+static const struct {
+	uint32_t worth;
+	bool stays;
+} coming[] = {{9, false}, {12, false}, {13, true}};
+
+UNIT_TEST(a_block_that_is_worth_little_more_is_not_promoted,
+	  .rows = NUM_ROWS(coming))
+{
+	struct ucm_entry entry;
+
+	fill();
+	entry = entry_of(11);
+	entry.wanted = coming[_i].worth;
+	ck_assert_int_eq(ucm_evict_would_stay(fx_set, &entry, tier(0)),
+			 coming[_i].stays);
+}
+
 static bool is_counted_out(void *arg)
 {
 	uint64_t blocks, bytes;
