@@ -80,6 +80,19 @@ static void commit(unsigned first, unsigned num)
 		ck_assert_int_eq(fx_commit(&files[i]), 0);
 }
 
+static void set_used(struct ucm_entry *entry, void *arg)
+{
+	entry->atime_s = *(const uint32_t *)arg;
+}
+
+/* i was last used so many seconds ago. */
+static void age(unsigned i, uint32_t seconds)
+{
+	uint32_t then = ucm_value_now() - seconds;
+
+	must(ucm_index_edit(fx_set->index, ref_of(i), set_used, &then));
+}
+
 static int copy_to(unsigned i, unsigned tier, bool first)
 {
 	const struct ucm_move move = {
@@ -170,6 +183,23 @@ UNIT_TEST(it_keeps_the_times_and_pins_of_the_block)
 	ck_assert(entry_of(0).flags & UCM_ENTRY_PINNED);
 }
 
+UNIT_TEST(it_keeps_when_the_block_was_last_used)
+{
+	uint32_t used;
+
+	store_of("fast=$/a:slow=$/b");
+	commit(0, 1);
+	age(0, 1000);
+	used = entry_of(0).atime_s;
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	ck_assert_int_eq(drop(0, 0), 0);
+	ck_assert_uint_eq(entry_of(0).atime_s, used);
+	fx_close();
+	fx_open();
+	fx_start();
+	ck_assert_uint_eq(entry_of(0).atime_s, used);
+}
+
 UNIT_TEST(a_pin_does_not_go_with_the_place_that_had_its_mark)
 {
 	store_of("fast=$/a:slow=$/b");
@@ -225,6 +255,38 @@ UNIT_TEST(every_form_is_copied_whole, .rows = NUM_ROWS(kinds))
 	ck_assert_mem_eq(there, files[0].bytes, files[0].len);
 	fx_close_file(fd);
 	fx_serves(&files[0]);
+}
+
+/* Another program writes to the file that is being copied. */
+static void write_to_source(void *arg, uint64_t bytes)
+{
+	const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
+					  {.tv_sec = 1}};
+	int fd = fx_open_path(fx_path("$/a/blocks/%s", fx_name(&files[0])),
+			      O_RDWR);
+
+	(void)arg;
+	(void)bytes;
+	ck_assert_int_eq(fx_pwrite(fd, "x", 1, 4100), 1);
+	/* the clock of files may not have moved on since the commit */
+	ck_assert_int_eq(fx_futimens(fd, times), 0);
+	fx_close_file(fd);
+}
+
+UNIT_TEST(what_has_changed_since_it_was_read_is_not_copied)
+{
+	struct ucm_move move = {.pace = write_to_source};
+
+	store_of("fast=$/a:slow=$/b");
+	fx_block(&files[0], 1, FX_PAGED_RAW); /* no checksum shows it */
+	commit(0, 1);
+	move.to = &fx_set->dirs.tiers[1];
+	ck_assert_int_eq(ucm_store_copy(fx_set, ref_of(0), &move, NULL),
+			 -EBUSY);
+	ck_assert_uint_eq(entry_of(0).copy, 0);
+	ck_assert(!lies_in("$/b", 0));
+	ck_assert_uint_eq(fx_count("$/b/.ucmfs/tmp"), 0);
+	sums_are_right();
 }
 
 UNIT_TEST(what_its_writer_has_open_is_not_copied)
@@ -426,19 +488,6 @@ UNIT_TEST(both_places_are_known_after_a_restart)
 }
 
 /* ---- room ---- */
-
-static void set_used(struct ucm_entry *entry, void *arg)
-{
-	entry->atime_s = *(const uint32_t *)arg;
-}
-
-/* i was last used so many seconds ago. */
-static void age(unsigned i, uint32_t seconds)
-{
-	uint32_t then = ucm_value_now() - seconds;
-
-	must(ucm_index_edit(fx_set->index, ref_of(i), set_used, &then));
-}
 
 static int evict_bytes(unsigned dir, uint64_t bytes, enum ucm_evict_how how)
 {
