@@ -138,6 +138,25 @@ UNIT_TEST(a_file_that_is_dropped_gives_back_what_was_promised)
 	sums_are_right();
 }
 
+UNIT_TEST(a_file_larger_than_promised_is_promised_the_rest)
+{
+	struct ucm_temp temp;
+	int fd;
+
+	still_store("$/a");
+	limit_to(2);
+	fd = fx_create(&files[0].key, BYTES / 2, &temp);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_uint_eq(space->writing, BYTES / 2);
+	ck_assert_int_eq(fx_pwrite(fd, files[0].bytes, files[0].len, 0),
+			 (ssize_t)files[0].len);
+	ck_assert_int_eq(
+		fx_commit_temp(&temp, fd, &files[0].key, UCM_COMMIT_NOW), 0);
+	fx_close_file(fd);
+	ucm_store_drop(fx_set, &temp);
+	sums_are_right();
+}
+
 /* ---- room ---- */
 
 UNIT_TEST(in_a_full_space_the_oldest_goes_for_a_new_one)
@@ -330,6 +349,108 @@ UNIT_TEST(writers_at_the_same_time_never_pass_it)
 }
 
 /* ---- movers ---- */
+
+/* A quota of ten blocks: movers evict above 90 percent, down to 50. */
+static void still_store_of_ten(void)
+{
+	still_store("$/a");
+	fx_config.high = 90;
+	fx_config.low = 50;
+	limit_to(10);
+}
+
+static void pin(unsigned first, unsigned num, bool on)
+{
+	for (unsigned i = first; i < first + num; i++)
+		ck_assert_int_eq(ucm_store_pin(fx_set, ref_of(i), on), 0);
+}
+
+UNIT_TEST(between_the_marks_nothing_is_evicted)
+{
+	still_store_of_ten();
+	commit(0, 9);
+	ck_assert(!ucm_quota_relieve(fx_set));
+	ck_assert_uint_eq(count(), 9);
+	commit(9, 1);
+	ck_assert(ucm_quota_relieve(fx_set));
+	ck_assert_uint_eq(count(), 5);
+	sums_are_right();
+}
+
+UNIT_TEST(once_begun_it_goes_on_to_the_low_mark)
+{
+	still_store_of_ten();
+	commit(0, 10);
+	pin(0, 7, true);
+	ck_assert(ucm_quota_relieve(fx_set)); /* all that may be evicted */
+	ck_assert_uint_eq(count(), 7);
+	pin(0, 7, false);
+	ck_assert(ucm_quota_relieve(fx_set)); /* below the high mark, too */
+	ck_assert_uint_eq(count(), 5);
+	commit(10, 3); /* it has ended */
+	ck_assert(!ucm_quota_relieve(fx_set));
+	sums_are_right();
+}
+
+UNIT_TEST(headroom_ends_at_the_high_mark_and_after_evictions_at_the_low_one)
+{
+	still_store_of_ten();
+	ck_assert_uint_eq(ucm_quota_headroom(fx_set, space), 9 * BYTES);
+	commit(0, 4);
+	ck_assert_uint_eq(ucm_quota_headroom(fx_set, space), 5 * BYTES);
+	commit(4, 6);
+	ck_assert_uint_eq(ucm_quota_headroom(fx_set, space), 0);
+	ck_assert(ucm_quota_relieve(fx_set));
+	for (unsigned i = 0; i < 10; i++) /* those that are left */
+		ucm_store_remove(fx_set, &files[i].key);
+	ck_assert_uint_eq(ucm_quota_headroom(fx_set, space), 5 * BYTES);
+	limit_to(0);
+	ck_assert_uint_eq(ucm_quota_headroom(fx_set, space), UINT64_MAX);
+}
+
+/* Movers that get false wait before they look again. */
+UNIT_TEST(movers_hear_of_an_eviction_in_any_of_the_spaces)
+{
+	struct ucm_space *other;
+
+	still_store_of_ten();
+	ck_assert_int_eq(
+		ucm_store_mkdir(fx_set, "other", 0755, 0, 0, &other), 0);
+	for (unsigned i = 20; i < 30; i++)
+		files[i].key.space = other->number;
+	ck_assert_int_eq(ucm_store_set_quota(fx_set, other, 10 * BYTES), 0);
+	commit(20, 10);
+	ck_assert(ucm_quota_relieve(fx_set));
+	commit(0, 10);
+	ck_assert(ucm_quota_relieve(fx_set));
+	ck_assert(!ucm_quota_relieve(fx_set));
+}
+
+UNIT_TEST(an_eviction_counts_for_the_tier_of_the_block)
+{
+	struct ucm_move move = { .first = true };
+
+	still_store("fast=$/a:slow=$/b");
+	limit_to(1);
+	commit(0, 1);
+	move.to = &fx_set->dirs.tiers[1];
+	ck_assert_int_eq(ucm_store_copy(fx_set, ref_of(0), &move, NULL), 0);
+	ck_assert_int_eq(ucm_store_drop_place(fx_set, ref_of(0), 0, NULL), 0);
+	commit(1, 1);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].stats.evicted, 0);
+	ck_assert_uint_eq(fx_set->dirs.tiers[1].stats.evicted, 1);
+}
+
+UNIT_TEST(a_list_that_lacked_some_has_all_again)
+{
+	still_store("$/a");
+	limit_to(4);
+	commit(0, 4);
+	space->quota->members.lacks_some = true;
+	ucm_quota_relist(fx_set);
+	commit(4, 4);
+	ck_assert_uint_eq(count(), 4);
+}
 
 static bool is_within(void *arg)
 {
