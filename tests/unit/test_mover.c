@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_mover.c - what movers do after an eviction or a failure, and at which
+ * rate. test_motion.c has each of their jobs once.
+ */
+#include <config.h>
+
+#include <errno.h>
+
+#include "common/clock.h"
+#include "fs/store/inside.h"
+#include "fs/store/mover.h"
+#include "fs/store/pressure.h"
+#include "fs/store/wishes.h"
+#include "tests/unit/store_fixture.h"
+
+#define BYTES 8192u /* of a block of FX_PAGED */
+
+static struct fx_file files[24];
+
+static void setup(void)
+{
+	fx_setup();
+	for (unsigned i = 0; i < NUM_ROWS(files); i++)
+		fx_block(&files[i], i + 1, FX_PAGED);
+}
+
+static void configure(const char *source)
+{
+	fx_configure(source);
+	fx_option("policy", "lru");
+}
+
+static void start(void)
+{
+	fx_open();
+	fx_start();
+}
+
+static void commit(unsigned first, unsigned num)
+{
+	for (unsigned i = first; i < first + num; i++)
+		ck_assert_int_eq(fx_commit(&files[i]), 0);
+}
+
+UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown);
+
+static bool is_below_high(void *arg)
+{
+	(void)arg;
+	return !ucm_pressure(fx_set, 0);
+}
+
+UNIT_TEST(a_directory_is_relieved_each_time_that_it_fills_up)
+{
+	configure("fast=$/a:slow=$/b");
+	fx_option("limit", "fast:80K");
+	fx_config.high = 60;
+	fx_config.low = 30;
+	start();
+	for (unsigned i = 0; i < NUM_ROWS(files); i += 8) {
+		commit(i, 8);
+		fx_wait(is_below_high, NULL);
+	}
+}
+
+static bool is_not_relieved(void *arg)
+{
+	(void)arg;
+	return !atomic_load(&fx_set->relieved[0]);
+}
+
+/* New blocks have all the room below the high mark again. */
+UNIT_TEST(a_relief_ends_when_the_directory_is_empty)
+{
+	configure("fast=$/a:slow=$/b");
+	start();
+	fx_set->relieved[0] = true;
+	ucm_wishes_wake(fx_set);
+	fx_wait(is_not_relieved, NULL);
+}
+
+static bool has_failed(void *arg)
+{
+	(void)arg;
+	return fx_failed_call();
+}
+
+static bool is_saved(void *arg)
+{
+	uint64_t blocks, bytes;
+
+	(void)arg;
+	/* it was set aside when the copies failed */
+	atomic_store(&fx_set->dirs.at[1]->retry_s, 0);
+	ucm_wishes_count_unsaved(fx_set, &blocks, &bytes);
+	return !blocks && !atomic_load(&fx_set->dirs.at[1]->writing);
+}
+
+UNIT_TEST(a_copy_that_could_not_be_synced_is_made_again)
+{
+	configure("fast=$/a:slow=$/b");
+	fx_option("write", "fast:back");
+	fx_option("durability", "data");
+	start();
+	fx_fail("fsync", 1, -EIO, false); /* a commit calls fdatasync */
+	commit(0, 4);
+	fx_wait(has_failed, NULL);
+	ck_assert_uint_eq(fx_set->dirs.at[1]->blocks, 0);
+	fx_fail(NULL, 0, 0, false);
+	fx_wait(is_saved, NULL);
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert_uint_eq(fx_entry(&files[i]).copy, 2);
+}
+
+UNIT_TEST(copies_are_not_made_faster_than_the_rate)
+{
+	int64_t began_ms;
+
+	configure("fast=$/a:slow=$/b");
+	fx_config.move_rate = 20 * BYTES; /* a second */
+	start();
+	commit(0, 10);
+	fx_close();
+	fx_option("write", "fast:back");
+	began_ms = ucm_monotonic_ms();
+	start();
+	fx_wait(is_saved, NULL);
+	ck_assert_int_ge(ucm_monotonic_ms() - began_ms, 450); /* of 500 */
+}
+
+UNIT_PROGRAM(.variants = fx_media);
