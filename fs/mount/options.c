@@ -49,7 +49,7 @@ static const struct option_row rows[] = {
 	{ "durability", "WHEN", STORE, 0, 0, "none (default), data or full: what a commit syncs" },
 	{ "checkpoint", "SECONDS", STORE, 0, 0, "between two syncfs after commits [30]; 0: never" },
 	{ "placement", "POLICY", STORE, 0, 0, "rendezvous (default), round_robin or random: directory in a tier" },
-	{ "limit", "TIER:SIZE", STORE, 0, 0, "most that a tier's blocks and files may take: 500G, 80%; once per tier" },
+	{ "limit", "[TIER:]SIZE", STORE, 0, 0, "most that a tier's blocks and files may take: 500G, 80%; once per tier" },
 	{ "policy", "NAME", STORE, 0, 0, "which block goes when room is needed: hazard (default), lru; none: nothing goes" },
 	{ "high", "PERCENT", STORE, 0, 0, "of a limit: blocks begin to move down or go [95]" },
 	{ "low", "PERCENT", STORE, 0, 0, "of a limit: so far they do [90]" },

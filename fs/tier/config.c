@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -249,6 +250,25 @@ static int set_dir_limit(struct ucm_config *config, const char *path,
 			     (int)(len < 200 ? len : 200), path);
 }
 
+/* A limit that names no tier is that of the only one. */
+static int set_only_limit(struct ucm_config *config, const char *value,
+			  struct ucm_error *error)
+{
+	char names[160] = "";
+	size_t at = 0;
+
+	if (config->num_tiers == 1)
+		return set_limit(&config->tiers[0].limit, "tier",
+				 config->tiers[0].name, value, error);
+	for (unsigned i = 0; i < config->num_tiers && at < sizeof(names); i++)
+		at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s",
+				       i ? ", " : "", config->tiers[i].name);
+	return ucm_error_set(error, -EINVAL,
+			     "limit '%s': write TIER:SIZE to say which of %u "
+			     "tiers it is for: %s", value, config->num_tiers,
+			     names);
+}
+
 /* A tier's name has no slash in it, and a directory's path none of these
  * colons. */
 static int set_any_limit(struct ucm_config *config, const char *value,
@@ -259,10 +279,7 @@ static int set_any_limit(struct ucm_config *config, const char *value,
 	size_t len;
 
 	if (!colon)
-		return ucm_error_set(error, -EINVAL,
-				     "limit '%s': not TIER:SIZE or "
-				     "DIRECTORY:SIZE",
-				     value);
+		return set_only_limit(config, value, error);
 	len = (size_t)(colon - value);
 	if (memchr(value, '/', len))
 		return set_dir_limit(config, value, len, colon + 1, error);

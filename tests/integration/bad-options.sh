@@ -76,7 +76,9 @@ bad "log_level 'loud'" "$t" "$mnt" -o log_level=loud
 bad "trace_size '1K'" "$t" "$mnt" -o trace_size=1K
 bad "trace $work/none/trace: No such file" "$t" "$mnt" -o "trace=$work/none/trace"
 bad "trace $work/t2: is there, and is no trace" "$t" "$mnt" -o "trace=$work/t2"
-bad "limit '1G'" "$t" "$mnt" -o limit=1G
+bad "limit '1G': write TIER:SIZE to say which of 2 tiers it is for: a, b" \
+	"a=$t:b=$work/t2" "$mnt" -o limit=1G
+bad "limit 'much' of tier" "$t" "$mnt" -o limit=much
 bad "'nosuch'" "$t" "$mnt" -o limit=nosuch:1G
 bad "'nosuch'" "$t" "$mnt" -o readonly=nosuch
 bad "limit 'much'" "$t" "$mnt" -o limit=tier0:much

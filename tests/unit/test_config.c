@@ -181,7 +181,7 @@ static const struct {
 	{ "staging_age", "60", 0, NULL },
 	{ "limit", "nvme:500G", 0, NULL },
 	{ "limit", "nfs:80%", 0, NULL },
-	{ "limit", "80%", -EINVAL, "TIER:SIZE" },
+	{ "limit", "80%", -EINVAL, "which of 2 tiers it is for: nvme, nfs" },
 	{ "limit", "tape:1G", -EINVAL, "'tape'" },
 	{ "limit", "nvm:1G", -EINVAL, "'nvm'" },
 	{ "limit", "nvme:0", -EINVAL, "'nvme'" },
@@ -317,6 +317,17 @@ UNIT_TEST(a_directory_may_have_a_limit_of_its_own)
 	ck_assert_uint_eq(fx_config.tiers[0].limits[2].size, 50);
 	ck_assert(fx_config.tiers[0].limits[2].percent);
 	ck_assert_uint_eq(fx_config.tiers[0].limit.size, UINT64_C(2) << 30);
+}
+
+UNIT_TEST(a_limit_without_a_name_is_that_of_the_only_tier)
+{
+	ck_assert_int_eq(ucm_config_source(&fx_config, "/a,/b", &error), 0);
+	fx_option("limit", "500G");
+	ck_assert_uint_eq(fx_config.tiers[0].limit.size, UINT64_C(500) << 30);
+	ck_assert_uint_eq(fx_config.tiers[0].limits[0].size, 0);
+	ck_assert_int_eq(ucm_config_set(&fx_config, "limit", "much", &error),
+			 -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error.text, "'much' of tier"));
 }
 
 UNIT_TEST(an_empty_file_says_nothing)
