@@ -184,6 +184,15 @@ static int complain_of_option(int key, char **argv)
 	return ucm_tool_complain("unknown option %s; try --help", what);
 }
 
+static int take_mount(struct ucm_common *common, const char *mount)
+{
+	if (common->mount || common->tiers)
+		return ucm_tool_fail(UCM_EXIT_USAGE, "%s and --%s; try --help",
+				     mount, common->mount ? "mount" : "tiers");
+	common->mount = mount;
+	return -1;
+}
+
 int ucm_args_parse(const struct ucm_command *command, int *argc, char ***argv)
 {
 	struct tables tables;
@@ -207,6 +216,8 @@ int ucm_args_parse(const struct ucm_command *command, int *argc, char ***argv)
 	}
 	*argc -= optind;
 	*argv += optind;
+	if (*argc == 1 && command->common)
+		return take_mount(command->common, (*argv)[0]);
 	return ucm_args_limit(*argc, *argv, command->most);
 }
 

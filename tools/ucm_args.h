@@ -35,6 +35,8 @@ struct ucm_arg {
 
 #define UCM_ARGS_ANY -1
 
+struct ucm_common;
+
 struct ucm_command {
 	const char *name;
 	const char *does;     /* in a few words, for ucm --help */
@@ -42,6 +44,8 @@ struct ucm_command {
 	const char *about;
 	void (*print_more)(void); /* follows about in --help; or NULL */
 	const struct ucm_arg *args;
+	/* The operand, if there is one, is the mount; NULL: it is something else. */
+	struct ucm_common *common;
 	const char *end; /* follows the options in --help; or NULL */
 	int most;        /* operands; UCM_ARGS_ANY: any number */
 	/* Gets the operands alone; returns the exit status. */

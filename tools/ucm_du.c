@@ -177,9 +177,11 @@ static int run(int argc, char **argv)
 const struct ucm_command ucm_du_command = {
 	.name = "du",
 	.does = "count blocks and bytes by space and tier",
-	.operands = "",
+	.operands = "[MOUNT]",
 	.about = "Count the blocks that each space has in each tier, and the "
 		 "bytes of their files.",
 	.args = args,
+	.common = &opt.common,
+	.most = 1,
 	.run = run,
 };

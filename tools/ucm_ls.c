@@ -175,11 +175,13 @@ static int run(int argc, char **argv)
 const struct ucm_command ucm_ls_command = {
 	.name = "ls",
 	.does = "list the blocks of a space",
-	.operands = "",
+	.operands = "[MOUNT]",
 	.about = "List the blocks of a space: id, size, tier, uses since the "
 		 "mount, time since the commit and since the last use, and "
 		 "what keeps it from being evicted: pinned, open, leased, or "
 		 "written (its writer has not closed it yet).",
 	.args = args,
+	.common = &opt.common,
+	.most = 1,
 	.run = run,
 };

@@ -310,14 +310,12 @@ static int scrub_mount(struct ucm_client *client)
 
 static int run(int argc, char **argv)
 {
-	if (argc && opt.common.mount)
-		return ucm_tool_fail(UCM_EXIT_USAGE,
-				     "both MOUNT and --mount; try --help");
+	(void)argc, (void)argv;
 	if ((opt.status || opt.stop) &&
 	    opt.status + opt.stop + opt.anew + opt.background > 1)
 		return ucm_tool_fail(UCM_EXIT_USAGE, "--status and --stop stand "
 				     "alone; try --help");
-	return ucm_client_run(argc ? argv[0] : opt.common.mount, scrub_mount);
+	return ucm_client_run(opt.common.mount, scrub_mount);
 }
 
 const struct ucm_command ucm_scrub_command = {
@@ -334,6 +332,7 @@ const struct ucm_command ucm_scrub_command = {
 	.args = args,
 	.end = "Exit status 1: it was looked on to the end, and a block was "
 	       "bad, missing or unreadable.",
+	.common = &opt.common,
 	.most = 1,
 	.run = run,
 };

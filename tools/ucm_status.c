@@ -330,10 +330,12 @@ static int run(int argc, char **argv)
 const struct ucm_command ucm_status_command = {
 	.name = "status",
 	.does = "show the state of a mount",
-	.operands = "",
+	.operands = "[MOUNT]",
 	.about = "Print the state of a mount: passthrough and io_uring, the "
 		 "index, hits, tiers, spaces. Only root and the owner of the "
 		 "mount see all of it.",
 	.args = args,
+	.common = &common,
+	.most = 1,
 	.run = run,
 };

@@ -316,11 +316,9 @@ static int run_on(struct ucm_client *client)
 
 static int run(const struct work *what, int argc, char **argv)
 {
+	(void)argc, (void)argv;
 	work = what;
-	if (argc && common.mount)
-		return ucm_tool_fail(UCM_EXIT_USAGE,
-				     "both MOUNT and --mount; try --help");
-	return ucm_client_run(argc ? argv[0] : common.mount, run_on);
+	return ucm_client_run(common.mount, run_on);
 }
 
 #define COMMAND(word, what, text, ...)                                        \
@@ -338,6 +336,7 @@ static int run(const struct work *what, int argc, char **argv)
 		.args = args,                                                 \
 		.end = "Exit status 1: it could not be done, or not with "    \
 		       "every directory.",                                    \
+		.common = &common,                                            \
 		.most = 1,                                                    \
 		.run = run_##word,                                            \
 	}

@@ -35,7 +35,8 @@ for command in $commands; do
 	refused '--json=1: takes no value' $command --json=1
 done
 for command in du ls status top; do
-	refused 'too many arguments: a' $command a
+	refused 'too many arguments: b' $command a b
+	refused 'a and --mount' $command -m /m a
 done
 for command in evict pin touch unpin warm; do
 	refused 'no ID, no --file and no --all' $command

@@ -67,6 +67,9 @@ for command in status ls du; do
 		"^\(mount *\)\?$first:\?\$"
 	has "$command: both, in the order of the table" \
 		"^\(mount *\)\?$mnt:\?\$"
+	same "$command MOUNT: that one" "$mnt" \
+		"$("$ucm" $command --json "$mnt" |
+			python3 -c 'import json, sys; print(json.load(sys.stdin)["mount"])')"
 	check "$command --json: an object each" sh -c '"$1" "$2" --json |
 		python3 -c "import json, sys
 d, t = json.JSONDecoder(), sys.stdin.read().strip()
