@@ -10,17 +10,24 @@ _ucm_commands() {
 
 # The options of a command, one a line: its letter or "-", its name, its value.
 _ucm_options() {
-	"$1" "$2" --help 2>/dev/null | sed -n '
+	# shellcheck disable=SC2086 # a word or two
+	"$1" $2 --help 2>/dev/null | sed -n '
 		s/^  \(-.\), --/\1 --/
 		s/^      --/- --/
 		s/^\(-.\{0,1\} --[a-z-]* \{0,1\}[^ ]*\).*/\1/p'
 }
 
-# What some commands do first of all: a word of each form of their usage.
+# What some commands do first of all: a word of each form of their usage, after
+# the one that the line has ("ucm sparse repr").
 _ucm_actions() {
-	"$1" "$2" --help 2>/dev/null | sed -n '
-		/^$/q
-		s/^.* ucm [a-z]* \[options\] \([a-z][a-z]*\)\( .*\)*$/\1/p'
+	local verb=${2%% *} after=
+
+	[ "$verb" = "$2" ] || after="${2#* } "
+	# shellcheck disable=SC2086 # a word or two
+	"$1" $2 --help 2>/dev/null | sed -n "
+		/^\$/q
+		s/^.* ucm $verb \[options\] $after\([a-z][a-z]*\)\( .*\)*\$/\1/p" |
+		uniq
 }
 
 # Mount points; one with white space in its name is not offered.
@@ -59,19 +66,24 @@ _ucm_values() {
 _ucm() {
 	local ucm=${COMP_WORDS[0]} command=${COMP_WORDS[1]-}
 	local word=${COMP_WORDS[COMP_CWORD]} last=${COMP_WORDS[COMP_CWORD - 1]}
-	local words
+	local words at=2
 
 	COMPREPLY=()
+	if ((COMP_CWORD > 2)) &&
+		_ucm_actions "$ucm" "$command" | grep -qx -e "${COMP_WORDS[2]}"; then
+		command+=" ${COMP_WORDS[2]}"
+		at=3
+	fi
 	if ((COMP_CWORD == 1)); then
 		words="$(_ucm_commands "$ucm") --help --version"
-	elif ((COMP_CWORD == 2)) && [[ $word != [-/.]* ]] &&
+	elif ((COMP_CWORD == at)) && [[ $word != [-/.]* ]] &&
 		words=$(_ucm_actions "$ucm" "$command") && [[ $words ]]; then
 		:
 	elif [[ $word == -* ]]; then
 		words=$(_ucm_options "$ucm" "$command" | awk '{ print $2 }')
 	elif [[ $last == -* ]]; then
 		words=$(_ucm_values "$ucm" "$command" "$last")
-	elif "$ucm" "$command" --help 2>/dev/null | grep -q '^usage:.*\[MOUNT'; then
+	elif "$ucm" $command --help 2>/dev/null | grep -q '^usage:.*\[MOUNT'; then
 		words=$(_ucm_mounts)
 	fi
 	mapfile -t COMPREPLY < <(compgen -W "${words-}" -- "$word")

@@ -8,59 +8,128 @@
 #include "tools/ucm_args.h"
 #include "tools/ucm_tool.h"
 
+static const char *const titles[] = { "Look", "Move", "Check", "Data" };
 static const struct ucm_command *const commands[] = {
-	&ucm_checkpoint_command,
-	&ucm_debug_command,
-	&ucm_doctor_command,
-	&ucm_drain_command,
+	NULL, /* the next title */
+	&ucm_status_command,
+	&ucm_ls_command,
+	&ucm_stat_command,
 	&ucm_du_command,
+	&ucm_top_command,
+	&ucm_trace_command,
+	NULL,
+	&ucm_pin_command,
+	&ucm_warm_command,
 	&ucm_evict_command,
-	&ucm_exporter_command,
-	&ucm_flush_command,
+	&ucm_drain_command,
+	&ucm_quota_command,
+	&ucm_sync_command,
+	NULL,
+	&ucm_verify_command,
+	&ucm_scrub_command,
+	&ucm_quarantine_command,
+	&ucm_doctor_command,
+	NULL,
+	&ucm_put_command,
 	&ucm_get_command,
 	&ucm_hash_command,
-	&ucm_lookup_command,
-	&ucm_ls_command,
-	&ucm_pin_command,
-	&ucm_put_command,
-	&ucm_quarantine_command,
-	&ucm_quota_command,
-	&ucm_replay_command,
-	&ucm_repr_command,
-	&ucm_rescan_command,
-	&ucm_scrub_command,
 	&ucm_sparse_command,
-	&ucm_stat_command,
-	&ucm_status_command,
-	&ucm_top_command,
-	&ucm_touch_command,
-	&ucm_trace_command,
-	&ucm_unpin_command,
-	&ucm_verify_command,
-	&ucm_warm_command,
-	&ucm_where_command,
 };
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
+/* Names of earlier versions, which run as before until the next one. */
+static const struct {
+	const char *verb, *word; /* word: NULL, or what follows */
+	const char *now, *now_word;
+} old_names[] = {
+	{ "checkpoint", NULL, "sync", "checkpoint" },
+	{ "debug", NULL, "trace", "debug" },
+	{ "exporter", NULL, "status", "--serve" },
+	{ "flush", NULL, "sync", "flush" },
+	{ "lookup", NULL, "stat", "--present" },
+	{ "quarantine", "inspect", "quarantine", "list" },
+	{ "replay", NULL, "trace", "replay" },
+	{ "repr", NULL, "sparse", "repr" },
+	{ "rescan", NULL, "sync", "rescan" },
+	{ "touch", NULL, "warm", "--touch" },
+	{ "unpin", NULL, "pin", "--off" },
+	{ "where", NULL, "stat", "--where" },
+};
+
 static int help(void)
 {
+	size_t title = 0;
+
 	puts("usage: ucm COMMAND [options] ...\n"
 	     "       ucm COMMAND --help\n"
 	     "       ucm --version\n"
 	     "\n"
-	     "Look at, move and check KV-cache blocks; see ucm(1).\n");
-	for (size_t i = 0; i < LENGTH(commands); i++)
-		printf("  %-11s %s\n", commands[i]->name, commands[i]->does);
+	     "Look at, move and check KV-cache blocks; see ucm(1).");
+	for (size_t i = 0; i < LENGTH(commands); i++) {
+		if (commands[i])
+			printf("  %-11s %s\n", commands[i]->name,
+			       commands[i]->does);
+		else
+			printf("\n%s:\n", titles[title++]);
+	}
 	return 0;
 }
 
-static int run(const struct ucm_command *command, int argc, char **argv)
+/* The form that the command line names, without its word; or the command. */
+static const struct ucm_command *take_form(const struct ucm_command *command,
+					   int *argc, char **argv)
 {
+	const struct ucm_command *const *form;
+
+	for (int i = 1; command->forms && i < *argc; i++) {
+		for (form = command->forms; *form; form++)
+			if (!strcmp(argv[i], (*form)->word))
+				break;
+		if (!*form)
+			continue;
+		memmove(&argv[i], &argv[i + 1],
+			(size_t)(*argc - i) * sizeof(*argv));
+		--*argc;
+		return *form;
+	}
+	return command;
+}
+
+static int run(const char *name, int argc, char **argv)
+{
+	const struct ucm_command *command = NULL;
 	int status;
 
-	ucm_tool_command = command->name;
+	for (size_t i = 0; i < LENGTH(commands); i++) {
+		if (commands[i] && !strcmp(name, commands[i]->name))
+			command = commands[i];
+	}
+	if (!command) {
+		fprintf(stderr, "ucm: no command '%s'; try --help\n", name);
+		return UCM_EXIT_USAGE;
+	}
+	ucm_tool_command = name;
+	command = take_form(command, &argc, argv);
 	status = ucm_args_parse(command, &argc, &argv);
 	return status < 0 ? command->run(argc, argv) : status;
+}
+
+/* argv[0] makes room for the word that an old name does not have. */
+static int run_named(int argc, char **argv)
+{
+	for (size_t i = 0; i < LENGTH(old_names); i++) {
+		const char *word = old_names[i].word;
+
+		if (strcmp(argv[1], old_names[i].verb) ||
+		    (word && (argc < 3 || strcmp(argv[2], word))))
+			continue;
+		fprintf(stderr, "ucm %s%s%s: use 'ucm %s %s'\n", argv[1],
+			word ? " " : "", word ?: "", old_names[i].now,
+			old_names[i].now_word);
+		argv[1 + !!word] = (char *)old_names[i].now_word;
+		return run(old_names[i].now, argc - !!word, argv + !!word);
+	}
+	return run(argv[1], argc - 1, argv + 1);
 }
 
 int main(int argc, char **argv)
@@ -75,10 +144,5 @@ int main(int argc, char **argv)
 		puts("ucm " PACKAGE_VERSION);
 		return 0;
 	}
-	for (size_t i = 0; i < LENGTH(commands); i++) {
-		if (!strcmp(argv[1], commands[i]->name))
-			return run(commands[i], argc - 1, argv + 1);
-	}
-	fprintf(stderr, "ucm: no command '%s'; try --help\n", argv[1]);
-	return UCM_EXIT_USAGE;
+	return run_named(argc, argv);
 }

@@ -115,19 +115,41 @@ static void print_row(const struct ucm_arg *arg)
 	print_text(arg->help, COLUMN);
 }
 
-static int print_help(const struct ucm_command *command,
-		      const struct tables *tables)
+static void print_usage(const struct ucm_command *command, const char *lead)
 {
-	const char *form = command->operands, *lead = "usage:";
+	const char *form = command->operands;
 
 	do {
 		int len = (int)strcspn(form, "\n");
 
-		printf("%-6s ucm %s [options]%s%.*s\n", lead, command->name,
+		printf("%-6s ucm %s [options]%s%s%s%.*s\n", lead, command->name,
+		       command->word ? " " : "", command->word ?: "",
 		       len ? " " : "", len, form);
 		form += len + (form[len] != '\0');
 		lead = "";
 	} while (*form);
+	for (unsigned i = 0; command->forms && command->forms[i]; i++)
+		print_usage(command->forms[i], "");
+}
+
+/* The options that choose a form; with each come other options. */
+static void print_forms(const struct ucm_command *command)
+{
+	for (unsigned i = 0; command->forms[i]; i++) {
+		const struct ucm_arg row = { command->forms[i]->word + 2,
+					     .help = command->forms[i]->does };
+
+		if (*command->forms[i]->word == '-')
+			print_row(&row);
+	}
+	printf("\nOptions of each form: ucm %s %s --help\n", command->name,
+	       command->forms[0]->word);
+}
+
+static int print_help(const struct ucm_command *command,
+		      const struct tables *tables)
+{
+	print_usage(command, "usage:");
 	putchar('\n');
 	print_text(command->about, 0);
 	if (command->print_more)
@@ -135,6 +157,8 @@ static int print_help(const struct ucm_command *command,
 	putchar('\n');
 	for (unsigned i = 0; i < tables->num; i++)
 		print_row(tables->rows[i]);
+	if (command->forms)
+		print_forms(command);
 	if (command->end) {
 		putchar('\n');
 		print_text(command->end, 0);
@@ -184,15 +208,6 @@ static int complain_of_option(int key, char **argv)
 	return ucm_tool_complain("unknown option %s; try --help", what);
 }
 
-static int take_mount(struct ucm_common *common, const char *mount)
-{
-	if (common->mount || common->tiers)
-		return ucm_tool_fail(UCM_EXIT_USAGE, "%s and --%s; try --help",
-				     mount, common->mount ? "mount" : "tiers");
-	common->mount = mount;
-	return -1;
-}
-
 int ucm_args_parse(const struct ucm_command *command, int *argc, char ***argv)
 {
 	struct tables tables;
@@ -216,8 +231,8 @@ int ucm_args_parse(const struct ucm_command *command, int *argc, char ***argv)
 	}
 	*argc -= optind;
 	*argv += optind;
-	if (*argc == 1 && command->common)
-		return take_mount(command->common, (*argv)[0]);
+	if (command->common)
+		return ucm_args_take_mount(command->common, *argc, *argv);
 	return ucm_args_limit(*argc, *argv, command->most);
 }
 
@@ -227,6 +242,17 @@ int ucm_args_limit(int argc, char **argv, int most)
 		return -1;
 	return ucm_tool_fail(UCM_EXIT_USAGE,
 			     "too many arguments: %s; try --help", argv[most]);
+}
+
+int ucm_args_take_mount(struct ucm_common *common, int argc, char **argv)
+{
+	if (argc == 1 && (common->mount || common->tiers))
+		return ucm_tool_fail(UCM_EXIT_USAGE, "%s and --%s; try --help",
+				     argv[0],
+				     common->mount ? "mount" : "tiers");
+	if (argc == 1)
+		common->mount = argv[0];
+	return ucm_args_limit(argc, argv, 1);
 }
 
 /* ---- values ---- */

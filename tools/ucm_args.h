@@ -39,12 +39,16 @@ struct ucm_common;
 
 struct ucm_command {
 	const char *name;
+	/* Of several commands of one name, all but one are its forms (up to
+	 * NULL), each chosen by a word such as "--where". */
+	const char *word;
+	const struct ucm_command *const *forms;
 	const char *does;     /* in a few words, for ucm --help */
 	const char *operands; /* for the usage line; a line for each form */
 	const char *about;
 	void (*print_more)(void); /* follows about in --help; or NULL */
 	const struct ucm_arg *args;
-	/* The operand, if there is one, is the mount; NULL: it is something else. */
+	/* For the mount, if that is the one operand; most is ignored then. */
 	struct ucm_common *common;
 	const char *end; /* follows the options in --help; or NULL */
 	int most;        /* operands; UCM_ARGS_ANY: any number */
@@ -61,6 +65,9 @@ int ucm_args_parse(const struct ucm_command *command, int *argc, char ***argv);
 
 /* No operands beyond so many: -1, or the exit status (reported). */
 int ucm_args_limit(int argc, char **argv, int most);
+
+/* The operand, if there is one, is the mount: -1, or the exit status. */
+int ucm_args_take_mount(struct ucm_common *common, int argc, char **argv);
 
 /* ---- values ---- */
 
@@ -105,14 +112,12 @@ struct ucm_common {
 
 /* ---- the subcommands ---- */
 
-extern const struct ucm_command ucm_checkpoint_command;
 extern const struct ucm_command ucm_debug_command;
 extern const struct ucm_command ucm_doctor_command;
 extern const struct ucm_command ucm_drain_command;
 extern const struct ucm_command ucm_du_command;
 extern const struct ucm_command ucm_evict_command;
 extern const struct ucm_command ucm_exporter_command;
-extern const struct ucm_command ucm_flush_command;
 extern const struct ucm_command ucm_get_command;
 extern const struct ucm_command ucm_hash_command;
 extern const struct ucm_command ucm_lookup_command;
@@ -123,15 +128,13 @@ extern const struct ucm_command ucm_quarantine_command;
 extern const struct ucm_command ucm_quota_command;
 extern const struct ucm_command ucm_replay_command;
 extern const struct ucm_command ucm_repr_command;
-extern const struct ucm_command ucm_rescan_command;
 extern const struct ucm_command ucm_scrub_command;
 extern const struct ucm_command ucm_sparse_command;
 extern const struct ucm_command ucm_stat_command;
 extern const struct ucm_command ucm_status_command;
+extern const struct ucm_command ucm_sync_command;
 extern const struct ucm_command ucm_top_command;
-extern const struct ucm_command ucm_touch_command;
 extern const struct ucm_command ucm_trace_command;
-extern const struct ucm_command ucm_unpin_command;
 extern const struct ucm_command ucm_verify_command;
 extern const struct ucm_command ucm_warm_command;
 extern const struct ucm_command ucm_where_command;

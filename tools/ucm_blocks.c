@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_blocks.c - ucm pin, unpin, warm, evict and touch: what is done to many
+ * ucm_blocks.c - ucm pin, warm and evict: what is done to many
  * blocks; see ucm(1). They differ by the call that they make. Without a daemon
  * blocks can only be evicted: ucm_media.h.
  */
@@ -24,7 +24,7 @@
 static struct options {
 	struct ucm_common common;
 	const char *file;
-	bool all;
+	bool all, off, touch;
 	/* evict --tiers */
 	uint64_t keep;
 	bool keeps; /* that was given */
@@ -47,6 +47,19 @@ static const struct ucm_arg args[] = {
 	{ "file", 'f', "FILE", ucm_arg_text, &opt.file,
 	  .help = "ids from a file, one a line; -: standard input" },
 	{ "all", 'a', .to = &opt.all, .help = "every block of the space" },
+	{ 0 },
+};
+
+static const struct ucm_arg pin_args[] = {
+	UCM_ARGS(args),
+	{ "off", 0, .to = &opt.off, .help = "let them be evicted again" },
+	{ 0 },
+};
+
+static const struct ucm_arg warm_args[] = {
+	UCM_ARGS(args),
+	{ "touch", 0, .to = &opt.touch,
+	  .help = "only count a use of them, and copy nothing" },
 	{ 0 },
 };
 
@@ -358,16 +371,17 @@ static int run(ucm_client_call *call, const char *done, int argc, char **argv)
 		.run = run_##word,                                            \
 	}
 
-COMMAND(pin, ucm_blocks_pin, "pinned", "keep blocks from being evicted",
-	"", args,
-	"Keep blocks from being evicted until they are unpinned."
+COMMAND(pin, opt.off ? ucm_blocks_unpin : ucm_blocks_pin,
+	opt.off ? "unpinned" : "pinned", "keep blocks from being evicted",
+	"", pin_args,
+	"Keep blocks from being evicted until they are unpinned with --off."
 	FOR_THE_OWNER);
-COMMAND(unpin, ucm_blocks_unpin, "unpinned", "let blocks be evicted again",
-	"", args,
-	"Let pinned blocks be evicted again." FOR_THE_OWNER);
-COMMAND(warm, ucm_blocks_warm, "warmed", "copy blocks to the fastest tier",
-	"", args,
-	"Have blocks copied to the fastest tier, in the background." FOR_THE_OWNER);
+COMMAND(warm, opt.touch ? ucm_blocks_touch : ucm_blocks_warm,
+	opt.touch ? "touched" : "warmed", "copy blocks to the fastest tier",
+	"", warm_args,
+	"Have blocks copied to the fastest tier, in the background." FOR_THE_OWNER
+	" With --touch, which everyone may, only count a use of them, as reading "
+	"them does.");
 COMMAND(evict, ucm_blocks_evict, "evicted",
 	"remove blocks that nobody uses or has pinned",
 	"\n--tiers SOURCE --keep BYTES", evict_args,
@@ -376,6 +390,3 @@ COMMAND(evict, ucm_blocks_evict, "evicted",
 	"holds it." FOR_THE_OWNER " With --tiers, from the directories of a store "
 	"that is not mounted and in which nobody saves: those that are not "
 	"pinned.");
-COMMAND(touch, ucm_blocks_touch, "touched", "count a use of blocks",
-	"", args,
-	"Count a use of blocks now, as reading them does.");

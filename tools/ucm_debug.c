@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_debug.c - ucm debug: what a daemon logs for debugging.
+ * ucm_debug.c - ucm trace debug: what a daemon logs for debugging.
  *
  * What is asked for is looked at by the same code as in the daemon before it is
  * sent, which can name the part that is wrong.
@@ -151,7 +151,8 @@ static void print_areas(void)
 }
 
 const struct ucm_command ucm_debug_command = {
-	.name = "debug",
+	.name = "trace",
+	.word = "debug",
 	.does = "choose what a mount logs for debugging",
 	.operands = "[MOUNT] [AREA=DEPTH...]",
 	.about = "Choose what the daemon of a mount logs for debugging; "

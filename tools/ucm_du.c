@@ -182,6 +182,5 @@ const struct ucm_command ucm_du_command = {
 		 "bytes of their files.",
 	.args = args,
 	.common = &opt.common,
-	.most = 1,
 	.run = run,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_exporter.c - ucm exporter: a mount's metrics for Prometheus over HTTP.
+ * ucm_exporter.c - ucm status --serve: a mount's metrics over HTTP.
  *
  * The mount is opened by its path for every question, so that it may come and
  * go.
@@ -155,7 +155,8 @@ static int run(int argc, char **argv)
 }
 
 const struct ucm_command ucm_exporter_command = {
-	.name = "exporter",
+	.name = "status",
+	.word = "--serve",
 	.does = "serve a mount's metrics over HTTP",
 	.operands = "[MOUNT]",
 	.about = "Serve MOUNT/.ucmfs/metrics at /metrics for Prometheus, until "

@@ -95,7 +95,7 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *connection,
 		return reply_metrics(connection, arg);
 	if (!strcmp(url, "/"))
 		return reply_text(connection, MHD_HTTP_OK, "",
-				  "ucm exporter: see /metrics");
+				  "ucm status --serve: see /metrics");
 	return reply_text(connection, MHD_HTTP_NOT_FOUND, "", "not found");
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ucm_lookup.c - ucm lookup: which of these blocks are there; see ucm(1). */
+/* ucm_lookup.c - ucm stat --present: which blocks are there; see ucm(1). */
 #include <config.h>
 
 #include <errno.h>
@@ -115,7 +115,8 @@ static int run(int argc, char **argv)
 }
 
 const struct ucm_command ucm_lookup_command = {
-	.name = "lookup",
+	.name = "stat",
+	.word = "--present",
 	.does = "count which blocks are present",
 	.operands = "[FILE]",
 	.about = "Read ids from FILE or standard input, one a line, as ucm "

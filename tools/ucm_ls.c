@@ -182,6 +182,5 @@ const struct ucm_command ucm_ls_command = {
 		 "written (its writer has not closed it yet).",
 	.args = args,
 	.common = &opt.common,
-	.most = 1,
 	.run = run,
 };

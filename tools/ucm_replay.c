@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_replay.c - ucm replay: what a cache of some size would have made of a
- * trace, by policy. The policies are those of the daemon.
+ * ucm_replay.c - ucm trace replay: what a cache of some size would have made of
+ * a trace, by policy. The policies are those of the daemon.
  */
 #include <config.h>
 
@@ -239,7 +239,8 @@ static int run(int argc, char **argv)
 }
 
 const struct ucm_command ucm_replay_command = {
-	.name = "replay",
+	.name = "trace",
+	.word = "replay",
 	.does = "try eviction policies on a trace",
 	.operands = "TRACE",
 	.about = "Play a trace through caches of the given sizes, empty at "

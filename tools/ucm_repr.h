@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ucm_repr.h - a block's representations, made of the keys in its file, and what
- * their files say; for ucm repr. */
+ * their files say; for ucm sparse repr. */
 #ifndef UCM_TOOLS_REPR_H
 #define UCM_TOOLS_REPR_H
 

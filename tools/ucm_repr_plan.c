@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_repr_plan.c - what the file of a block is going to say, for ucm repr; and
+ * ucm_repr_plan.c - what a block's file will say, for ucm sparse repr; and
  * back, how a file was made.
  *
  * A block's header says what its keys are, the command line what is to be made

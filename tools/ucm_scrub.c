@@ -333,6 +333,5 @@ const struct ucm_command ucm_scrub_command = {
 	.end = "Exit status 1: it was looked on to the end, and a block was "
 	       "bad, missing or unreadable.",
 	.common = &opt.common,
-	.most = 1,
 	.run = run,
 };

@@ -434,7 +434,9 @@ static int run(int argc, char **argv)
 
 const struct ucm_command ucm_sparse_command = {
 	.name = "sparse",
-	.does = "what ways to select blocks find",
+	.forms = (const struct ucm_command *const[]){
+		&ucm_repr_command, NULL },
+	.does = "try ways to select blocks; make representations",
 	.operands = "recall",
 	.about = "Make up requests in which a few blocks matter, and print for "
 		 "each way to score blocks how many of them it finds: blocks "

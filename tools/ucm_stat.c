@@ -442,7 +442,9 @@ static int run(int argc, char **argv)
 
 const struct ucm_command ucm_stat_command = {
 	.name = "stat",
-	.does = "show all about one block",
+	.forms = (const struct ucm_command *const[]){
+		&ucm_where_command, &ucm_lookup_command, NULL },
+	.does = "show all about a block; find many (--where)",
 	.operands = "ID",
 	.about = "Print what a block's header says, where the block lies, and "
 		 "each plane with its checksum. Reading the header through a "

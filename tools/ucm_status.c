@@ -329,13 +329,14 @@ static int run(int argc, char **argv)
 
 const struct ucm_command ucm_status_command = {
 	.name = "status",
-	.does = "show the state of a mount",
+	.forms = (const struct ucm_command *const[]){
+		&ucm_exporter_command, NULL },
+	.does = "show the state of a mount; serve its metrics",
 	.operands = "[MOUNT]",
 	.about = "Print the state of a mount: passthrough and io_uring, the "
 		 "index, hits, tiers, spaces. Only root and the owner of the "
 		 "mount see all of it.",
 	.args = args,
 	.common = &common,
-	.most = 1,
 	.run = run,
 };

@@ -313,6 +313,5 @@ const struct ucm_command ucm_top_command = {
 		 "and the blocks that were used most. q ends it.",
 	.args = args,
 	.common = &opt.common,
-	.most = 1,
 	.run = run,
 };

@@ -82,7 +82,9 @@ static int run(int argc, char **argv)
 
 const struct ucm_command ucm_trace_command = {
 	.name = "trace",
-	.does = "print an access trace as text or JSON",
+	.forms = (const struct ucm_command *const[]){
+		&ucm_replay_command, &ucm_debug_command, NULL },
+	.does = "print or replay an access trace, choose debug logs",
 	.operands = "FILE",
 	.about = "Print the records of an access trace (ucmfs -o trace=FILE), "
 		 "oldest first. The daemon may be running or gone.",

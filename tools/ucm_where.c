@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ucm_where.c - ucm where: which tier and file has a block; see ucm(1). */
+/* ucm_where.c - ucm stat --where: the tier and file of a block; see ucm(1). */
 #include <config.h>
 
 #include <errno.h>
@@ -139,7 +139,8 @@ static int run(int argc, char **argv)
 }
 
 const struct ucm_command ucm_where_command = {
-	.name = "where",
+	.name = "stat",
+	.word = "--where",
 	.does = "show the tier and the file of blocks",
 	.operands = "ID...",
 	.about = "Print for each block its tier and, for root and the owner of "

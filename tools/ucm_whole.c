@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_whole.c - ucm rescan, checkpoint and flush: what is done to all of a
- * mount; see ucm(1).
+ * ucm_whole.c - ucm sync: what is done to all of a mount; see ucm(1).
  *
  * Each is one call, which lasts as long as it takes. A thread makes it, and this
  * one says meanwhile how far it is. A signal that ends the process ends the call.
@@ -26,6 +25,7 @@
 #define POLL_NS 200000000
 
 struct work {
+	const char *name;
 	const char *done; /* what the mount is then */
 	bool finds;	  /* blocks */
 	int (*call)(struct ucm_blocks *blocks);
@@ -275,7 +275,7 @@ static json_t *describe(const struct ucm_client *client, const json_t *before,
 {
 	return json_pack("{so ss sb sf sI sI sI ss? so}", "mount",
 			 ucm_json_text(client->mount), "call",
-			 ucm_tool_command, "done", !err, "seconds", seconds,
+			 work->name, "done", !err, "seconds", seconds,
 			 "blocks_before", (json_int_t)blocks_of(before),
 			 "blocks", (json_int_t)blocks_of(after), "no_room",
 			 (json_int_t)(refused(after) - refused(before)), "error",
@@ -314,47 +314,52 @@ static int run_on(struct ucm_client *client)
 	return status;
 }
 
-static int run(const struct work *what, int argc, char **argv)
+static const struct work works[] = {
+	{ "flush", "flushed", .call = ucm_blocks_flush, .tell = tell_flush },
+	{ "checkpoint", "checkpoint made", .call = ucm_blocks_checkpoint },
+	{ "rescan", "rescanned", .finds = true, .call = ucm_blocks_rescan,
+	  .tell = tell_rescan },
+};
+
+static int run(int argc, char **argv)
 {
-	(void)argc, (void)argv;
-	work = what;
-	return ucm_client_run(common.mount, run_on);
+	int status;
+
+	work = &works[0];
+	for (size_t i = 0; argc && i < sizeof(works) / sizeof(*works); i++) {
+		if (strcmp(argv[0], works[i].name))
+			continue;
+		work = &works[i];
+		argc--;
+		argv++;
+		break;
+	}
+	status = ucm_args_take_mount(&common, argc, argv);
+	return status < 0 ? ucm_client_run(common.mount, run_on) : status;
 }
 
-#define COMMAND(word, what, text, ...)                                        \
-	static int run_##word(int argc, char **argv)                          \
-	{                                                                     \
-		static const struct work of_##word = { __VA_ARGS__ };         \
-                                                                              \
-		return run(&of_##word, argc, argv);                           \
-	}                                                                     \
-	const struct ucm_command ucm_##word##_command = {                     \
-		.name = #word,                                                \
-		.does = what,                                                 \
-		.operands = "[MOUNT]",                                        \
-		.about = text " For root and the owner of the mount.",        \
-		.args = args,                                                 \
-		.end = "Exit status 1: it could not be done, or not with "    \
-		       "every directory.",                                    \
-		.common = &common,                                            \
-		.most = 1,                                                    \
-		.run = run_##word,                                            \
-	}
-
-COMMAND(flush, "put all that was written on disk",
-	"Copy new blocks to a lower tier, where that is configured and has not "
-	"been done, and sync all directories of a mount, so that nothing that "
-	"was committed before is lost in a power cut.",
-	.done = "flushed", .call = ucm_blocks_flush, .tell = tell_flush);
-COMMAND(checkpoint, "flush, and note that all is good",
-	"Sync all directories, and note in each that everything up to now is on "
-	"disk: after an unclean stop nothing older has to be checked. A "
-	"directory that has not been read to its end, or has blocks in doubt, "
-	"gets no note, and is named.",
-	.done = "checkpoint made", .call = ucm_blocks_checkpoint);
-COMMAND(rescan, "find blocks that were put there by hand",
-	"Read all directories of a mount anew, for blocks that were put into "
-	"them by hand. Spaces that were made by hand are found at the next "
-	"mount.",
-	.done = "rescanned", .finds = true, .call = ucm_blocks_rescan,
-	.tell = tell_rescan);
+const struct ucm_command ucm_sync_command = {
+	.name = "sync",
+	.does = "put on disk what was written, or read directories again",
+	.operands = "[flush] [MOUNT]\n"
+		    "checkpoint [MOUNT]\n"
+		    "rescan [MOUNT]",
+	.about = "flush: copy new blocks to a lower tier, where that is "
+		 "configured and has not been done, and sync all directories of "
+		 "a mount, so that nothing that was committed before is lost in "
+		 "a power cut.\n"
+		 "checkpoint: sync all directories, and note in each that "
+		 "everything up to now is on disk: after an unclean stop "
+		 "nothing older has to be checked. A directory that has not "
+		 "been read to its end, or has blocks in doubt, gets no note, "
+		 "and is named.\n"
+		 "rescan: read all directories again, for blocks that were put "
+		 "there by hand. Spaces that were made by hand are found at "
+		 "the next mount.\n"
+		 "For root and the owner of the mount.",
+	.args = args,
+	.end = "Exit status 1: it could not be done, or not with every "
+	       "directory.",
+	.most = 2,
+	.run = run,
+};

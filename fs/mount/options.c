@@ -83,7 +83,7 @@ static const struct option_row rows[] = {
 	{ "gid", "N", OWNER, AT(gid), 0, "group of blocks/ [who runs ucmfs]" },
 	{ "log", "WHERE", LOG, 0, 0, "stderr (default with -f), syslog (default without) or a file: /PATH" },
 	{ "log_level", "LEVEL", LEVEL, 0, 0, "error, warning, info (default) or debug" },
-	{ "debug", "AREA=DEPTH", AREAS, 0, 0, "debug these areas, with ':' between them; see ucm debug" },
+	{ "debug", "AREA=DEPTH", AREAS, 0, 0, "debug these areas, with ':' between them; see ucm trace debug" },
 	{ "trace", "FILE", TEXT, AT(trace), 0, "record who uses which block in FILE; see ucm-trace(5)" },
 	{ "trace_size", "SIZE", BYTES, AT(trace_size), 0, "of the trace's ring [64M]" },
 	{ "allow_other", NULL, FLAG, AT(allow_other), 0, "let other users use the mount" },

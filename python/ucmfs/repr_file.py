@@ -10,7 +10,7 @@ To read a layer of one:
         file.readinto(slab.slot(i))
     known.check_layer(layer, slab.slot(i))
 
-To make one beside its block, as "ucm repr build" does, where the keys are at
+To make one beside its block, as "ucm sparse repr build" does, where the keys are at
 hand:
 
     known = repr_file.of_block(block_header, spec)

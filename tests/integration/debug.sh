@@ -26,12 +26,12 @@ says() {
 need do_mount -o allow_other,debug=fs.scan=1 "$work/tier"
 need mk --count 2 "$mnt/blocks"
 same 'an area may be on from the start' 1 \
-	"$("$ucm" debug "$mnt" | sed -n 's/^fs.scan=//p')"
+	"$("$ucm" trace debug "$mnt" | sed -n 's/^fs.scan=//p')"
 silent 'debug: fs.commit'
-check 'one is switched on' "$ucm" debug "$mnt" fs.commit=2 fs.tier=1
+check 'one is switched on' "$ucm" trace debug "$mnt" fs.commit=2 fs.tier=1
 same 'and listed' 'fs.commit=2
-fs.tier=1' "$("$ucm" debug "$mnt" | grep 'commit\|tier')"
-same 'the file says the same' "$("$ucm" debug "$mnt")" "$(cat "$mnt/.ucmfs/debug")"
+fs.tier=1' "$("$ucm" trace debug "$mnt" | grep 'commit\|tier')"
+same 'the file says the same' "$("$ucm" trace debug "$mnt")" "$(cat "$mnt/.ucmfs/debug")"
 need mk --count 1 --seed 8 "$mnt/blocks"
 hash=$("$mkblocks" $small --list --count 1 --seed 8 | sed 's,.*/,,; s,\.bin,,')
 logged "debug: fs.tier: block $hash: new file"
@@ -49,11 +49,11 @@ logged 'debug: fs.op: open of block'
 need sh -c 'echo all=0 >"$1"' sh "$mnt/.ucmfs/debug"
 
 same 'JSON' '{"fs.op":0,"fs.move":0,"fs.commit":0,"fs.tier":0,"fs.scan":0,"fs.notify":0,"fs.fuse":0,"os.call":0}' \
-	"$("$ucm" debug --json "$mnt")"
-says 2 "no area 'fs.tear'" "$ucm" debug "$mnt" fs.tier=1 fs.tear=1
-says 2 "fs.tier: depth '9'" "$ucm" debug "$mnt" fs.tier=9
-says 2 'unknown option --loud' "$ucm" debug --loud
-says 1 "$work/none/.ucmfs/debug: No such file" "$ucm" debug "$work/none"
+	"$("$ucm" trace debug --json "$mnt")"
+says 2 "no area 'fs.tear'" "$ucm" trace debug "$mnt" fs.tier=1 fs.tear=1
+says 2 "fs.tier: depth '9'" "$ucm" trace debug "$mnt" fs.tier=9
+says 2 'unknown option --loud' "$ucm" trace debug --loud
+says 1 "$work/none/.ucmfs/debug: No such file" "$ucm" trace debug "$work/none"
 refused 'Invalid argument' 'the daemon looks for itself' \
 	sh -c 'echo fs.tier=1 fs.tear=1 | dd of="$1"' sh "$mnt/.ucmfs/debug"
 logged ".ucmfs/debug: no area 'fs.tear'"

@@ -1,16 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# ucm exporter serves the metrics over HTTP, of a mount that may come and go.
+# ucm status --serve serves the metrics over HTTP, of a mount that may come and go.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test root fuse python3
 
 need do_mount "$work/tier"
 need mk "$mnt/blocks"
-if "$ucm" exporter --listen 192.0.2.1:0 "$mnt" 2>&1 | grep -q 'built without'; then
+if "$ucm" status --serve --listen 192.0.2.1:0 "$mnt" 2>&1 | grep -q 'built without'; then
 	refused 'libmicrohttpd' 'without libmicrohttpd it says so' \
-		"$ucm" exporter "$mnt"
+		"$ucm" status --serve "$mnt"
 	do_umount
 	skip 'the exporter: ucm was built without libmicrohttpd'
 fi
@@ -18,7 +18,7 @@ fi
 # start LISTEN: $url is where it serves
 start() {
 	rm -f "$work/url"
-	"$ucm" exporter --listen "$1" "$mnt" >"$work/url" 2>"$work/exporter.log" &
+	"$ucm" status --serve --listen "$1" "$mnt" >"$work/url" 2>"$work/exporter.log" &
 	exporter=$!
 	keep_pid $exporter
 	wait_until test -s "$work/url" || die 'the exporter does not start'
@@ -69,9 +69,9 @@ got 405 'another method'
 port=${url##*:}
 port=${port%/*}
 refused 'Address already in use' 'a port that is taken' \
-	"$ucm" exporter --listen "127.0.0.1:$port" "$mnt"
+	"$ucm" status --serve --listen "127.0.0.1:$port" "$mnt"
 for wrong in x 127.0.0.1 127.0.0.1: ::1:1 :1 '[::1:1' 127.0.0.1:x; do
-	"$ucm" exporter --listen "$wrong" "$mnt" >"$work/out" 2>&1
+	"$ucm" status --serve --listen "$wrong" "$mnt" >"$work/out" 2>&1
 	same "--listen $wrong: status" 2 $?
 	check "--listen $wrong: is named" grep -qF -- "--listen '$wrong'" "$work/out"
 done

@@ -81,13 +81,13 @@ need do_mount -o write=fast:back,limit=fast:20M,limit=low:20M \
 writer=$!
 keep_pid $writer
 for i in 1 2 3 4 5 6 7 8; do
-	status "flush $i beside a writer" 0 "$ucm" flush "$mnt"
+	status "flush $i beside a writer" 0 "$ucm" sync flush "$mnt"
 done
 check 'the writer writes still' kill -0 $writer
 touch "$work/enough"
 reap $writer
 same 'the writer ends well' 0 "$reaped"
-status 'the last flush' 0 "$ucm" flush "$mnt"
+status 'the last flush' 0 "$ucm" sync flush "$mnt"
 json 'x["index"]["unsaved"] == 0' cat "$mnt/.ucmfs/stats.json"
 do_umount
 rm -r "$work/x" "$work/y"
@@ -96,10 +96,10 @@ rm -r "$work/x" "$work/y"
 mkdir "$work/x" "$work/y"
 need do_mount -o write=fast:back,limit=low:380K "fast=$work/x:low=$work/y"
 make_blocks --count 10
-status 'with room' 0 "$ucm" flush "$mnt"
+status 'with room' 0 "$ucm" sync flush "$mnt"
 need "$ucm" pin -m "$mnt" --all
 make_blocks --start 10 --count 5
-status 'the lower tier is pinned' 0 "$ucm" flush "$mnt"
+status 'the lower tier is pinned' 0 "$ucm" sync flush "$mnt"
 says '5 blocks had no room in a lower tier'
 check 'the log names a block' \
 	grep -q 'block [0-9a-f]*: not copied to a lower tier: no room' "$log"

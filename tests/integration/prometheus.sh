@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# A real Prometheus scrapes ucm exporter, stores what it finds, and answers the
+# A real Prometheus scrapes ucm status --serve, stores what it finds, and answers the
 # dashboard's queries with it.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test root fuse python3 setfattr
 command -v prometheus >/dev/null || skip 'needs prometheus (package prometheus)'
-! "$ucm" exporter --listen 192.0.2.1:0 "$mnt" 2>&1 | grep -q 'built without' ||
+! "$ucm" status --serve --listen 192.0.2.1:0 "$mnt" 2>&1 | grep -q 'built without' ||
 	skip 'ucm was built without libmicrohttpd'
 
 need do_mount "fast=$work/tier"
@@ -18,7 +18,7 @@ done
 need mk "$mnt/blocks"
 need verify "$mnt/blocks"
 
-"$ucm" exporter --listen 127.0.0.1:0 "$mnt" >"$work/url" 2>"$work/exporter.log" &
+"$ucm" status --serve --listen 127.0.0.1:0 "$mnt" >"$work/url" 2>"$work/exporter.log" &
 keep_pid $!
 need wait_until test -s "$work/url"
 address=$(sed 's,http://\(.*\)/metrics,\1,' "$work/url")

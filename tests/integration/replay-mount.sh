@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# ucm replay plays what a mount has recorded (trace=FILE).
+# ucm trace replay plays what a mount has recorded (trace=FILE).
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test root fuse
@@ -10,7 +10,7 @@ trace=$work/trace
 
 # figures CAPACITY: hit rate and writes of LRU
 figures() {
-	"$ucm" replay "$trace" --json -c "$1" -p lru |
+	"$ucm" trace replay "$trace" --json -c "$1" -p lru |
 		sed 's/[{}"]//g; s/,/ /g; s/[a-z_]*://g' |
 		awk '{ printf "%.4f %.4f\n", $3, $4 }'
 }

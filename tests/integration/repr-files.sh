@@ -53,7 +53,7 @@ END
 all_there() {
 	same "$1: each block has its file" "$2" "$(reprs_in "$s")"
 	check "$1: they are right" \
-		"$ucm" repr verify --mount "$mnt" -s one --all
+		"$ucm" sparse repr verify --mount "$mnt" -s one --all
 }
 
 # no file without its block, in any directory
@@ -68,7 +68,7 @@ need do_mount "$source"
 need mkdir "$s"
 $blocks make "$s" $count >"$work/paths" || fail 'blocks can be made'
 bare=$(used "$s")
-check 'build' "$ucm" repr build --mount "$mnt" -s one --all
+check 'build' "$ucm" sparse repr build --mount "$mnt" -s one --all
 all_there 'at first' $count
 counts_right "$s"
 same 'they count' $((bare * 2)) "$(used "$s")"
@@ -128,7 +128,7 @@ no_debris "$work/a" "$work/b" "$work/slow"
 for kind in mean max; do
 	mkdir "$work/$kind"
 	basename "$one" .bin >"$work/id"
-	check "$kind, beside the mount" "$ucm" repr build -m "$mnt" -s one \
+	check "$kind, beside the mount" "$ucm" sparse repr build -m "$mnt" -s one \
 		--kind $kind --to "$work/$kind" "$work/id"
 done
 check 'what is new at a close is taken by it' python3 - "$r" \
@@ -287,7 +287,7 @@ check 'of two places, the wrong one gets the right one again' \
 rm "$work/slow/spaces/one/00/${r##*/}"
 no_orphans 'after the scan'
 same 'the others are there' $((left - 2)) "$(reprs_in "$s")"
-check 'they can be made again' "$ucm" repr build --mount "$mnt" -s one --all
+check 'they can be made again' "$ucm" sparse repr build --mount "$mnt" -s one --all
 all_there 'again' $((left - 1))
 counts_right "$s"
 

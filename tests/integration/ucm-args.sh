@@ -24,7 +24,7 @@ refused() {
 	fi
 }
 
-commands='doctor du evict lookup ls pin stat status top touch unpin warm where'
+commands='doctor du evict ls pin stat status top warm'
 id=$(printf %032d 1)
 for command in $commands; do
 	refused 'unknown option --bogus' $command --bogus
@@ -38,17 +38,18 @@ for command in du ls status top; do
 	refused 'too many arguments: b' $command a b
 	refused 'a and --mount' $command -m /m a
 done
-for command in evict pin touch unpin warm; do
+for command in evict pin warm; do
 	refused 'no ID, no --file and no --all' $command
 	refused 'one of ID, --file and --all' $command -f - "$id"
 	refused "'12': not an id" $command "$id" 12
 done
-refused 'no ID' where
-refused "'12': not an id" where 12
+refused 'no ID' stat --where
+refused "'12': not an id" stat 12 --where
+refused 'unknown option --list' stat --list
 refused 'no ID' stat
 refused "'12': not an id" stat 12
 refused "too many arguments: b" stat "$id" b
-refused 'too many arguments: b' lookup a b
+refused 'too many arguments: b' stat --present a b
 refused "--prefix '3G'" ls -p 3G
 refused "--limit '-1'" ls -n -1
 refused "--sort 'colour': must be name|size|age|uses|atime" ls -o colour
@@ -99,5 +100,47 @@ refused '--mount: no value' verify --mount
 
 refused 'no FILE' trace
 refused 'too many arguments: b' trace a b
-refused 'too many arguments: /b' exporter /a /b
+refused 'too many arguments: /b' status --serve /a /b
+refused 'must be list, restore or purge' quarantine
+refused "no command 'inspect'" inspect
+for what in flush checkpoint rescan; do
+	refused 'too many arguments: /b' sync $what /a /b
+	refused '/a and --mount' sync -m /m $what /a
+done
+
+# Names of earlier versions still do what the new ones do.
+names=0
+while read -r old now; do
+	"$ucm" $old --help >"$work/out" 2>"$work/err"
+	"$ucm" $now --help >"$work/want"
+	if ! cmp -s "$work/want" "$work/out" || [ ! -s "$work/want" ] ||
+		[ "$(cat "$work/err")" != "ucm $old: use 'ucm $now'" ]; then
+		echo "FAIL: ucm $old is not ucm $now:"
+		sed 's/^/  | /' "$work/err"
+		failed=1
+	fi
+	! "$ucm" --help | grep -q "^  $old " || {
+		echo "FAIL: ucm --help lists $old"
+		failed=1
+	}
+	names=$((names + 1))
+done <<EOF
+checkpoint sync checkpoint
+debug trace debug
+exporter status --serve
+flush sync flush
+lookup stat --present
+replay trace replay
+repr sparse repr
+rescan sync rescan
+touch warm --touch
+unpin pin --off
+where stat --where
+EOF
+[ $names = 11 ] || failed=1
+"$ucm" quarantine inspect --help 2>&1 >"$work/out" | grep -qx \
+	"ucm quarantine inspect: use 'ucm quarantine list'" || {
+	echo "FAIL: ucm quarantine inspect"
+	failed=1
+}
 exit $failed

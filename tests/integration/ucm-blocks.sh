@@ -54,7 +54,7 @@ same 'ls -p: a prefix' "$(ids 12 | grep "^${first%"${first#?}"}" | sort)" \
 same 'ls -p: a whole id' "$first" "$(on ls -p "$first" | sed 1d | cut -d' ' -f1)"
 same 'ls of another space' 3 "$(on ls -s big | sed 1d | wc -l)"
 same 'ls of an empty one' 0 "$(on ls -s empty | sed 1d | wc -l)"
-need on touch "$first" "$first" >/dev/null
+need on warm --touch "$first" "$first" >/dev/null
 same 'ls -o uses' "$first" "$(on ls -o uses -n 1 | sed 1d | cut -d' ' -f1)"
 same 'ls -r' "$first" "$(on ls -o uses -r | tail -n 1 | cut -d' ' -f1)"
 touch -d '2020-01-01' "$mnt/blocks/$(small_paths 1)"
@@ -128,22 +128,22 @@ status 'stat of a bare block' 0 on stat -s bare "$first"
 says 'form       bare'
 same 'no checksums' 4 "$(sed '1,/LAYER/d' "$work/said" | grep -c ' -$')"
 
-status 'where' 1 on where "$first" "$absent" "$late"
+status 'where' 1 on stat --where "$first" "$absent" "$late"
 same 'where: each' "$first fast $work/tier/blocks/$(small_paths 1)
 $absent absent
 $late slow $work/slow/blocks/$(nth_path 12)" "$(cat "$work/said")"
-status 'where: paths will do' 0 on where "$mnt/blocks/$(small_paths 1)"
-status 'where: by another' 0 by_other where "$late"
+status 'where: paths will do' 0 on stat --where "$mnt/blocks/$(small_paths 1)"
+status 'where: by another' 0 by_other stat --where "$late"
 same 'where: the tier only' "$late slow -" "$(cat "$work/said")"
 json '[b.get("tier") for b in x] == ["fast", None] and x[1]["error"] == "absent"' \
-	on where -j "$first" "$absent"
-status 'where: a private space' 1 by_other where -s mine "$first"
+	on stat --where -j "$first" "$absent"
+status 'where: a private space' 1 by_other stat --where -s mine "$first"
 says "$mnt/spaces/mine: the space is private"
 
 # ---- lookup ----
 
 ids 14 >"$work/ids"
-status 'lookup: not all' 1 on lookup "$work/ids"
+status 'lookup: not all' 1 on stat --present "$work/ids"
 same 'prefix, present, bitmap' 'blocks  14
 prefix  12
 present 12
@@ -152,15 +152,15 @@ status 'lookup: all' 0 sh -c 'head -n 12 "$1" | "$2" lookup -m "$3"' sh \
 	"$work/ids" "$ucm" "$mnt"
 (echo "$absent"; cat "$work/ids") >"$work/hole"
 json 'x["prefix"] == 0 and x["present"] == 12 and x["bitmap"] == "0" + 12 * "1" + "00"' \
-	on lookup -j "$work/hole"
+	on stat --present -j "$work/hole"
 same 'lookup --list' "$absent 0
-$first 1" "$(on lookup --list "$work/hole" | head -n 2)"
+$first 1" "$(on stat --present --list "$work/hole" | head -n 2)"
 small_paths 3 >"$work/paths"
-status 'lookup: paths' 0 on lookup "$work/paths"
+status 'lookup: paths' 0 on stat --present "$work/paths"
 ids 2500 >"$work/many"
-same 'lookup: more than a batch' 'present 12' "$(on lookup "$work/many" | grep present)"
-status 'lookup of nothing' 0 on lookup /dev/null
-status 'lookup of what is no id' 1 on lookup /etc/hostname
+same 'lookup: more than a batch' 'present 12' "$(on stat --present "$work/many" | grep present)"
+status 'lookup of nothing' 0 on stat --present /dev/null
+status 'lookup of what is no id' 1 on stat --present /etc/hostname
 says 'line 1: not an id'
 
 # ---- pin, evict and the like ----
@@ -172,22 +172,23 @@ status 'evict: not what is pinned' 1 on evict "$first"
 says "$first: pinned"
 json 'x["evicted"] == 0 and x["failures"][0]["error"] == "pinned"' \
 	on evict -j "$first"
-status 'unpin' 0 on unpin "$first"
+status 'unpin' 0 on pin --off "$first"
 status 'evict' 1 on evict "$first" "$absent"
 says "$absent: absent"
 says '1 block evicted, 1 not'
 check 'it is gone' wait_until is_absent "$mnt/blocks/$(small_paths 1)"
 sed 1d "$work/ids" | head -n 5 >"$work/five"
-json 'x["touched"] == 5 and not x["failed"]' on touch -j -f "$work/five"
+json 'x["touched"] == 5 and not x["failed"]' on warm --touch -j -f "$work/five"
 same 'touch: uses' 5 "$(on ls | awk '$4 == 1' | grep -cFf "$work/five")"
 status 'evict by a list' 0 sh -c '"$1" evict -m "$2" --file - <"$3"' sh \
 	"$ucm" "$mnt" "$work/five"
 same 'evict: they are gone' 6 "$(on ls | sed 1d | wc -l)"
 status 'warm' 0 on warm "$late"
-is_warm() { [ "$(on where "$late" | awk '{ print $2 }')" = fast ]; }
+is_warm() { [ "$(on stat --where "$late" | awk '{ print $2 }')" = fast ]; }
 check 'it comes to the fastest tier' wait_until is_warm
-status 'others: touch' 0 by_other touch "$late"
-for what in pin unpin evict warm; do
+status 'others: touch' 0 by_other warm --touch "$late"
+for what in pin 'pin --off' evict warm; do
+	# shellcheck disable=SC2086 # a word or two
 	status "others: no $what" 1 by_other $what "$late"
 	says 'only for root and the owner of the mount'
 done

@@ -25,15 +25,18 @@ completes() {
 	failed=1
 }
 
-completes 'ucm st' 'stat status'
-completes 'ucm l' 'lookup ls'
+completes 'ucm st' 'status stat'
+completes 'ucm l' 'ls'
 completes 'ucm --v' '--version'
 completes 'ucm ls --so' '--sort'
 completes 'ucm ls --sort a' 'age atime'
 completes 'ucm hash --scheme s' 'sha256'
 completes 'ucm quarantine ' 'list restore purge'
-completes 'ucm repr ' 'build verify stat'
-completes 'ucm sparse ' 'recall'
+completes 'ucm sparse repr ' 'build verify stat'
+completes 'ucm sparse ' 'recall repr'
+completes 'ucm sync ' 'checkpoint rescan'
+completes 'ucm trace replay --po' '--policy'
+completes 'ucm trace ' 'replay debug'
 completes 'ucm none --' ''
 completes 'ucm ls -m /nowhere -s ' ''
 completes 'ucm ls --json a' ''

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# ucm replay: figures that can be worked out by hand, and one line for whatever is
+# ucm trace replay: figures that can be worked out by hand, and one line for whatever is
 # wrong with a trace or a command line. $UCMFS_TRACE: the public trace of a chat
 # service (Mooncake's conversation_trace.jsonl), for figures that are known of it.
 set -u
@@ -26,11 +26,11 @@ refused() {
 	status=$1
 	text=$2
 	shift 2
-	"$ucm" replay "$@" >"$work/out" 2>"$work/err"
+	"$ucm" trace replay "$@" >"$work/out" 2>"$work/err"
 	got=$?
 	if [ $got != "$status" ] || [ "$(wc -l <"$work/err")" != 1 ] ||
 		[ -s "$work/out" ] || ! grep -qF -- "$text" "$work/err"; then
-		echo "FAIL: ucm replay $*: status $got, must be $status and name '$text'"
+		echo "FAIL: ucm trace replay $*: status $got, must be $status and name '$text'"
 		sed 's/^/  | /' "$work/out" "$work/err"
 		failed=1
 	fi
@@ -53,7 +53,7 @@ figures() {
 	policy=$1
 	capacity=$2
 	shift 2
-	"$ucm" replay "$trace" --json -p "$policy" -c "$capacity" "$@" |
+	"$ucm" trace replay "$trace" --json -p "$policy" -c "$capacity" "$@" |
 		sed 's/[{}"]//g; s/,/ /g; s/[a-z_]*://g' |
 		awk '{ printf "%.4f %.4f %.4f\n", $3, $4, $5 }'
 }
@@ -93,13 +93,13 @@ same 'names may be strings' '0.5000 0.5000 0.5000' "$(
 	printf '%s\n' '{"timestamp": 0, "hash_ids": ["a", "b"]}' '' \
 		'{"timestamp": 1.5, "hash_ids": ["a", "b"]}' >"$trace"
 	figures hazard 9)"
-"$ucm" replay "$trace" -c 1,2 -p lru,hazard >"$work/out"
+"$ucm" trace replay "$trace" -c 1,2 -p lru,hazard >"$work/out"
 same 'a table' '2 requests for 4 blocks, 2 of them different, in 0s' \
 	"$(head -n 1 "$work/out")"
 same 'a line for each size and policy' '1 lru,1 hazard,2 lru,2 hazard' \
 	"$(awk 'NR > 3 { print $1, $2 }' "$work/out" | paste -sd,)"
 same 'all policies, unless some are named' 'hazard,lru' \
-	"$("$ucm" replay "$trace" -c 3 | awk 'NR > 3 { print $2 }' | paste -sd,)"
+	"$("$ucm" trace replay "$trace" -c 3 | awk 'NR > 3 { print $2 }' | paste -sd,)"
 same 'and their share of the best' '100.0 %' \
 	"$(awk '$2 == "lru" && $1 == 2 { print $4, $5 }' "$work/out")"
 

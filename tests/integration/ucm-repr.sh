@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# ucm repr: what it makes of blocks is what a program of another hand makes of
+# ucm sparse repr: what it makes of blocks is what a program of another hand makes of
 # them; what is damaged, or of another block, is found.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
@@ -9,14 +9,14 @@ start_test root fuse python3
 blocks="python3 $top_srcdir/tests/lib/repr_blocks.py"
 nobody=00000000000000000000000000000001
 
-# says STATUS 'text' arguments of ucm repr...
+# says STATUS 'text' arguments of ucm sparse repr...
 says() {
 	says_want=$1
 	says_text=$2
 	shift 2
-	"$ucm" repr "$@" >"$work/out" 2>&1
+	"$ucm" sparse repr "$@" >"$work/out" 2>&1
 	says_got=$?
-	if same "status of ucm repr $*" "$says_want" $says_got &&
+	if same "status of ucm sparse repr $*" "$says_want" $says_got &&
 		check "it says: $says_text" \
 			grep -qF -- "$says_text" "$work/out"; then
 		return
@@ -64,9 +64,9 @@ done <"$work/hnd"
 
 # ---- hash codes, and merged channels ----
 
-# told PATTERN: what ucm repr stat says of the first file
+# told PATTERN: what ucm sparse repr stat says of the first file
 told() {
-	"$ucm" repr stat "$file" >"$work/out"
+	"$ucm" sparse repr stat "$file" >"$work/out"
 	check "stat says: $1" grep -q -- "$1" "$work/out"
 }
 
@@ -100,7 +100,7 @@ says 1 'centers: not those that the file was made with' verify $codes \
 says 0 '12 blocks: 12 built;' build $codes --kind codes --counts --rope-dim 8
 told 'codes   counts, 32 bits and 8 of the last 8 channels, seed 0$'
 same 'JSON of codes' 'codes opaque counts 32 8 8 0 False None' "$(
-	"$ucm" repr stat -j "$file" | python3 -c 'import json, sys
+	"$ucm" sparse repr stat -j "$file" | python3 -c 'import json, sys
 f, = json.load(sys.stdin)["files"]
 print(f["kind"], f["dtype"], *f["codes"].values())')"
 says 1 'norms: there are none of counts' build $codes --kind codes --counts \
@@ -127,7 +127,7 @@ flip "$file" $((4096 + 5))
 says 1 '12 blocks: 11 equal, 1 damaged;' verify $codes --channels "$work/kept"
 says 0 '12 blocks: 12 built;' build $codes --kind channels --dtype int8
 same 'JSON of channels' 'channels int8 4 40 None' "$(
-	"$ucm" repr stat -j "$file" | python3 -c 'import json, sys
+	"$ucm" sparse repr stat -j "$file" | python3 -c 'import json, sys
 f, = json.load(sys.stdin)["files"]
 print(f["kind"], f["dtype"], *f["channels"].values())')"
 says 0 '12 blocks: 12 equal;' verify $codes
@@ -138,7 +138,7 @@ file=$work/to/${first%.bin}.repr
 # ---- shown ----
 
 says 0 'kind    normed, float32' stat "$file"
-same 'JSON' "normed float32 2 40 4 3 512 8192" "$("$ucm" repr stat -j "$file" |
+same 'JSON' "normed float32 2 40 4 3 512 8192" "$("$ucm" sparse repr stat -j "$file" |
 	python3 -c 'import json, sys
 f, = json.load(sys.stdin)["files"]
 print(f["kind"], f["dtype"], f["num_heads"], f["head_dim"], f["block_size"],

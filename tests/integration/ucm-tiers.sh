@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# ucm ls, du, stat, where, lookup and evict on the directories of a store: they say
+# ucm ls, du, stat and evict on the directories of a store: they say
 # what a mount of them says; beside one, and beside a process that saves, nothing is
 # removed; what is no block stays, and so do times and all else.
 
@@ -81,23 +81,23 @@ same 'nobody counts uses' 8 "$(awk '$4 == "-"' "$work/said" | wc -l)"
 status 'du, stat, where, lookup' 0 of du
 status 'stat' 0 of stat "$(ids 5 4)"
 says 'copy       slow'
-status 'where: one is absent' 1 of where "$(ids 2 1)" "$(ids 8 7)" $nobody
+status 'where: one is absent' 1 of stat --where "$(ids 2 1)" "$(ids 8 7)" $nobody
 same 'the others have files' \
 	"$(ids 2 1) slow $work/slow/blocks/$(nth_path 2)
 $(ids 8 7) fast $work/tier/blocks/$(nth_path 8)
 $nobody absent" "$(cat "$work/said")"
-status 'lookup: one is absent' 1 of lookup "$work/ids"
+status 'lookup: one is absent' 1 of stat --present "$work/ids"
 everything >"$work/after"
 check 'looking changes nothing' cmp "$work/before" "$work/after"
 
 need do_mount -o checkpoint=0,policy=none "$tiers"
-need "$ucm" rescan "$mnt" >/dev/null
+need "$ucm" sync rescan "$mnt" >/dev/null
 alike du
 alike du --human --space one
-alike lookup --list "$work/ids"
-alike lookup "$work/ids"
+alike stat --present --list "$work/ids"
+alike stat --present "$work/ids"
 # shellcheck disable=SC2046 # a word for each
-alike where $(ids 8) $nobody
+alike stat --where $(ids 8) $nobody
 for where in at of; do
 	$where ls --sort size --reverse |
 		awk '{ $4 = $6 = "-"; print }' >"$work/of.$where"
@@ -253,7 +253,7 @@ if others_can 'directories of several users' "$work/ucm" --version; then
 	same 'the rest is shown' 3 \
 		"$(grep -c '^[0-9a-f]\{32\} ' "$work/said")"
 	status 'du' 1 as_nobody "$work/ucm" du --tiers "$tiers"
-	status 'not known' 1 as_nobody "$work/ucm" lookup --tiers "$tiers" \
+	status 'not known' 1 as_nobody "$work/ucm" stat --present --tiers "$tiers" \
 		"$work/ids"
 	says 'unknown '
 	status 'nothing is evicted' 1 \

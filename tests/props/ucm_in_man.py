@@ -34,19 +34,31 @@ def tag(letter, name, value):
         f" {value}" if value else "")
 
 
+def table_of(ucm, *command):
+    """Its forms and its options; and the words of forms with others."""
+    lines = help_of(ucm, *command)
+    forms = {line[7:].replace("[options]", "[OPTIONS]")
+             for line in lines[:lines.index("")]}
+    options = {tag(*match.groups())
+               for match in map(OPTION.match, lines) if match}
+    words = {word for form in forms
+             for word in re.findall(r"\[OPTIONS\] (--[a-z]+|[a-z]+)", form)}
+    return forms, options, words
+
+
 def tables(ucm):
-    """Of each command its forms and its options."""
+    """Of each command, and each form of it, its forms and its options."""
     found = {}
     for line in help_of(ucm):
         command = re.match(r"  ([a-z]+)  ", line)
         if not command:
             continue
-        lines = help_of(ucm, command[1])
-        forms = {line[7:].replace("[options]", "[OPTIONS]")
-                 for line in lines[:lines.index("")]}
-        options = {tag(*match.groups())
-                   for match in map(OPTION.match, lines) if match}
-        found[command[1]] = forms, options
+        verb = command[1]
+        *found[verb], words = table_of(ucm, verb)
+        if any(line.startswith("Options of each form:")
+               for line in help_of(ucm, verb)):
+            for word in words:
+                *found[f"{verb} {word}"], _ = table_of(ucm, verb, word)
     return found
 
 
@@ -68,7 +80,7 @@ def sections(man):
         for line in file.read().splitlines():
             title = re.match(r'\.S[SH] "?(.*?)"?$', line)
             if title:
-                lines = found[title[1]] = []
+                lines = found[title[1].replace("\\-", "-")] = []
             elif line and not line.startswith('.\\"'):
                 lines.append(line)
     return found
@@ -117,7 +129,9 @@ def main(ucm, man):
         if options and not commands and title != COMMON:
             fail(f"section {title} has options and is of no command")
         for command in commands:
-            missing[command] -= options
+            for form in missing:
+                if form.split()[0] == command or form == command:
+                    missing[form] = missing[form] - options
             for option in sorted(options - table[command][1]):
                 fail(f"ucm(1) describes {option}, which ucm {command} "
                      "does not have")

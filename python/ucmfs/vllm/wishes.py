@@ -18,7 +18,7 @@ KEY = "ucmfs"
 class Wishes:
     """load: what the store has of it is loaded. save: its blocks are saved.
     pin: those that are there when it has ended are not evicted until somebody
-    unpins them (ucm unpin)."""
+    unpins them (ucm pin --off)."""
 
     load: bool = True
     save: bool = True
