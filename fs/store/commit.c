@@ -375,10 +375,8 @@ static int make_block(struct ucm_store *store, struct ucm_temp *temp,
 		      const struct ucm_file *file, struct ucm_space *space,
 		      const struct ucm_key *key, const struct ucm_id *parent)
 {
-	int err = make_durable(store, temp, file, key);
+	int err;
 
-	if (err)
-		return err;
 	temp->changed = !ucm_store_unchanged(temp, file);
 	if (temp->changed)
 		return -EAGAIN;
@@ -431,6 +429,7 @@ static int try_commit(struct ucm_store *store, struct ucm_temp *temp,
 	struct ucm_error why;
 	struct ucm_block block;
 	enum ucm_fault fault;
+	bool durable;
 	int err;
 
 	temp->changed = false;
@@ -447,6 +446,10 @@ static int try_commit(struct ucm_store *store, struct ucm_temp *temp,
 	if (fault)
 		return ucm_store_refuse(store, key, fault, why.text);
 	err = commit_promise(store, temp, key);
+	/* others' names share the lock, and a server may let this hang */
+	durable = !err && !ucm_index_find(store->index, key, NULL, NULL);
+	if (durable)
+		err = make_durable(store, temp, file, key);
 	if (err) {
 		ucm_space_settled(space);
 		return err;
@@ -457,8 +460,11 @@ static int try_commit(struct ucm_store *store, struct ucm_temp *temp,
 		temp->medium->ops->drop(temp->medium, temp->name);
 		ucm_count(&store->stats.commit_duplicates);
 	} else {
-		err = make_block(store, temp, file, space, key,
-				 ucm_store_parent(&block));
+		if (!durable) /* what was there is none */
+			err = make_durable(store, temp, file, key);
+		if (!err)
+			err = make_block(store, temp, file, space, key,
+					 ucm_store_parent(&block));
 	}
 	ucm_store_unlock_name(store, &key->id);
 	if (!err) {

@@ -585,9 +585,10 @@ static _Atomic bool late_ended;
 
 static void *late_writer(void *arg)
 {
-	(void)arg;
+	const struct fx_file *as = arg;
+
 	late_tid = gettid();
-	rival_err = fx_commit_temp(&rival_temp, rival_fd, &file.key,
+	rival_err = fx_commit_temp(&rival_temp, rival_fd, &as->key,
 				     UCM_COMMIT_NOW);
 	late_ended = true;
 	return NULL;
@@ -600,15 +601,22 @@ static bool late_waits_or_has_ended(void *arg)
 	return late_ended || fx_sleeps(&late_tid);
 }
 
-static int commit_at_quarantine(const char *call, const char *path)
+/* At the first call of that name. */
+static void commit_late(const char *call, const char *at, struct fx_file *as,
+			bool (*until)(void *arg))
 {
 	static _Atomic bool begun;
 
-	(void)path;
-	if (!strcmp(call, "rename") && !atomic_exchange(&begun, true)) {
-		pthread_create(&late_thread, NULL, late_writer, NULL);
-		fx_wait(late_waits_or_has_ended, NULL);
+	if (!strcmp(call, at) && !atomic_exchange(&begun, true)) {
+		pthread_create(&late_thread, NULL, late_writer, as);
+		fx_wait(until, NULL);
 	}
+}
+
+static int commit_at_quarantine(const char *call, const char *path)
+{
+	(void)path;
+	commit_late(call, "rename", &file, late_waits_or_has_ended);
 	return 0;
 }
 
@@ -630,6 +638,46 @@ UNIT_TEST(a_commit_during_a_quarantine_is_not_quarantined)
 	ucm_store_drop(fx_set, &rival_temp);
 	fx_close_file(rival_fd);
 	fx_serves(&file);
+}
+
+static bool late_has_ended(void *arg)
+{
+	(void)arg;
+	return late_ended;
+}
+
+/* A server may let a sync hang until others have ended. */
+static int commit_at_sync(const char *call, const char *path)
+{
+	(void)path;
+	commit_late(call, "fdatasync", &second, late_has_ended);
+	return 0;
+}
+
+UNIT_TEST(a_sync_keeps_no_other_name_waiting)
+{
+	int fd;
+
+	fx_configure("$/a,$/b");
+	fx_option("placement", "round_robin"); /* one directory each */
+	fx_option("durability", "data");
+	fx_open();
+	fx_start();
+	fx_block(&file, 0, FX_PAGED);
+	for (unsigned i = 1; i == 1 || second.key.id.bytes[1] !=
+					       file.key.id.bytes[1]; i++)
+		fx_block(&second, i, FX_PAGED);
+	rival_fd = begin(&second, second.len);
+	rival_temp = temp;
+	fd = begin(&file, file.len);
+	ucm_os_fault = commit_at_sync;
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
+	pthread_join(late_thread, NULL);
+	ucm_os_fault = NULL;
+	ck_assert_int_eq(rival_err, 0);
+	ucm_store_drop(fx_set, &rival_temp);
+	fx_close_file(rival_fd);
+	end(fd);
 }
 
 /* A scan that comes upon our link before we have indexed it. */
