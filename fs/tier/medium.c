@@ -19,7 +19,14 @@ static int medium_read_state(struct ucm_medium *medium,
 			     struct ucm_error *error)
 {
 	int err = ucm_recovery_read(&medium->recovery, medium);
+	int damaged = medium->recovery.damaged;
 
+	if (damaged)
+		ucm_warning("%s: .ucmfs/state is damaged: %s; all blocks are "
+			    "checked before use",
+			    medium->path,
+			    damaged == -EINVAL ? "cut off or overwritten"
+					       : strerror(-damaged));
 	/* there, the mark may be another machine's, which is at work: what has
 	 * no checksum is not condemned for it */
 	if (medium->flags & UCM_MEDIUM_SHARED && !medium->recovery.lost)
@@ -68,7 +75,7 @@ int ucm_medium_begin(struct ucm_medium *medium)
 
 	if (medium->readonly)
 		return 0;
-	if (medium->recovery.unclean)
+	if (medium->recovery.unclean && !medium->recovery.damaged)
 		ucm_warning("%s: %s; blocks newer than the last checkpoint are "
 			    "checked before use",
 			    medium->path, medium_why_unclean(medium));

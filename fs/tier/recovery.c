@@ -28,8 +28,10 @@
 #include "fs/tier/medium.h"
 
 #define STATE "state"
+#define FORMAT "clean=%d\ncheckpoint=%" PRId64 "\nboot=%s"
 #define SAVERS "savers=1\n"
 #define LOST "lost" /* instead of a boot id: writes were lost */
+#define DAMAGED "damaged" /* the same: the file before this one was */
 
 /* Clocks tick coarsely and may be stepped back a little. */
 #define SLACK_NS (2 * INT64_C(1000000000))
@@ -47,10 +49,9 @@ int ucm_recovery_write(const struct ucm_recovery *recovery,
 {
 	bool clean = state == UCM_RECOVERY_CLEAN;
 	char text[160];
-	int len = snprintf(text, sizeof(text),
-				"clean=%d\ncheckpoint=%" PRId64 "\nboot=%s\n",
-				clean, atomic_load(&recovery->checkpoint_ns),
-				recovery->boot);
+	int len = snprintf(text, sizeof(text), FORMAT "\n", clean,
+			   atomic_load(&recovery->checkpoint_ns),
+			   recovery->boot);
 
 	if (state == UCM_RECOVERY_SAVERS)
 		len += snprintf(text + len, sizeof(text) - (size_t)len,
@@ -72,6 +73,30 @@ static uint64_t snapshot_number(const char *text)
 		       : 0;
 }
 
+/* -EINVAL: it is not as ucm_recovery_write() makes it. */
+static int state_parse(const char *text, int *clean, int64_t *checkpoint,
+		       char boot[40])
+{
+	char same[160];
+	int len;
+
+	if (sscanf(text, "clean=%d checkpoint=%" SCNd64 " boot=%39[^ \n]", clean,
+		   checkpoint, boot) != 3 ||
+	    (*clean != 0 && *clean != 1))
+		return -EINVAL;
+	len = snprintf(same, sizeof(same), FORMAT, *clean, *checkpoint, boot);
+	if (strncmp(text, same, (size_t)len))
+		return -EINVAL;
+	/* mark_lost_in_place() fills up with spaces */
+	return text[len] == '\n' || text[len] == ' ' ? 0 : -EINVAL;
+}
+
+static bool state_is_damaged(int err)
+{
+	return err == -EINVAL || err == -EFBIG || err == -EIO ||
+	       err == -EUCLEAN || err == -EBADMSG;
+}
+
 int ucm_recovery_read(struct ucm_recovery *recovery, struct ucm_medium *medium)
 {
 	char text[256], boot[40] = "";
@@ -87,9 +112,15 @@ int ucm_recovery_read(struct ucm_recovery *recovery, struct ucm_medium *medium)
 				       sizeof(text));
 	if (err == -ENOENT)
 		return 0;
-	if (!err && sscanf(text, "clean=%d checkpoint=%" SCNd64 " boot=%39s",
-			   &clean, &checkpoint, boot) != 3)
-		err = -EINVAL;
+	if (!err)
+		err = state_parse(text, &clean, &checkpoint, boot);
+	if (state_is_damaged(err)) {
+		recovery->damaged = err;
+		recovery->unclean = recovery->unvouched = true;
+		recovery->checkpoint_ns = 0;
+		memcpy(recovery->boot, DAMAGED, sizeof(DAMAGED));
+		return 0;
+	}
 	if (err) {
 		ucm_error("%s: .ucmfs/state cannot be read: %s", medium->path,
 			  strerror(-err));
@@ -158,9 +189,16 @@ int ucm_recovery_open(struct ucm_recovery *recovery, struct ucm_medium *medium,
 
 int ucm_recovery_begin(struct ucm_recovery *recovery, struct ucm_medium *medium)
 {
+	int err;
+
 	if (medium->saver)
 		return ucm_recovery_savers_begin(recovery, medium);
 	recovery->snapshot = 0;
+	if (recovery->damaged) {
+		err = ucm_recovery_write(recovery, medium, UCM_RECOVERY_IN_USE);
+		/* without room the damaged one says the same */
+		return err == -ENOSPC || err == -EDQUOT ? 0 : err;
+	}
 	/* else the mark is there, with what it has to say */
 	return recovery->unclean ? 0
 				 : ucm_recovery_open(recovery, medium,

@@ -33,6 +33,7 @@ struct ucm_recovery {
 	 * restarted since, or writes were lost. */
 	_Atomic bool unvouched;
 	_Atomic bool lost; /* a sync failed, and there was no checkpoint since */
+	int damaged; /* -errno: the state file could not be read as one */
 	_Atomic unsigned losses; /* how often one failed */
 	/* Counts the syncs that were begun; not 0. What is committed is on disk
 	 * when one that is begun later has succeeded. */
@@ -46,8 +47,8 @@ struct ucm_recovery {
 	_Atomic int64_t checkpoint_ns;
 };
 
-/* Read a medium's state file; a medium without one is clean. -EINVAL (logged)
- * if it is not readable as one. */
+/* Read a medium's state file; a medium without one is clean, and of one that is
+ * damaged all blocks are in doubt. -errno (logged): it cannot be asked. */
 int ucm_recovery_read(struct ucm_recovery *recovery, struct ucm_medium *medium);
 
 /* Say on disk that the directory is in use. Before the first write. */

@@ -136,25 +136,143 @@ UNIT_TEST(another_boot_is_told_until_doubts_are_settled)
 	ck_assert_int_gt(recovery.checkpoint_ns, 5);
 }
 
-static const char *const wrong_states[] = {
-	"", "clean=1", "clean=x\ncheckpoint=1\nboot=b\n", "\xff\xff\xff\xff",
-	"clean=1\ncheckpoint=1\nboot=\n",
+/* Of a state that says clean (its boot id begins at 35) or not. */
+static const struct {
+	const char *text;
+	size_t cut; /* to as many bytes, if it is not 0 */
+	size_t at;  /* or flips a bit */
+	unsigned char bit;
+	bool damaged;
+} damages[] = {
+	{ "", 0, 0, 0, true },
+	{ "\xff\xff\xff\xff", 0, 0, 0, true },
+	{ "clean=x\ncheckpoint=1\nboot=b\n", 0, 0, 0, true },
+	{ "clean=2\ncheckpoint=1\nboot=b\n", 0, 0, 0, true },
+	{ "clean=1\ncheckpoint=01\nboot=b\n", 0, 0, 0, true },
+	{ "clean=1\ncheckpoint=1\nboot=\nsnapshot=1\n", 0, 0, 0, true },
+#define CLEAN "clean=1\ncheckpoint=12345678\nboot=8b1f\nsnapshot=2f\n"
+	{ CLEAN, 0, 0, 0, false },
+	{ CLEAN, 1, 0, 0, true },
+	{ CLEAN, 7, 0, 0, true },
+	{ CLEAN, 8, 0, 0, true },
+	{ CLEAN, 24, 0, 0, true }, /* in the time */
+	{ CLEAN, 34, 0, 0, true },
+	{ CLEAN, 36, 0, 0, true }, /* in the boot id */
+	{ CLEAN, 37, 0, 0, true },
+	{ CLEAN, 38, 0, 0, false }, /* there is no snapshot then */
+	{ CLEAN, 0, 0, 1, true },
+	{ CLEAN, 0, 5, 4, true },
+	{ CLEAN, 0, 6, 2, true },
+	{ CLEAN, 0, 6, 8, true },
+	{ CLEAN, 0, 7, 1, true },
+	{ CLEAN, 0, 7, 2, true }, /* another white space */
+	{ CLEAN, 0, 10, 128, true },
+	{ CLEAN, 0, 22, 64, true },
+	{ CLEAN, 0, 27, 32, true },
+	{ CLEAN, 0, 31, 8, true },
+#define IN_USE "clean=0\ncheckpoint=12345678\nboot=8b1f\n"
+	{ IN_USE, 5, 0, 0, true },
+	{ IN_USE, 20, 0, 0, true },
+	{ IN_USE, 37, 0, 0, true },
+	{ IN_USE, 0, 6, 4, true },
+	{ IN_USE, 0, 20, 64, true },
 };
 
-UNIT_TEST(a_state_that_says_nothing_is_an_error, .rows = NUM_ROWS(wrong_states))
+static void put_damage(unsigned row)
 {
-	put_state("%s", wrong_states[_i]);
-	ck_assert_int_eq(read_state(), -EINVAL);
-	ck_assert(fx_logged("state cannot be read"));
+	char text[256];
+
+	snprintf(text, sizeof(text), "%s", damages[row].text);
+	if (damages[row].cut)
+		text[damages[row].cut] = '\0';
+	if (damages[row].bit)
+		text[damages[row].at] ^= (char)damages[row].bit;
+	fx_put(fx_path(ALONE), text, strlen(text));
 }
 
-UNIT_TEST(a_state_that_is_too_long_is_an_error)
+static void all_is_in_doubt(void)
+{
+	struct stat old = changed_at(1);
+
+	ck_assert(recovery.unclean);
+	ck_assert(recovery.unvouched);
+	ck_assert(ucm_recovery_doubts(&recovery, &old));
+}
+
+UNIT_TEST(of_a_damaged_state_all_is_in_doubt, .rows = NUM_ROWS(damages))
+{
+	put_damage((unsigned)_i);
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert_int_eq(recovery.damaged, damages[_i].damaged ? -EINVAL : 0);
+	ck_assert_int_eq(fx_logged(".ucmfs/state is damaged: cut off or "),
+			  damages[_i].damaged);
+	if (damages[_i].damaged)
+		all_is_in_doubt();
+	else
+		ck_assert(!recovery.unclean);
+}
+
+/* Until all of it has been looked at, also after another crash. */
+UNIT_TEST(a_damaged_state_is_replaced)
+{
+	put_state("clean=1\ncheck");
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, medium), 0);
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert_int_eq(recovery.damaged, 0);
+	all_is_in_doubt();
+	ck_assert_int_eq(ucm_recovery_checkpoint(&recovery, medium), 0);
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert(!recovery.unvouched);
+	ck_assert_int_eq(ucm_recovery_end(&recovery, medium), 0);
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert(!recovery.unclean);
+}
+
+UNIT_TEST(a_damaged_state_may_stay_where_there_is_no_room)
+{
+	put_state("clean=1\ncheck");
+	ck_assert_int_eq(read_state(), 0);
+	fx_fail("rename", 1, -ENOSPC, false);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, medium), 0);
+	fx_fail(NULL, 0, 0, false);
+	ck_assert_int_eq(read_state(), 0);
+	all_is_in_doubt();
+}
+
+UNIT_TEST(a_state_that_is_too_long_is_damaged)
 {
 	char text[4096];
 
 	memset(text, 'x', sizeof(text));
 	fx_put(fx_path(ALONE), text, sizeof(text));
-	ck_assert_int_eq(read_state(), -EFBIG);
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert_int_eq(recovery.damaged, -EFBIG);
+	all_is_in_doubt();
+}
+
+/* A server that hangs, or another's file, is no damage. */
+static const struct {
+	int err;
+	bool damaged;
+} unreadable[] = {
+	{ -EIO, true }, { -EUCLEAN, true }, { -EBADMSG, true },
+	{ -ETIMEDOUT, false }, { -EACCES, false }, { -ENOMEM, false },
+};
+
+UNIT_TEST(a_state_that_the_disk_does_not_give_is_damaged,
+	  .rows = NUM_ROWS(unreadable))
+{
+	put_state("clean=1\ncheckpoint=1\nboot=b\n");
+	ck_assert_int_eq(read_state(), 0);
+	fx_fail("read", 1, unreadable[_i].err, true);
+	ck_assert_int_eq(read_state(),
+			 unreadable[_i].damaged ? 0 : unreadable[_i].err);
+	fx_fail(NULL, 0, 0, false);
+	if (unreadable[_i].damaged)
+		all_is_in_doubt();
+	else
+		ck_assert(fx_logged("state cannot be read"));
 }
 
 static int64_t changed_ns(const char *path)
@@ -483,6 +601,22 @@ UNIT_TEST(after_another_boot_only_checksums_vouch)
 	fx_misses(packed);
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 2);
 	ck_assert(fx_logged("no checksum"));
+}
+
+UNIT_TEST(with_a_damaged_state_all_blocks_are_checked)
+{
+	crash();
+	tear(torn);
+	fx_truncate(fx_path(STATE), 10);
+	fx_open();
+	ck_assert(fx_logged("state is damaged"));
+	fx_start_only();
+	fx_wait_settled();
+	fx_serves(good);
+	fx_misses(torn);
+	fx_misses(raw);
+	fx_close();
+	ck_assert(state_says("clean=1"));
 }
 
 static void commit_bare_and_die(void *arg)

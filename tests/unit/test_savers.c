@@ -285,6 +285,27 @@ UNIT_TEST(after_a_restart_of_the_machine_it_is)
 
 /* ---- the state file ---- */
 
+UNIT_TEST(a_damaged_one_is_for_a_daemon_to_look_through)
+{
+	static const char damaged[] = "clean=1\nche";
+
+	configure("$/a");
+	start(0);
+	ck_assert_int_eq(fx_commit(&two), 0);
+	stop(0);
+	fx_put(fx_path(STATE), damaged, strlen(damaged));
+	start(0);
+	fx_serves(&two);
+	ck_assert_uint_eq(fx_set->stats.doubts_settled, 1);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
+	stop(0);
+	ck_assert(state_says(damaged));
+	daemon_starts();
+	fx_wait_settled();
+	ck_assert_uint_eq(fx_set->stats.doubts_settled, 1);
+	ck_assert(state_says("clean=0"));
+}
+
 UNIT_TEST(the_last_one_leaves_the_directory_clean)
 {
 	int64_t first;
