@@ -25,7 +25,7 @@ void ucm_attention_query(const struct ucm_sparse_kernels *kernels,
 			 float *out)
 {
 	const struct ucm_query *query = &attention->query;
-	int64_t item = ucm_sparse_input_bytes(query->dtype);
+	int64_t item = ucm_repr_input_bytes(query->dtype);
 
 	kernels->widen[query->dtype](
 		out, (const uint8_t *)query->base +
@@ -132,8 +132,8 @@ struct reference {
 static void reference_row(const struct reference *ref,
 			  const struct ucm_rows *rows, uint32_t i, float *out)
 {
-	uint64_t block = ucm_sparse_id(ref->attention->table, 0,
-				       i / rows->block_size);
+	uint64_t block = ucm_repr_id(ref->attention->table, 0,
+				     i / rows->block_size);
 
 	ucm_row_widen(ref->kernels, rows, block, i % rows->block_size,
 		      ref->head, out, NULL); /* seen to be finite */

@@ -43,108 +43,6 @@ static_assert(sizeof(struct code_encoder) == 64, "the floats follow");
 
 /* ---- what follows from a spec ---- */
 
-static int bits_check(const struct ucm_code_spec *spec, struct ucm_error *error)
-{
-	uint64_t all = (uint64_t)spec->bits + spec->rope_bits;
-
-	if (spec->rope_dim >= spec->head_dim)
-		return ucm_error_set(error, -EINVAL, "rope_dim %" PRIu32
-				     ": less than head_dim, %" PRIu32,
-				     spec->rope_dim, spec->head_dim);
-	if (!spec->bits || spec->bits % 8)
-		return ucm_error_set(error, -EINVAL, "bits %" PRIu32
-				     ": a multiple of 8", spec->bits);
-	if (spec->rope_bits % 8 || !spec->rope_bits != !spec->rope_dim)
-		return ucm_error_set(error, -EINVAL, "rope_bits %" PRIu32
-				     ": a multiple of 8; 0 with rope_dim 0 and "
-				     "only then", spec->rope_bits);
-	if (all > UCM_CODE_BITS_MAX)
-		return ucm_error_set(error, -EINVAL, "bits %" PRIu64
-				     " in all: up to %u", all,
-				     UCM_CODE_BITS_MAX);
-	if (spec->norms > 1)
-		return ucm_error_set(error, -EINVAL, "norms %" PRIu32
-				     ": 0 or 1", spec->norms);
-	if (spec->norms && spec->form == UCM_CODE_COUNTS)
-		return ucm_error_set(error, -EINVAL,
-				     "norms: there are none of counts");
-	if (spec->norms && (spec->bits < spec->head_dim - spec->rope_dim ||
-			    spec->rope_bits < spec->rope_dim))
-		return ucm_error_set(error, -EINVAL, "norms: fewer bits than "
-				     "dimensions");
-	return 0;
-}
-
-static int spec_check(const struct ucm_code_spec *spec, struct ucm_error *error)
-{
-	if (!spec)
-		return ucm_error_set(error, -EINVAL, "spec is NULL");
-	if (spec->form >= UCM_CODE_FORMS)
-		return ucm_error_set(error, -EINVAL, "form %" PRIu32
-				     ": unknown", spec->form);
-	if (ucm_sparse_in_range("num_heads", spec->num_heads,
-				UCM_REPR_HEADS_MAX, error) ||
-	    ucm_sparse_in_range("head_dim", spec->head_dim,
-				UCM_REPR_HEAD_DIM_MAX, error) ||
-	    ucm_sparse_in_range("block_size", spec->block_size,
-				UCM_REPR_BLOCK_SIZE_MAX, error))
-		return -EINVAL;
-	return bits_check(spec, error);
-}
-
-static void parts_shape(const struct ucm_code_spec *spec,
-			struct ucm_code_shape *shape)
-{
-	uint32_t nope = spec->head_dim - spec->rope_dim;
-
-	shape->parts[0].dim = nope;
-	shape->parts[0].bits = spec->bits;
-	shape->parts[1].first = nope;
-	shape->parts[1].dim = spec->rope_dim;
-	shape->parts[1].bits = spec->rope_bits;
-	for (uint32_t i = 0; i < UCM_CODE_PARTS; i++) {
-		uint32_t words = (uint32_t)(ucm_round_up(shape->parts[i].bits,
-							 UCM_CODE_WORD) /
-					    UCM_CODE_WORD);
-
-		shape->parts[i].words = words;
-		shape->parts[i].matrix_at = shape->floats;
-		shape->floats += (size_t)shape->parts[i].dim * words *
-				 UCM_CODE_WORD;
-		shape->bits += shape->parts[i].bits;
-		shape->words += words;
-	}
-	shape->centers_at = shape->floats;
-	shape->floats += (size_t)spec->num_heads * spec->head_dim;
-}
-
-int ucm_code_shape(const struct ucm_code_spec *spec,
-		   struct ucm_code_shape *out, struct ucm_error *error)
-{
-	struct ucm_code_shape shape = { .bits = 0 };
-	int err = spec_check(spec, error);
-
-	if (err)
-		return err;
-	parts_shape(spec, &shape);
-	shape.rows = spec->block_size;
-	if (spec->form == UCM_CODE_COUNTS)
-		shape.rows = 32 - (uint32_t)__builtin_clz(spec->block_size);
-	shape.tiles = (uint32_t)ucm_round_up(shape.rows, UCM_CODE_TILE) /
-		      UCM_CODE_TILE;
-	shape.norms_at = (size_t)shape.tiles * UCM_CODE_TILE * shape.words *
-			 sizeof(uint64_t);
-	shape.head_bytes = shape.norms_at;
-	if (spec->norms)
-		shape.head_bytes += ucm_round_up((uint64_t)shape.tiles *
-						 UCM_CODE_TILE *
-						 sizeof(uint16_t), 64);
-	shape.tokens_at = spec->num_heads * shape.head_bytes;
-	shape.bytes = ucm_round_up(shape.tokens_at + sizeof(uint32_t), 64);
-	*out = shape;
-	return 0;
-}
-
 uint32_t ucm_code_rope_bits(const struct ucm_code_spec *spec)
 {
 	if (!spec->rope_dim || spec->rope_dim >= spec->head_dim)
@@ -336,7 +234,7 @@ static bool key_load(const struct code_work *work, uint64_t block,
 		     uint32_t token, uint32_t head, float *out)
 {
 	const struct ucm_keys *keys = work->keys;
-	int64_t item = ucm_sparse_input_bytes(keys->dtype);
+	int64_t item = ucm_repr_input_bytes(keys->dtype);
 	const uint8_t *at = (const uint8_t *)keys->base +
 			    item * ((int64_t)block * keys->stride_block +
 				    (int64_t)token * keys->stride_token +
@@ -484,19 +382,19 @@ int ucm_code_build_by(const struct ucm_code_kernels *kernels,
 	if (!err)
 		err = ucm_code_slab_check(slab, &work.shape, error);
 	if (!err)
-		err = ucm_sparse_ids_check("blocks", blocks, 0, num,
-					   keys->num_blocks, error);
+		err = ucm_repr_ids_check("blocks", blocks, 0, num,
+					 keys->num_blocks, error);
 	if (!err)
-		err = ucm_sparse_ids_check("slots", slots, 0, num,
-					   slab->num_slots, error);
+		err = ucm_repr_ids_check("slots", slots, 0, num,
+					 slab->num_slots, error);
 	for (size_t i = 0; !err && i < num; i++)
-		err = keys_check(&work, ucm_sparse_id(blocks, 0, i),
+		err = keys_check(&work, ucm_repr_id(blocks, 0, i),
 				 i + 1 < num ? work.spec->block_size
 					     : last_tokens);
 	for (size_t i = 0; !err && i < num; i++)
-		block_encode(&work, ucm_sparse_id(blocks, 0, i), 0,
+		block_encode(&work, ucm_repr_id(blocks, 0, i), 0,
 			     i + 1 < num ? work.spec->block_size : last_tokens,
-			     ucm_sparse_slot(slab, slots, i));
+			     ucm_repr_slot(slab, slots, i));
 	return err;
 }
 

@@ -10,30 +10,8 @@
 
 #include "sparse/code_kernels.h"
 
-#define UCM_CODE_PARTS	   2u /* nope, rope */
 /* Each part's last word may be partial. */
 #define UCM_CODE_WORDS_MAX (UCM_CODE_BITS_MAX / UCM_CODE_WORD + UCM_CODE_PARTS)
-
-/* Numbers that follow from a right spec. */
-struct ucm_code_shape {
-	struct {
-		uint32_t first, dim; /* channels */
-		uint32_t bits;	     /* 0: there is no such part */
-		uint32_t words;
-		size_t matrix_at; /* in floats, after the encoder's head */
-	} parts[UCM_CODE_PARTS];
-	uint32_t bits, words; /* of all parts */
-	uint32_t rows;	      /* of a head */
-	uint32_t tiles;
-	size_t head_bytes; /* rows, and then their norms */
-	size_t norms_at;   /* offset in these */
-	size_t tokens_at;  /* offset in a block's codes */
-	size_t bytes;	   /* ucm_code_bytes() */
-	size_t centers_at, floats;  /* of the encoder, after its head */
-};
-
-int ucm_code_shape(const struct ucm_code_spec *spec,
-		   struct ucm_code_shape *out, struct ucm_error *error);
 
 /* Bits of rope_dim's channels: their part of bits, up to a multiple of 8. */
 uint32_t ucm_code_rope_bits(const struct ucm_code_spec *spec);

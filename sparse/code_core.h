@@ -29,10 +29,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fs/repr/shape.h"
 #include "sparse/plain.h"
 
-#define UCM_CODE_TILE	 8u  /* rows that are interleaved */
-#define UCM_CODE_WORD	 64u /* bits of a word */
 #define UCM_CODE_PLANES	 8u  /* at most; so a group has at most 255 heads */
 #define UCM_CODE_LEVELS	 16  /* of a query's channel: 4 bits */
 #define UCM_CODE_LIMIT	 0x1p40f /* no score of such numbers is infinite */

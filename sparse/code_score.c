@@ -148,7 +148,7 @@ struct code_prepare {
 static bool widen(const struct ucm_query *query, uint32_t head, uint32_t dim,
 		  float *out)
 {
-	int64_t item = ucm_sparse_input_bytes(query->dtype);
+	int64_t item = ucm_repr_input_bytes(query->dtype);
 
 	return ucm_sparse_kernels_best()->widen[query->dtype](
 		out, (const uint8_t *)query->base +
@@ -606,8 +606,8 @@ static void block_score(struct code_run *run,
 			const struct ucm_code_request *request, size_t i)
 {
 	const uint8_t *slot = (const uint8_t *)request->slab->base +
-			      ucm_sparse_id(request->slots, request->first_slot,
-					    i) *
+			      ucm_repr_id(request->slots, request->first_slot,
+					  i) *
 				      request->slab->stride_bytes;
 
 	run_block(run, slot);

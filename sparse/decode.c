@@ -158,7 +158,7 @@ static void tile_unpack(const struct decode *d, const struct tile *tile,
 			uint32_t head, const struct ucm_rows *rows, float *to,
 			size_t width)
 {
-	int64_t item = ucm_sparse_input_bytes(rows->keys.dtype);
+	int64_t item = ucm_repr_input_bytes(rows->keys.dtype);
 	int64_t stride = item * rows->keys.stride_token;
 	const uint8_t *from = ucm_row_at(rows, tile->block, tile->first, head);
 
@@ -255,7 +255,7 @@ static void decode_tokens(const struct decode *d, uint64_t block,
 
 static void decode_block(const struct decode *d, uint32_t i)
 {
-	uint64_t block = ucm_sparse_id(d->attention->table, 0, i), first;
+	uint64_t block = ucm_repr_id(d->attention->table, 0, i), first;
 	uint32_t num = ucm_attention_tokens(d->attention, i), far = 0;
 
 	if (d->rerope) {

@@ -106,8 +106,8 @@ static int pair_take(struct deviation_work *work, const struct pair *pair,
 	uint32_t padded = (uint32_t)ucm_round_up(pair->cached.dim,
 						 UCM_REPR_ROW);
 	int err = ucm_row_widen(work->kernels, &pair->cached,
-				ucm_sparse_id(work->request->table, 0,
-					      token / size), token % size,
+				ucm_repr_id(work->request->table, 0,
+					    token / size), token % size,
 				head, work->cached, work->error);
 
 	if (!err)

@@ -14,6 +14,8 @@
 
 #include <ucm/sparse.h>
 
+#include "fs/repr/shape.h"
+
 /* What a run of blocks is scored with. */
 struct ucm_score_run {
 	/* Rows of width, one after the other. For bfloat16, those with an even
@@ -50,9 +52,6 @@ struct ucm_rotate_run {
 
 /* Tokens that attention takes at a time; a multiple of all vectors' floats. */
 #define UCM_TILE_TOKENS 16u
-
-/* Groups of tokens that are scored side by side: kernels_star.h. */
-#define UCM_STAR_LANES 16
 
 /* What a run of blocks with merged channels is scored with. */
 struct ucm_star_run {

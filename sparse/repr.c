@@ -302,14 +302,14 @@ int ucm_repr_build_by(const struct ucm_sparse_kernels *kernels,
 	if (!err)
 		err = ucm_repr_slab_check(slab, &work.shape, error);
 	if (!err)
-		err = ucm_sparse_ids_check("slots", slots, 0, num,
-					   slab->num_slots, error);
+		err = ucm_repr_ids_check("slots", slots, 0, num,
+					 slab->num_slots, error);
 	for (int write = 0; write <= 1; write++) {
 		for (size_t i = 0; !err && i < num; i++)
-			err = build_block(&work, ucm_sparse_id(blocks, 0, i),
+			err = build_block(&work, ucm_repr_id(blocks, 0, i),
 					  ucm_sparse_tokens(spec, i, num,
 							    last_tokens),
-					  write ? ucm_sparse_slot(slab, slots, i)
+					  write ? ucm_repr_slot(slab, slots, i)
 						: NULL);
 	}
 	return err;

@@ -274,9 +274,9 @@ static struct ucm_rotate_run run_of(const struct shift_work *work,
 	const struct ucm_keys *from = &request->from;
 	const struct ucm_key_room *to = &request->to;
 	int64_t item = work->item_bytes;
-	int64_t from_block = (int64_t)ucm_sparse_id(request->from_blocks, 0,
-						    block);
-	int64_t to_block = (int64_t)ucm_sparse_id(request->to_blocks, 0, block);
+	int64_t from_block = (int64_t)ucm_repr_id(request->from_blocks, 0,
+						  block);
+	int64_t to_block = (int64_t)ucm_repr_id(request->to_blocks, 0, block);
 	bool by_token = ucm_rows_by_token(from);
 	struct ucm_rotate_run run = {
 		.from = (const uint8_t *)from->base +
@@ -446,7 +446,7 @@ int ucm_rope_shift_by(const struct ucm_sparse_kernels *kernels,
 	err = request_check(kernels, rope, request, error);
 	if (err)
 		return err;
-	work.item_bytes = ucm_sparse_input_bytes(request->from.dtype);
+	work.item_bytes = ucm_repr_input_bytes(request->from.dtype);
 	work.magnitude = request->unrotated ? work.shape.magnitude : 1;
 	for (size_t i = 0; i < request->num; i++)
 		shift_block(&work, i);

@@ -17,7 +17,7 @@ int ucm_rows_check(const struct ucm_rows *rows, const char *ids_name,
 			      rows->num_heads };
 	int64_t strides[] = { keys->stride_block, keys->stride_token,
 			      keys->stride_head };
-	uint32_t item = ucm_sparse_input_bytes(keys->dtype);
+	uint32_t item = ucm_repr_input_bytes(keys->dtype);
 	int err;
 
 	if (!keys->base)
@@ -26,8 +26,8 @@ int ucm_rows_check(const struct ucm_rows *rows, const char *ids_name,
 		return ucm_error_set(error, -EINVAL, "%s: dtype %" PRIu32
 				     ": float32, float16 or bfloat16",
 				     rows->name, keys->dtype);
-	err = ucm_sparse_ids_check(ids_name, ids, 0, num, keys->num_blocks,
-				   error);
+	err = ucm_repr_ids_check(ids_name, ids, 0, num, keys->num_blocks,
+				 error);
 	if (err)
 		return err;
 	if (!ucm_sparse_strides_fit(counts, strides, rows->dim, item))
@@ -84,7 +84,7 @@ static int block_not_finite(const struct ucm_sparse_kernels *kernels,
 			    struct ucm_error *error)
 {
 	size_t bytes = (size_t)rows->dim *
-		       ucm_sparse_input_bytes(rows->keys.dtype);
+		       ucm_repr_input_bytes(rows->keys.dtype);
 	uint32_t token = 0, head = 0;
 
 	for (uint32_t i = 0; i < all->outer; i++) {
@@ -108,7 +108,7 @@ static int block_finite(const struct ucm_sparse_kernels *kernels,
 			uint32_t tokens, struct ucm_error *error)
 {
 	struct block_rows all = rows_of_block(rows, tokens);
-	int64_t item = ucm_sparse_input_bytes(rows->keys.dtype);
+	int64_t item = ucm_repr_input_bytes(rows->keys.dtype);
 	const uint8_t *first = ucm_row_at(rows, block, 0, 0);
 	uint32_t outer = all.outer, inner = all.inner;
 	uint32_t dtype = rows->keys.dtype;
@@ -145,7 +145,7 @@ int ucm_rows_finite(const struct ucm_sparse_kernels *kernels,
 		uint32_t num = tokens < rows->block_size ? (uint32_t)tokens
 							 : rows->block_size;
 
-		err = block_finite(kernels, rows, ucm_sparse_id(ids, 0, i), num,
+		err = block_finite(kernels, rows, ucm_repr_id(ids, 0, i), num,
 				   error);
 		tokens -= num;
 	}

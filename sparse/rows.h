@@ -27,7 +27,7 @@ static inline const uint8_t *ucm_row_at(const struct ucm_rows *rows,
 	const struct ucm_keys *keys = &rows->keys;
 
 	return (const uint8_t *)keys->base +
-	       (int64_t)ucm_sparse_input_bytes(keys->dtype) *
+	       (int64_t)ucm_repr_input_bytes(keys->dtype) *
 		       ((int64_t)block * keys->stride_block +
 			(int64_t)token * keys->stride_token +
 			(int64_t)head * keys->stride_head);

@@ -10,66 +10,10 @@
 #include "common/align.h"
 #include "common/error.h"
 
-static uint32_t stored_bytes(uint32_t dtype)
-{
-	return dtype == UCM_DTYPE_INT8 ? 1 : ucm_sparse_input_bytes(dtype);
-}
-
-uint32_t ucm_sparse_input_bytes(uint32_t dtype)
-{
-	switch (dtype) {
-	case UCM_DTYPE_FLOAT32:
-		return 4;
-	case UCM_DTYPE_FLOAT16:
-	case UCM_DTYPE_BFLOAT16:
-		return 2;
-	default:
-		return 0;
-	}
-}
-
 int ucm_sparse_in_range(const char *name, uint32_t value, uint32_t most,
 			struct ucm_error *error)
 {
-	if (value >= 1 && value <= most)
-		return 0;
-	return ucm_error_set(error, -EINVAL, "%s %" PRIu32 ": from 1 to %"
-			     PRIu32, name, value, most);
-}
-
-int ucm_repr_shape(const struct ucm_repr_spec *spec,
-		   struct ucm_repr_shape *out, struct ucm_error *error)
-{
-	struct ucm_repr_shape shape = { .padded = 0 };
-
-	if (!spec)
-		return ucm_error_set(error, -EINVAL, "spec is NULL");
-	if (spec->kind >= UCM_REPR_KINDS)
-		return ucm_error_set(error, -EINVAL, "kind %" PRIu32
-				     ": unknown", spec->kind);
-	shape.item_bytes = stored_bytes(spec->dtype);
-	if (!shape.item_bytes)
-		return ucm_error_set(error, -EINVAL, "dtype %" PRIu32
-				     ": float32, bfloat16, float16 or int8",
-				     spec->dtype);
-	if (ucm_sparse_in_range("num_heads", spec->num_heads,
-				UCM_REPR_HEADS_MAX, error) ||
-	    ucm_sparse_in_range("head_dim", spec->head_dim,
-				UCM_REPR_HEAD_DIM_MAX, error) ||
-	    ucm_sparse_in_range("block_size", spec->block_size,
-				UCM_REPR_BLOCK_SIZE_MAX, error))
-		return -EINVAL;
-	shape.padded = (uint32_t)ucm_round_up(spec->head_dim, UCM_REPR_ROW);
-	shape.width = shape.padded * (spec->kind == UCM_REPR_MINMAX ? 2 : 1);
-	shape.scales_at = (size_t)spec->num_heads * shape.width *
-			  shape.item_bytes;
-	shape.bytes = shape.scales_at;
-	if (spec->dtype == UCM_DTYPE_INT8)
-		shape.bytes += spec->num_heads * sizeof(float);
-	shape.bytes = ucm_round_up(shape.bytes, 64);
-	if (out)
-		*out = shape;
-	return 0;
+	return ucm_repr_check_range(name, value, 1, most, error);
 }
 
 size_t ucm_repr_bytes(const struct ucm_repr_spec *spec)
@@ -105,7 +49,7 @@ int ucm_sparse_keys_check(const struct ucm_keys *keys, uint32_t tokens,
 
 	if (!keys || !keys->base)
 		return ucm_error_set(error, -EINVAL, "keys is NULL");
-	item = ucm_sparse_input_bytes(keys->dtype);
+	item = ucm_repr_input_bytes(keys->dtype);
 	if (!item)
 		return ucm_error_set(error, -EINVAL, "keys: dtype %" PRIu32
 				     ": float32, float16 or bfloat16",
@@ -127,7 +71,7 @@ int ucm_sparse_key(const struct ucm_sparse_kernels *kernels,
 		   const struct ucm_keys *keys, uint64_t block, uint32_t token,
 		   uint32_t head, float *out, struct ucm_error *error)
 {
-	int64_t item = ucm_sparse_input_bytes(keys->dtype);
+	int64_t item = ucm_repr_input_bytes(keys->dtype);
 	const uint8_t *at = (const uint8_t *)keys->base +
 			    item * ((int64_t)block * keys->stride_block +
 				    (int64_t)token * keys->stride_token +
@@ -160,7 +104,7 @@ int ucm_sparse_query_check(const struct ucm_query *query, uint32_t head_dim,
 
 	if (!query || !query->base)
 		return ucm_error_set(error, -EINVAL, "query is NULL");
-	item = ucm_sparse_input_bytes(query->dtype);
+	item = ucm_repr_input_bytes(query->dtype);
 	if (!item)
 		return ucm_error_set(error, -EINVAL, "query: dtype %" PRIu32
 				     ": float32, float16 or bfloat16",
@@ -180,7 +124,7 @@ int ucm_sparse_query_head(const struct ucm_sparse_kernels *kernels,
 			  const struct ucm_query *query, uint32_t head,
 			  float *out, struct ucm_error *error)
 {
-	int64_t item = ucm_sparse_input_bytes(query->dtype);
+	int64_t item = ucm_repr_input_bytes(query->dtype);
 	const uint8_t *from = (const uint8_t *)query->base +
 			      item * head * query->stride_head;
 
@@ -214,49 +158,6 @@ int ucm_sparse_aligned(const char *name, const void *memory, size_t alignment,
 	return 0;
 }
 
-int ucm_repr_slab_check(const struct ucm_repr_slab *slab,
-			const struct ucm_repr_shape *shape,
-			struct ucm_error *error)
-{
-	uint64_t all;
-
-	if (!slab || !slab->base)
-		return ucm_error_set(error, -EINVAL, "slab is NULL");
-	if ((uintptr_t)slab->base % sizeof(float))
-		return ucm_error_set(error, -EINVAL,
-				     "slab is not aligned to 4 bytes");
-	if (slab->stride_bytes < shape->bytes ||
-	    slab->stride_bytes % sizeof(float))
-		return ucm_error_set(error, -EINVAL, "stride_bytes %" PRIu64
-				     ": a multiple of 4, at least %zu",
-				     slab->stride_bytes, shape->bytes);
-	if (__builtin_mul_overflow(slab->stride_bytes, slab->num_slots, &all) ||
-	    all > INT64_MAX)
-		return ucm_error_set(error, -EINVAL, "num_slots %" PRIu64
-				     ": more than there is memory",
-				     slab->num_slots);
-	return 0;
-}
-
-int ucm_sparse_ids_check(const char *name, const int32_t *ids, uint64_t first,
-			 size_t num, uint64_t limit, struct ucm_error *error)
-{
-	if (!ids) {
-		if (first <= limit && num <= limit - first)
-			return 0;
-		return ucm_error_set(error, -EINVAL, "%s %" PRIu64 " + %zu"
-				     ": there are %" PRIu64, name, first, num,
-				     limit);
-	}
-	for (size_t i = 0; i < num; i++) {
-		if (ids[i] < 0 || (uint64_t)ids[i] >= limit)
-			return ucm_error_set(error, -EINVAL, "%s: number %zu is"
-					     " %" PRId32 ", there are %" PRIu64,
-					     name, i, ids[i], limit);
-	}
-	return 0;
-}
-
 int ucm_sparse_blocks_check(const struct ucm_repr_spec *spec,
 			    const struct ucm_keys *keys, const int32_t *blocks,
 			    size_t num, uint32_t last_tokens,
@@ -270,8 +171,8 @@ int ucm_sparse_blocks_check(const struct ucm_repr_spec *spec,
 		err = ucm_sparse_in_range("last_tokens", last_tokens,
 					  spec->block_size, error);
 	return err ? err
-		   : ucm_sparse_ids_check("blocks", blocks, 0, num,
-					  keys->num_blocks, error);
+		   : ucm_repr_ids_check("blocks", blocks, 0, num,
+					keys->num_blocks, error);
 }
 
 int ucm_sparse_places_check(const struct ucm_repr_slab *slab,
@@ -279,8 +180,8 @@ int ucm_sparse_places_check(const struct ucm_repr_slab *slab,
 			    const void *query, const void *scores,
 			    struct ucm_error *error)
 {
-	int err = ucm_sparse_ids_check(slots ? "slots" : "first_slot", slots,
-				       first, num, slab->num_slots, error);
+	int err = ucm_repr_ids_check(slots ? "slots" : "first_slot", slots,
+				     first, num, slab->num_slots, error);
 
 	if (err)
 		return err;

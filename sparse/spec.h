@@ -6,28 +6,13 @@
 
 #include <stdbool.h>
 
+#include "fs/repr/shape.h"
 #include "sparse/kernels.h"
 
 #define UCM_QUERY_HEADS_MAX 65536u
 
 /* Rows of the largest spec, for scratch memory. */
 #define UCM_REPR_WIDTH_MAX (2 * UCM_REPR_HEAD_DIM_MAX)
-
-/* Numbers that follow from a right spec. */
-struct ucm_repr_shape {
-	uint32_t padded;     /* head_dim, up to a multiple of UCM_REPR_ROW */
-	uint32_t width;      /* elements of a head: one row, or two */
-	uint32_t item_bytes; /* of an element */
-	size_t scales_at;    /* offset of the scales: the rows' bytes */
-	size_t bytes;        /* ucm_repr_bytes() */
-};
-
-/* out may be NULL. */
-int ucm_repr_shape(const struct ucm_repr_spec *spec,
-		   struct ucm_repr_shape *out, struct ucm_error *error);
-
-/* Bytes of a key's or query's element; 0: neither may be of that type. */
-uint32_t ucm_sparse_input_bytes(uint32_t dtype);
 
 /* value is from 1 to most, and is called name. */
 int ucm_sparse_in_range(const char *name, uint32_t value, uint32_t most,
@@ -102,16 +87,8 @@ int ucm_sparse_places_check(const struct ucm_repr_slab *slab,
 int ucm_sparse_aligned(const char *name, const void *memory, size_t alignment,
 		       struct ucm_error *error);
 
-int ucm_repr_slab_check(const struct ucm_repr_slab *slab,
-			const struct ucm_repr_shape *shape,
-			struct ucm_error *error);
-
 int ucm_budget_check(const struct ucm_budget_config *config,
 		     struct ucm_error *error);
-
-/* ids (NULL: first, first + 1, ...) are all below limit; name is theirs. */
-int ucm_sparse_ids_check(const char *name, const int32_t *ids, uint64_t first,
-			 size_t num, uint64_t limit, struct ucm_error *error);
 
 /* Block number i of num has so many tokens. */
 static inline uint32_t ucm_sparse_tokens(const struct ucm_repr_spec *spec,
@@ -119,21 +96,6 @@ static inline uint32_t ucm_sparse_tokens(const struct ucm_repr_spec *spec,
 					 uint32_t last_tokens)
 {
 	return i + 1 < num ? spec->block_size : last_tokens;
-}
-
-/* Place i of such a list. */
-static inline uint64_t ucm_sparse_id(const int32_t *ids, uint64_t first,
-				     size_t i)
-{
-	return ids ? (uint64_t)ids[i] : first + i;
-}
-
-/* Where block number i is written. */
-static inline uint8_t *ucm_sparse_slot(const struct ucm_repr_slab *slab,
-				       const int32_t *slots, size_t i)
-{
-	return (uint8_t *)slab->base +
-	       ucm_sparse_id(slots, 0, i) * slab->stride_bytes;
 }
 
 #endif

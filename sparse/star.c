@@ -26,21 +26,10 @@
 #include "common/error.h"
 #include "sparse/number.h"
 #include "sparse/spec.h"
-#include "sparse/star.h"
 
 #define STATE_MAGIC	  0x72617473u
 #define QUERIES_MAX	  4096u
 #define ALL_CHANNELS_FROM 0.98
-
-/* Numbers that follow from a right spec. */
-struct star_shape {
-	struct ucm_repr_spec keys; /* what it says of keys */
-	uint32_t groups;	   /* of a full block */
-	uint32_t lanes;		   /* these, up to whole chunks */
-	uint32_t item_bytes;
-	size_t scales_at, groups_at; /* offsets in a slot */
-	size_t bytes;
-};
 
 /* At the start of a growing block's state; then for each head and group the sums
  * of the kept channels. */
@@ -55,103 +44,30 @@ static_assert(sizeof(struct star_state) == 64, "the floats follow");
 struct star_work {
 	const struct ucm_sparse_kernels *kernels;
 	const struct ucm_star_spec *spec;
-	struct star_shape shape;
+	struct ucm_star_shape shape;
 	const struct ucm_keys *keys;
 	struct ucm_error *error;
 };
 
 /* ---- the spec ---- */
 
-int ucm_star_channels_check(const struct ucm_star_spec *spec,
-			    struct ucm_error *error)
-{
-	const uint16_t *channels = spec->channels;
-
-	if (!channels && spec->kept != spec->head_dim)
-		return ucm_error_set(error, -EINVAL, "channels is NULL: kept %"
-				     PRIu32 " of %" PRIu32, spec->kept,
-				     spec->head_dim);
-	for (uint32_t head = 0; channels && head < spec->num_heads; head++) {
-		for (uint32_t i = 0; i < spec->kept; i++) {
-			if (channels[i] < spec->head_dim &&
-			    (i == 0 || channels[i] > channels[i - 1]))
-				continue;
-			return ucm_error_set(error, -EINVAL, "channels: head %"
-					     PRIu32 ", number %" PRIu32 " is %u"
-					     ": ascending, below %" PRIu32,
-					     head, i, channels[i],
-					     spec->head_dim);
-		}
-		channels += spec->kept;
-	}
-	return 0;
-}
-
-/* All but the channels. */
-static int star_shape_alone(const struct ucm_star_spec *spec,
-			    struct star_shape *out, struct ucm_error *error)
-{
-	struct ucm_repr_shape repr;
-	int err;
-
-	if (!spec)
-		return ucm_error_set(error, -EINVAL, "spec is NULL");
-	out->keys = (struct ucm_repr_spec){
-		UCM_REPR_MEAN, spec->dtype, spec->num_heads, spec->head_dim,
-		spec->block_size,
-	};
-	err = ucm_repr_shape(&out->keys, &repr, error);
-	if (err)
-		return err;
-	if (!spec->merge_tokens || spec->merge_tokens > spec->block_size)
-		return ucm_error_set(error, -EINVAL, "merge_tokens %" PRIu32
-				     ": from 1 to %" PRIu32, spec->merge_tokens,
-				     spec->block_size);
-	if (!spec->kept || spec->kept > spec->head_dim)
-		return ucm_error_set(error, -EINVAL, "kept %" PRIu32
-				     ": from 1 to %" PRIu32, spec->kept,
-				     spec->head_dim);
-	out->item_bytes = repr.item_bytes;
-	out->groups = (spec->block_size - 1) / spec->merge_tokens + 1;
-	out->lanes = (uint32_t)ucm_round_up(out->groups, UCM_STAR_LANES);
-	out->scales_at = (size_t)spec->num_heads * spec->kept * out->lanes *
-			 out->item_bytes;
-	out->groups_at = out->scales_at;
-	if (spec->dtype == UCM_DTYPE_INT8)
-		out->groups_at += (size_t)spec->num_heads * out->lanes *
-				  sizeof(float);
-	out->bytes = ucm_round_up(out->groups_at + sizeof(uint32_t), 64);
-	return 0;
-}
-
-int ucm_star_check(const struct ucm_star_spec *spec, size_t *bytes,
-		   struct ucm_error *error)
-{
-	struct star_shape shape;
-	int err = star_shape_alone(spec, &shape, error);
-
-	if (!err)
-		*bytes = shape.bytes;
-	return err;
-}
-
-static int star_shape(const struct ucm_star_spec *spec, struct star_shape *out,
+static int star_shape(const struct ucm_star_spec *spec, struct ucm_star_shape *out,
 		      struct ucm_error *error)
 {
-	int err = star_shape_alone(spec, out, error);
+	int err = ucm_star_shape(spec, out, error);
 
 	return err ? err : ucm_star_channels_check(spec, error);
 }
 
 size_t ucm_star_bytes(const struct ucm_star_spec *spec)
 {
-	struct star_shape shape;
+	struct ucm_star_shape shape;
 
 	return star_shape(spec, &shape, NULL) ? 0 : shape.bytes;
 }
 
 static int star_slab_check(const struct ucm_repr_slab *slab,
-			   const struct star_shape *shape,
+			   const struct ucm_star_shape *shape,
 			   struct ucm_error *error)
 {
 	const struct ucm_repr_shape alike = { .bytes = shape->bytes };
@@ -232,7 +148,7 @@ int ucm_star_channels(const struct ucm_star_spec *spec,
 {
 	struct star_work work = { ucm_sparse_kernels_best(), spec,
 				  .keys = keys, .error = error };
-	int err = star_shape_alone(spec, &work.shape, error);
+	int err = ucm_star_shape(spec, &work.shape, error);
 
 	if (!err)
 		err = ucm_sparse_blocks_check(&work.shape.keys, keys, blocks,
@@ -248,7 +164,7 @@ int ucm_star_channels(const struct ucm_star_spec *spec,
 
 			for (size_t i = 0; !err && i < num; i++)
 				err = sizes_add(&work,
-						ucm_sparse_id(blocks, 0, i),
+						ucm_repr_id(blocks, 0, i),
 						ucm_sparse_tokens(
 							&work.shape.keys, i,
 							num, last_tokens),
@@ -317,7 +233,7 @@ static int store_group(const struct star_work *work, const float *sums,
 		       uint32_t head, uint32_t group, uint32_t tokens,
 		       uint8_t *slot)
 {
-	const struct star_shape *shape = &work->shape;
+	const struct ucm_star_shape *shape = &work->shape;
 	uint32_t kept = work->spec->kept, dtype = work->spec->dtype;
 	size_t row = (size_t)head * kept, item = shape->item_bytes;
 	float means[UCM_REPR_HEAD_DIM_MAX], scale = 0;
@@ -408,14 +324,14 @@ int ucm_star_build_by(const struct ucm_sparse_kernels *kernels,
 	if (!err)
 		err = star_slab_check(slab, &work.shape, error);
 	if (!err)
-		err = ucm_sparse_ids_check("slots", slots, 0, num,
-					   slab->num_slots, error);
+		err = ucm_repr_ids_check("slots", slots, 0, num,
+					 slab->num_slots, error);
 	for (int write = 0; write <= 1; write++) {
 		for (size_t i = 0; !err && i < num; i++)
-			err = build_block(&work, ucm_sparse_id(blocks, 0, i),
+			err = build_block(&work, ucm_repr_id(blocks, 0, i),
 					  ucm_sparse_tokens(&work.shape.keys, i,
 							    num, last_tokens),
-					  write ? ucm_sparse_slot(slab, slots, i)
+					  write ? ucm_repr_slot(slab, slots, i)
 						: NULL);
 	}
 	return err;
@@ -441,7 +357,7 @@ static size_t sums_at(const struct star_work *work, uint32_t head,
 
 size_t ucm_star_state_bytes(const struct ucm_star_spec *spec)
 {
-	struct star_shape shape;
+	struct ucm_star_shape shape;
 
 	if (star_shape(spec, &shape, NULL))
 		return 0;
@@ -454,7 +370,7 @@ int ucm_star_begin(const struct ucm_star_spec *spec, void *memory,
 		   struct ucm_error *error)
 {
 	struct star_state *state = memory;
-	struct star_shape shape;
+	struct ucm_star_shape shape;
 	int err = star_shape(spec, &shape, error);
 
 	if (!err)
@@ -580,7 +496,7 @@ int ucm_star_write(const struct ucm_star_spec *spec, const void *memory,
 /* ---- queries ---- */
 
 static int query_numbers(const struct ucm_star_spec *spec,
-			 struct star_shape *shape, uint32_t num_queries,
+			 struct ucm_star_shape *shape, uint32_t num_queries,
 			 uint32_t num_heads, struct ucm_error *error)
 {
 	int err = star_shape(spec, shape, error);
@@ -603,7 +519,7 @@ static int query_numbers(const struct ucm_star_spec *spec,
 size_t ucm_star_query_floats(const struct ucm_star_spec *spec,
 			     uint32_t num_queries, uint32_t num_heads)
 {
-	struct star_shape shape;
+	struct ucm_star_shape shape;
 
 	if (query_numbers(spec, &shape, num_queries, num_heads, NULL))
 		return 0;
@@ -614,7 +530,7 @@ size_t ucm_star_query_floats(const struct ucm_star_spec *spec,
  * finite. A key head has for each channel those of all its rows. */
 static int query_place(const struct ucm_sparse_kernels *kernels,
 		       const struct ucm_star_spec *spec,
-		       const struct star_shape *shape,
+		       const struct ucm_star_shape *shape,
 		       const struct ucm_query *query, uint32_t row,
 		       uint32_t rows, float *out, struct ucm_error *error)
 {
@@ -641,7 +557,7 @@ int ucm_star_query_prepare_by(const struct ucm_sparse_kernels *kernels,
 			      uint32_t num_queries, float *out,
 			      struct ucm_error *error)
 {
-	struct star_shape shape;
+	struct ucm_star_shape shape;
 	uint32_t group;
 	int err = queries ? query_numbers(spec, &shape, num_queries,
 					  queries->num_heads, error)
@@ -694,7 +610,7 @@ static int request_check(const struct ucm_star_spec *spec,
 			 const struct ucm_star_request *request,
 			 struct ucm_error *error)
 {
-	struct star_shape shape;
+	struct ucm_star_shape shape;
 	int err = query_numbers(spec, &shape, request->num_queries,
 				request->num_heads, error);
 	uint64_t rows = 1;
@@ -729,7 +645,7 @@ static void request_run(const struct ucm_sparse_kernels *kernels,
 			const struct ucm_star_request *request)
 {
 	uint32_t group = request->num_heads / spec->num_heads;
-	struct star_shape shape;
+	struct ucm_star_shape shape;
 	struct ucm_star_run run;
 
 	star_shape(spec, &shape, NULL);

@@ -33,7 +33,9 @@ static const struct ucm_command *const commands[] = {
 	&ucm_put_command,
 	&ucm_get_command,
 	&ucm_hash_command,
+#ifdef ENABLE_SPARSE
 	&ucm_sparse_command,
+#endif
 };
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "hashing/digest.h"
-#include "sparse/repr_kinds.h"
+#include "fs/repr/kinds.h"
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
 

@@ -35,11 +35,11 @@
 #include "common/error.h"
 #include "common/sized.h"
 #include "common/osfile.h"
+#include "fs/repr/shape.h"
 #include "gpu/load/engine.h"
 #include "gpu/ring/ring.h"
 #include "gpu/source/source.h"
 #include "hashing/tree.h"
-#include "sparse/spec.h"
 
 #define DEFAULT_DEPTH 64u
 #define MAX_DEPTH     4096u
@@ -218,8 +218,8 @@ static void copy_layers(const struct flight *flight, const uint8_t *layers)
 	uint32_t len = request->like->layer_bytes;
 
 	for (uint32_t i = 0; i < request->num_layers; i++)
-		memcpy(ucm_sparse_slot(&request->slabs[i], request->slots,
-				       flight->number),
+		memcpy(ucm_repr_slot(&request->slabs[i], request->slots,
+				     flight->number),
 		       layers + (size_t)i * len, len);
 }
 
@@ -540,9 +540,9 @@ static int request_check(const struct ucm_reprs_request *request,
 		int err = ucm_repr_slab_check(slab, &room, error);
 
 		if (!err)
-			err = ucm_sparse_ids_check("slots", request->slots, 0,
-						   request->num,
-						   slab->num_slots, error);
+			err = ucm_repr_ids_check("slots", request->slots, 0,
+						 request->num,
+						 slab->num_slots, error);
 		if (err)
 			return err;
 	}

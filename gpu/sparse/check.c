@@ -74,7 +74,7 @@ int ucm_twin_blocks_check(const struct ucm_keys *keys,
 	if (!err)
 		err = ucm_twin_pointer_check(
 			"keys", keys->base,
-			ucm_sparse_input_bytes(keys->dtype), error);
+			ucm_repr_input_bytes(keys->dtype), error);
 	if (!err)
 		err = written_check(written, error);
 	if (err)
@@ -143,7 +143,7 @@ int ucm_twin_rows_check(const char *name, const struct ucm_keys *keys,
 
 	return err ? err
 		   : ucm_twin_pointer_check(name, keys->base,
-					    ucm_sparse_input_bytes(keys->dtype),
+					    ucm_repr_input_bytes(keys->dtype),
 					    error);
 }
 
@@ -152,7 +152,7 @@ int ucm_twin_queries_check(const char *name,
 			   uint32_t num, uint32_t num_heads, uint32_t dim,
 			   struct ucm_error *error)
 {
-	uint32_t item = ucm_sparse_input_bytes(queries->dtype);
+	uint32_t item = ucm_repr_input_bytes(queries->dtype);
 
 	if (!item)
 		return ucm_error_set(error, -EINVAL, "%s: dtype %" PRIu32

@@ -385,17 +385,21 @@ _lock = threading.Lock()
 _library: Optional[ctypes.CDLL] = None
 
 
-def _known() -> Iterator[Optional[str]]:
+def _known(soname: str) -> Iterator[Optional[str]]:
     """Where it may be. find_library() starts programs, so it is last."""
-    yield _bundled.path(SONAME)
-    yield SONAME
-    yield ctypes.util.find_library("ucm")
+    yield _bundled.path(soname)
+    yield soname
+    yield ctypes.util.find_library(soname[3:].partition(".")[0])
 
 
-def _open() -> ctypes.CDLL:
+def open_library(soname: str) -> ctypes.CDLL:
+    """A library of ucmfs, beside $UCMFS_LIBRARY if that is set.
+    LibraryMissing."""
     asked = os.environ.get("UCMFS_LIBRARY")
+    if asked and soname != SONAME:
+        asked = os.path.join(os.path.dirname(asked), soname)
     causes = []
-    for name in [asked] if asked else _known():
+    for name in [asked] if asked else _known(soname):
         if not name:
             continue
         try:
@@ -404,9 +408,10 @@ def _open() -> ctypes.CDLL:
             causes.append(str(error))
     whence = "$UCMFS_LIBRARY" if asked else "the system"
     raise LibraryMissing(
-        f"libucm is not there by {whence} ({'; '.join(causes)}): install "
-        "ucmfs ('make install', then ldconfig) or a wheel that has it ('make "
-        "wheel-binary'), or set UCMFS_LIBRARY to the path of libucm.so")
+        f"{soname.partition('.')[0]} is not there by {whence} "
+        f"({'; '.join(causes)}): install ucmfs ('make install', then "
+        "ldconfig) or a wheel that has it ('make wheel-binary'), or set "
+        "UCMFS_LIBRARY to the path of libucm.so")
 
 
 def bind(library: ctypes.CDLL, prototypes: Dict[str, Tuple[
@@ -430,7 +435,8 @@ def lib() -> ctypes.CDLL:
     if _library is None:
         with _lock:
             if _library is None:
-                _library = bind(_open(), {**PROTOTYPES, **CALLING})
+                _library = bind(open_library(SONAME),
+                                {**PROTOTYPES, **CALLING})
     return _library
 
 

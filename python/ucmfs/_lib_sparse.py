@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What _lib.py is for the loader, for sparse retrieval: the structs and
 functions of <ucm/sparse.h>, <ucm/position.h>, <ucm/retrieve.h>, <ucm/repr.h>
-and <ucm/repr_load.h>. They are bound when lib() is first called here."""
+and <ucm/repr_load.h>. libucmsparse is loaded by the first lib() here."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from ctypes import (POINTER, Structure, c_char_p, c_double, c_float, c_int,
 from typing import Dict, List, Sequence, Tuple
 
 from . import _lib
+
+SONAME = "libucmsparse.so.0"
 
 # In the order of the C enumerations.
 KINDS = ("mean", "max", "normed", "minmax")
@@ -544,5 +546,7 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
 
 @functools.lru_cache(maxsize=None)
 def lib() -> ctypes.CDLL:
-    """libucm with these functions as well. LibraryMissing. Any thread."""
-    return _lib.bind(_lib.lib(), PROTOTYPES)
+    """libucmsparse, which finds in libucm what is not its own. LibraryMissing.
+    Any thread."""
+    _lib.lib()  # the one that both use
+    return _lib.bind(_lib.open_library(SONAME), PROTOTYPES)

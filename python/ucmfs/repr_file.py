@@ -188,7 +188,7 @@ def _block_of(header: Any, size: int) -> _lib_sparse.Block:
         _pack.u64("header", "size", size), out)
     if fault != _FAULT_NONE:
         raise InvalidArgument(
-            f"header: {lib.ucm_fault_text(fault).decode()}")
+            f"header: {_lib.lib().ucm_fault_text(fault).decode()}")
     return out
 
 

@@ -3,7 +3,7 @@
 #
 # The installed library: the example of README.md is built with what pkg-config
 # says, and loads blocks; those of ucm_load(3), ucm_sparse(3) and
-# ucm_sparse_cuda(3) compile.
+# ucm_sparse_cuda(3) compile, and a program is linked with libucmsparse.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 cc=${CC:-cc}
@@ -62,6 +62,26 @@ example ucm_sparse_cuda.3 >"$work/twins.c"
 check 'twins.c was found' grep -q 'ucm_sparse_cuda_select' "$work/twins.c"
 check 'the example of ucm_sparse_cuda(3)' \
 	compile "$work/twins.o" -c <"$work/twins.c"
+
+cat >"$work/choose.c" <<'END'
+#include <stdio.h>
+#include <ucm/block.h>
+#include <ucm/sparse.h>
+int main(void)
+{
+	printf("%u %08x\n", (unsigned)ucm_star_kept(128, 0.5),
+	       (unsigned)ucm_crc32c(0, "123456789", 9));
+	return 0;
+}
+END
+if [ -f "$top_builddir/libucmsparse.la" ]; then
+	# shellcheck disable=SC2046
+	check 'a program of libucmsparse' compile "$work/choose" \
+		$(pkg-config --libs ucmsparse) <"$work/choose.c"
+	same 'it runs' '64 e3069283' "$(LD_LIBRARY_PATH=$libdir "$work/choose")"
+else
+	left_out 'a program of libucmsparse: it is not built'
+fi
 
 mkdir "$work/store"
 need do_mount "$work/store"

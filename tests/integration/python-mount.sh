@@ -8,5 +8,10 @@
 start_test root fuse python
 need do_mount "$work/tier"
 python_tests test_loader test_store test_index test_blocks test_lessee test_namespace \
-	test_log test_repr_load test_vllm_mount
+	test_log test_vllm_mount
+if [ -f "$top_builddir/libucmsparse.la" ]; then
+	python_tests test_repr_load
+else
+	left_out 'sparse retrieval: it is not built'
+fi
 do_umount

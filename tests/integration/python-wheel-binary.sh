@@ -42,14 +42,17 @@ newest=$(objdump -T "$bundle"/*[!s] | grep -o 'GLIBC_[0-9.]*' | sort -uV |
 	tail -n 1 | tr . _)
 same 'its tag asks for the glibc that its files need' \
 	"manylinux_${newest#GLIBC_}_$(uname -m)" "$tag"
-for file in ucmfs ucm libucm.so.0; do
+libs='libucm.so.0 libucmsparse.so.0'
+[ -f "$top_builddir/libucmsparse.la" ] || libs=libucm.so.0
+# shellcheck disable=SC2086 # names
+for file in ucmfs ucm $libs; do
 	ldd "$bundle/$file" | sed "s/^/$file/"
 done | awk -v dir="$bundle/" '$3 == "=>" && index($4, dir) != 1 &&
 	$2 !~ /^lib(c|m|dl|rt|pthread)\.so/' >"$work/out"
 check 'what it needs is in it' test ! -s "$work/out" || cat "$work/out"
 for file in "$bundle"/lib*; do
 	case $file in
-	*/libucm.so.0) ;;
+	*/libucm.so.0 | */libucmsparse.so.0) ;;
 	*) check "it has the licence of ${file##*/}" \
 		grep -qx "== ${file##*/}" "$bundle/licenses/NOTICE" ;;
 	esac
@@ -79,6 +82,7 @@ cp -r "$top_srcdir/tests/python" "$top_srcdir/tests/lib" "$work/tests"
 chmod -R a+rX "$work/tests"
 cat >"$work/client.py" <<'END'
 import json
+import sys
 import ucmfs
 from tests.python import support
 
@@ -100,20 +104,25 @@ with ucmfs.Index(support.MOUNT) as index:
 # sha256 is libcrypto's, which is in the library
 hasher = ucmfs.Hasher("sha256", block_size=16, model="m", dtype="float16")
 print(hasher.request(range(16)).hex())
+if "libucmsparse.so.0" in sys.argv:
+    import ucmfs.star
+    ucmfs.star.kept(128, 0.5)
 with open("/proc/self/maps") as maps:
     mapped = {line.split()[5] for line in maps if line.count("/")}
 print(*sorted({name for name in mapped if "libucm" in name}))
 END
+# shellcheck disable=SC2086 # names
 seen=$(cd / && as_user env PYTHONPATH="$work" UCMFS_TEST_MOUNT="$mnt" \
-	python "$work/client.py" 2>&1)
+	python "$work/client.py" $libs 2>&1)
 hash=$(cd / && env PYTHONPATH="$top_srcdir/python" \
 	UCMFS_LIBRARY="$top_builddir/.libs/libucm.so" "$python" -c 'import ucmfs
 print(ucmfs.Hasher("sha256", block_size=16, model="m",
                    dtype="float16").request(range(16)).hex())')
-same 'he saves and loads blocks where they lie, by the library that came along' \
+# shellcheck disable=SC2086 # names
+same 'he saves and loads blocks where they lie, by the libraries that came along' \
 	"map True 1
 $hash
-$bundle/libucm.so.0" "$seen"
+$(echo $libs | sed "s,[^ ]*,$bundle/&,g")" "$seen"
 same 'ucm lists them' 16 "$(as_user ucm ls -m "$mnt" | grep -c '^[0-9a-f]\{32\} ')"
 check 'ucm tells how the mount is' as_user ucm status
 check 'ucm verifies them' as_user ucm verify "$work"/tier*/blocks/*/*.bin

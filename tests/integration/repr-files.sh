@@ -6,7 +6,7 @@
 # it; over remounts, kills, and whatever is found in the directories.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-start_test root fuse python3 getfattr setfattr
+start_test sparse root fuse python3 getfattr setfattr
 blocks="python3 $top_srcdir/tests/lib/repr_blocks.py"
 count=40
 

@@ -6,7 +6,7 @@
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/python.sh"
-start_test root fuse python
+start_test sparse root fuse python
 "$python" -c 'import numpy' 2>/dev/null || skip "$python has no numpy"
 
 section='/^## Attend to the blocks that matter$/,/^## Watch it$/'

@@ -32,8 +32,10 @@ completes 'ucm ls --so' '--sort'
 completes 'ucm ls --sort a' 'age atime'
 completes 'ucm hash --scheme s' 'sha256'
 completes 'ucm quarantine ' 'list restore purge'
-completes 'ucm sparse repr ' 'build verify stat'
-completes 'ucm sparse ' 'recall repr'
+[ ! -f "$top_builddir/libucmsparse.la" ] || {
+	completes 'ucm sparse repr ' 'build verify stat'
+	completes 'ucm sparse ' 'recall repr'
+}
 completes 'ucm sync ' 'checkpoint rescan'
 completes 'ucm trace replay --po' '--policy'
 completes 'ucm trace ' 'replay debug'

@@ -5,7 +5,7 @@
 # them; what is damaged, or of another block, is found.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-start_test root fuse python3
+start_test sparse root fuse python3
 blocks="python3 $top_srcdir/tests/lib/repr_blocks.py"
 nobody=00000000000000000000000000000001
 

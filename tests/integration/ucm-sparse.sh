@@ -9,7 +9,7 @@
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/verbs.sh"
-start_test python3
+start_test sparse python3
 seed=${UCMFS_TEST_SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}
 echo "seed: $seed (UCMFS_TEST_SEED=$seed makes the same requests)"
 

@@ -168,6 +168,10 @@ start_test() {
 	make_workdir
 }
 
+require_sparse() {
+	[ -f "$top_builddir/libucmsparse.la" ] || skip 'built without sparse'
+}
+
 require_root() {
 	[ "$(id -u)" = 0 ] || skip 'needs root'
 }

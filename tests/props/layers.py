@@ -15,19 +15,19 @@ import sys
 # room: (its folder, the rooms that it may use), low to high
 BASE = ["common", "hashing", "block"]
 TIER = [*BASE, "index", "tier"]
-STORE = [*TIER, "policy", "sparse", "store"]
+STORE = [*TIER, "policy", "repr", "store"]
 LOAD = [*STORE, "reader", "layout", "ring", "source", "copy"]
 ROOMS = {
     "common": ("common", []),
     "hashing": ("hashing", ["common"]),
-    "sparse": ("sparse", ["common", "hashing"]),
     "policy": ("fs/policy", ["common"]),
     "replay": ("fs/replay", ["common", "policy"]),
     "block": ("fs/block", ["common", "hashing"]),
+    "repr": ("fs/repr", ["common", "hashing"]),
     "index": ("fs/index", BASE),
     "reader": ("fs/reader", BASE),
     "tier": ("fs/tier", [*BASE, "index"]),
-    "store": ("fs/store", [*TIER, "policy", "sparse"]),
+    "store": ("fs/store", [*TIER, "policy", "repr"]),
     "files": ("fs/files", TIER),
     "watch": ("fs/watch", TIER),
     "mount": ("fs/mount", [*STORE, "files", "watch"]),
@@ -35,11 +35,13 @@ ROOMS = {
     "ring": ("gpu/ring", ["common"]),
     "source": ("gpu/source", [*STORE, "files", "reader"]),
     "copy": ("gpu/copy", [*BASE, "layout"]),
-    "twins": ("gpu/sparse", [*BASE, "layout", "copy", "sparse"]),
     "load": ("gpu/load", LOAD),
     "shards": ("gpu/shards", [*LOAD, "load"]),
+    # libucmsparse, which no other room may use
+    "sparseroom": ("sparse", ["common", "hashing", "repr"]),
+    "twins": ("gpu/sparse", ["common", "repr", "layout", "copy", "sparseroom"]),
     # the commands use the loader by its public headers alone
-    "tools": ("tools", [*STORE, "watch", "replay"]),
+    "tools": ("tools", [*STORE, "watch", "replay", "sparseroom"]),
 }
 # headers that a room shares without calling what they belong to
 SHARED = {

@@ -1,33 +1,67 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# symbols.sh - libucm.so exports what libucm.sym lists, and nothing else; and
-# what the public headers declare is listed.
+#
+# symbols.sh - what the public headers declare is listed for libucm or
+# libucmsparse; each of them exports that; libucm besides what libucmsparse needs
+# of it, and nothing else. And each thing that can change is in one of them.
 set -u
 : "${top_srcdir:?}" "${top_builddir:?}"
 
-lib=$top_builddir/.libs/libucm.so
-[ -f "$lib" ] || { echo "SKIP: $lib has not been built"; exit 77; }
+libs=$top_builddir/.libs
+[ -f "$libs/libucm.so" ] || { echo "SKIP: $libs/libucm.so has not been built"; exit 77; }
 command -v nm >/dev/null || { echo "SKIP: no nm"; exit 77; }
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 failed=0
 
-sort -u "$top_srcdir/libucm.sym" >"$work/want"
-[ -s "$work/want" ] || { echo "FAIL: libucm.sym is empty"; exit 1; }
-# a sanitizer adds names of its own to every library; they begin with "__"
-nm -D --defined-only "$lib" | awk '{ print $NF }' | grep -v '^__' |
-	sort -u >"$work/got"
-if ! diff -u "$work/want" "$work/got"; then
-	echo "FAIL: exported names differ from libucm.sym (-) as shown"
+# differ WHAT: files want and got
+differ() {
+	[ -s "$work/want" ] || { echo "FAIL: $1: nothing is wanted"; exit 1; }
+	diff -u "$work/want" "$work/got" && return
+	echo "FAIL: $1, as shown"
 	failed=1
-fi
+}
+
+# exported LIBRARY: without what a sanitizer adds, which begins with "__"
+exported() {
+	nm -D --defined-only "$libs/$1.so" | awk '{ print $NF }' | grep -v '^__' |
+		sort -u
+}
 
 # without comments: "ucm_name(" is a function
 cat "$top_srcdir"/include/ucm/*.h | tr '\n' ' ' | sed 's,/\*[^*]*\*\+\([^/*][^*]*\*\+\)*/,,g' |
-	grep -o '\bucm_[a-z0-9_]* *(' | tr -d ' (' | sort -u >"$work/declared"
-[ -s "$work/declared" ] || { echo "FAIL: found no declarations"; exit 1; }
-if ! diff -u "$work/declared" "$work/want"; then
-	echo "FAIL: libucm.sym differs from the headers (-) as shown"
+	grep -o '\bucm_[a-z0-9_]* *(' | tr -d ' (' | sort -u >"$work/want"
+sort "$top_srcdir/libucm.sym" "$top_srcdir/libucmsparse.sym" >"$work/got"
+differ 'the lists (+) differ from the headers (-)'
+
+sort "$top_srcdir/libucm.sym" >"$work/want"
+if [ -f "$libs/libucmsparse.so" ]; then
+	nm -D --undefined-only "$libs/libucmsparse.so" |
+		awk '$NF ~ /^ucm_/ { print $NF }' | sort -u >"$work/needs"
+	sort -u "$work/needs" "$work/want" -o "$work/want"
+fi
+exported libucm >"$work/got"
+differ 'libucm exports (+) other than its list and what libucmsparse needs (-)'
+
+[ -f "$libs/libucmsparse.so" ] || {
+	echo 'SKIP: libucmsparse: it has not been built'
+	exit $failed
+}
+sort "$top_srcdir/libucmsparse.sym" >"$work/want"
+exported libucmsparse >"$work/got"
+differ 'libucmsparse exports (+) other than its list (-)'
+
+# what can change, by its name
+variables() {
+	nm -f sysv "$libs/$1.so" | tr -d ' ' |
+		awk -F'|' '$7 ~ /^\.t?(data|bss)$/ && $1 !~ /^(_|completed)/ {
+			print $1 }' | sort -u
+}
+variables libucm >"$work/want"
+variables libucmsparse >"$work/got"
+both=$(comm -12 "$work/want" "$work/got")
+if [ -n "$both" ]; then
+	echo "FAIL: in both libraries:" $both
 	failed=1
 fi
 exit $failed

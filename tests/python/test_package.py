@@ -160,6 +160,32 @@ class Library(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.assertIn("has no ucm_", said)
 
+    def test_of_sparse_retrieval_alone_may_be_missing(self):
+        with tempfile.TemporaryDirectory() as path:
+            alone = os.path.join(path, "libucm.so")
+            os.symlink(_lib.lib()._name, alone)
+            status, said = run(
+                "import ucmfs, ucmfs.sparse, ucmfs.star\n"
+                "ucmfs.crc32c(b'')\n"
+                "try:\n"
+                "    ucmfs.star.kept(128, 0.5)\n"
+                "except ucmfs.LibraryMissing as e:\n"
+                "    print(e)\n", UCMFS_LIBRARY=alone)
+        self.assertEqual(status, 0, said)
+        self.assertIn("libucmsparse is not there", said)
+        self.assertIn(path, said)
+
+    @unittest.skipUnless(os.path.exists(os.path.join(
+        BUILDDIR, "libucmsparse.la")), "libucmsparse is not built")
+    def test_is_one_that_both_libraries_use(self):
+        status, said = run(
+            "import ucmfs, ucmfs._lib_sparse as sparse\n"
+            "sparse.lib()\n"
+            "with open('/proc/self/maps') as maps:\n"
+            "    print(len({line.split()[5] for line in maps\n"
+            "               if '/libucm.so' in line}))\n")
+        self.assertEqual((status, said.strip()), (0, "1"))
+
     def test_without_a_mount_says_so(self):
         with tempfile.TemporaryDirectory() as path:
             for call in (ucmfs.Loader, ucmfs.Index,
@@ -203,9 +229,10 @@ class Prototypes(unittest.TestCase):
                 self.headers(), re.M)}
 
     def test_are_those_of_the_library(self):
-        with open(os.path.join(SRCDIR, "libucm.sym"),
-                  encoding="utf-8") as file:
-            exported = set(file.read().split())
+        exported = set()
+        for name in ("libucm.sym", "libucmsparse.sym"):
+            with open(os.path.join(SRCDIR, name), encoding="utf-8") as file:
+                exported |= set(file.read().split())
         self.assertEqual(set(self.TABLE) - exported, set())
         left = {name for name in exported - set(self.TABLE)
                 if not self.UNUSED.match(name)}

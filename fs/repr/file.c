@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * repr_file.c - the one place that turns the bytes of a file of representations
+ * file.c - the one place that turns the bytes of a file of representations
  * into a struct, and back.
  *
  * The parser trusts nothing: the header is one page with a checksum of its own,
@@ -10,7 +10,7 @@
  * taken for one of this.
  *
  * What the other fields must be for a kind, and its own params, is in
- * repr_kinds.c. It is fuzzed (tests/fuzz/fuzz_repr.c).
+ * kinds.c. It is fuzzed (tests/fuzz/fuzz_repr.c).
  */
 #include <config.h>
 
@@ -25,10 +25,8 @@
 
 #include "common/align.h"
 #include "common/error.h"
-#include "sparse/code.h"
-#include "sparse/repr_kinds.h"
-#include "sparse/spec.h"
-#include "sparse/star.h"
+#include "fs/repr/kinds.h"
+#include "fs/repr/shape.h"
 
 /* The page as it lies in the file. */
 struct disk_repr {
@@ -76,25 +74,17 @@ static bool all_zero(const void *bytes, uint64_t len)
 
 /* ---- fields ---- */
 
-static int check_range(const char *name, uint32_t value, uint32_t least,
-		       uint32_t most, struct ucm_error *error)
-{
-	if (value >= least && value <= most)
-		return 0;
-	return ucm_error_set(error, -EINVAL, "%s %" PRIu32 ": from %" PRIu32
-			     " to %" PRIu32, name, value, least, most);
-}
-
 static int check_geometry(const struct ucm_geometry *g,
 			  struct ucm_error *error)
 {
-	if (check_range("num_layers", g->num_layers, 1,
-			UCM_REPR_FILE_LAYERS_MAX, error) ||
-	    check_range("block_size", g->block_size, 1,
-			UCM_REPR_BLOCK_SIZE_MAX, error) ||
-	    check_range("block_dtype", g->dtype, 0, UCM_DTYPE_UINT8, error) ||
-	    check_range("k_bytes", g->k_bytes, 1, UINT32_MAX, error) ||
-	    check_range("order", g->order, 0, UCM_ORDER_OPAQUE, error))
+	if (ucm_repr_check_range("num_layers", g->num_layers, 1,
+				 UCM_REPR_FILE_LAYERS_MAX, error) ||
+	    ucm_repr_check_range("block_size", g->block_size, 1,
+				 UCM_REPR_BLOCK_SIZE_MAX, error) ||
+	    ucm_repr_check_range("block_dtype", g->dtype, 0, UCM_DTYPE_UINT8,
+				 error) ||
+	    ucm_repr_check_range("k_bytes", g->k_bytes, 1, UINT32_MAX, error) ||
+	    ucm_repr_check_range("order", g->order, 0, UCM_ORDER_OPAQUE, error))
 		return -EINVAL;
 	return 0;
 }
@@ -109,8 +99,9 @@ static int check_fields(const struct ucm_repr_file *file,
 		return err;
 	err = ucm_repr_kind_check(file, error);
 	if (!err)
-		err = check_range("layer_bytes", file->layer_bytes, LAYER_ALIGN,
-				  UCM_REPR_FILE_LAYER_MAX, error);
+		err = ucm_repr_check_range("layer_bytes", file->layer_bytes,
+					   LAYER_ALIGN, UCM_REPR_FILE_LAYER_MAX,
+					   error);
 	if (!err && file->layer_bytes % LAYER_ALIGN)
 		err = ucm_error_set(error, -EINVAL, "layer_bytes %" PRIu32
 				    ": a multiple of %u", file->layer_bytes,
@@ -224,8 +215,8 @@ int ucm_repr_file_init_channels(const struct ucm_block *block,
 {
 	struct ucm_repr_spec keys = { .kind = UCM_REPR_FILE_CHANNELS };
 	struct ucm_repr_file file;
-	size_t bytes;
-	int err = ucm_star_check(spec, &bytes, error);
+	struct ucm_star_shape shape;
+	int err = ucm_star_shape(spec, &shape, error);
 
 	if (err)
 		return err;
@@ -233,7 +224,7 @@ int ucm_repr_file_init_channels(const struct ucm_block *block,
 	keys.num_heads = spec->num_heads;
 	keys.head_dim = spec->head_dim;
 	keys.block_size = spec->block_size;
-	err = file_begin(block, &keys, bytes, &file, error);
+	err = file_begin(block, &keys, shape.bytes, &file, error);
 	if (!err)
 		err = ucm_repr_params_of_channels(spec, channels,
 						  file.geometry.num_layers,

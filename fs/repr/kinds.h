@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* repr_kinds.h - what each kind of file of representations says of itself. */
-#ifndef UCM_SPARSE_REPR_KINDS_H
-#define UCM_SPARSE_REPR_KINDS_H
+/* kinds.h - what each kind of file of representations says of itself. */
+#ifndef UCM_REPR_KINDS_H
+#define UCM_REPR_KINDS_H
 
 #include <ucm/repr.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * repr_kinds.c - the kinds of files of representations: their names, and what
+ * kinds.c - the kinds of files of representations: their names, and what
  * params say.
  *
  * A kind is a row in kinds[]: it says what of the other fields is right. Those of
@@ -14,7 +14,7 @@
  */
 #include <config.h>
 
-#include "sparse/repr_kinds.h"
+#include "fs/repr/kinds.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -24,10 +24,8 @@
 #include <string.h>
 
 #include "common/error.h"
+#include "fs/repr/shape.h"
 #include "hashing/digest.h"
-#include "sparse/code.h"
-#include "sparse/spec.h"
-#include "sparse/star.h"
 
 /* How W follows from the seed (code_matrix.c); another way is another number. */
 #define MATRIX_PHILOX_GRAM_SCHMIDT 1u
@@ -195,11 +193,11 @@ static int check_channels(const struct ucm_repr_file *file,
 {
 	const struct ucm_star_spec spec = star_of(file);
 	struct params_of_channels params;
-	size_t bytes;
-	int err = ucm_star_check(&spec, &bytes, error);
+	struct ucm_star_shape shape;
+	int err = ucm_star_shape(&spec, &shape, error);
 
 	if (!err)
-		err = check_keys(file, bytes, error);
+		err = check_keys(file, shape.bytes, error);
 	if (err)
 		return err;
 	memcpy(&params, file->params, sizeof(params));
