@@ -22,7 +22,6 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/index/memory.h"
-#include "fs/tier/wait.h"
 
 static const struct ucm_handle_ops control_handle, memory_handle;
 
@@ -216,15 +215,11 @@ static int control_size(struct ucm_daemon *daemon,
 			const struct control *control, size_t *out)
 {
 	char *text;
-	int err;
 
 	if (!control->text) {
 		*out = control->size(daemon);
 		return 0;
 	}
-	err = ucm_wait_for_any(&daemon->store->dirs);
-	if (err)
-		return err;
 	text = control->text(daemon, out);
 	free(text);
 	return text ? 0 : -ENOENT;
@@ -277,9 +272,6 @@ static int control_open_text(struct ucm_daemon *daemon, fuse_ino_t ino,
 
 	if (ucm_open_changes(fi) && !control->write)
 		return -EPERM;
-	err = ucm_wait_for_any(&daemon->store->dirs);
-	if (err)
-		return err;
 	text = control->text(daemon, &len);
 	if (!text)
 		return -ENOENT;

@@ -297,13 +297,8 @@ static int run_statistics(const struct call *call, void *data)
 {
 	struct ucm_control_statistics *stats = data;
 
-	int err;
-
 	if (stats->version != UCM_CONTROL_VERSION)
 		return -EINVAL;
-	err = ucm_wait_for_any(&call->daemon->store->dirs);
-	if (err)
-		return err;
 	ucm_calls_statistics(call->daemon->store, stats);
 	return 0;
 }

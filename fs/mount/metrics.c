@@ -127,7 +127,7 @@ static void put_index(struct ucm_prom *prom, struct ucm_store *store)
 
 /* ---- tiers ---- */
 
-/* What each tier is asked for once, as a directory may take its time. */
+/* What each tier is asked for once. */
 struct space {
 	uint64_t total, available;
 	double limit;

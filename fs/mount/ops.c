@@ -397,9 +397,6 @@ static void serve_statfs(struct ucm_request *r)
 	struct ucm_store *store = r->account.daemon->store;
 
 	r->answer = UCM_ANSWER_STATFS;
-	r->err = ucm_wait_for_any(&store->dirs);
-	if (r->err)
-		return;
 	ucm_store_statvfs(store, &r->u.vfs);
 	if (ops->narrow)
 		ops->narrow(r->account.daemon, r->ino, &r->u.vfs);

@@ -128,9 +128,12 @@ static bool mover_relieve(struct ucm_movers *movers, unsigned dir)
 	uint64_t excess, freed = 0;
 
 	/* one that does not answer cannot say how full it is */
-	if (!store->value.policy || ucm_wait_is_vain(&store->dirs, dir))
+	if (ucm_wait_is_vain(&store->dirs, dir))
 		return false;
+	/* in any case: others see what it says */
 	excess = ucm_pressure(store, dir);
+	if (!store->value.policy)
+		return false;
 	if (!excess)
 		ucm_pressure_ease(store, dir, 0);
 	if (!excess || !mover_enter_dir(movers, dir))

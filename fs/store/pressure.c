@@ -91,7 +91,7 @@ static void view_ask(const struct ucm_store *store, unsigned dir)
 	uint64_t taken = taken_in(medium);
 	uint64_t blocks = atomic_load(&medium->blocks);
 	struct seen seen;
-	int err = medium->ops->room(medium, &seen.room);
+	int err = ucm_medium_ask_room(medium, &seen.room);
 
 	if (!err) {
 		seen.limit = ucm_medium_limit_bytes(medium);
@@ -116,6 +116,12 @@ static bool view_is_old(const struct ucm_view *view)
 		ucm_monotonic_ms() - view->asked_ms >= VIEW_AGE_MS);
 }
 
+static bool view_may_ask(const struct ucm_store *store, unsigned dir)
+{
+	return !ucm_wait_for(&store->dirs, dir) &&
+	       !ucm_wait_is_vain(&store->dirs, dir);
+}
+
 /* False: nothing is known. */
 static bool view_look(const struct ucm_store *store, unsigned dir,
 		      struct seen *out)
@@ -125,7 +131,7 @@ static bool view_look(const struct ucm_store *store, unsigned dir,
 	bool is_old, is_known;
 
 	pthread_mutex_lock(&view->lock);
-	is_old = view_is_old(view) && !ucm_wait_is_vain(&store->dirs, dir);
+	is_old = view_is_old(view) && view_may_ask(store, dir);
 	view->asking |= is_old;
 	pthread_mutex_unlock(&view->lock);
 	if (is_old)

@@ -321,6 +321,7 @@ struct ucm_medium {
 
 	/* What is in it, and promised; tier.c's, with entry.c for the blocks. */
 	struct ucm_limit limit;
+	struct ucm_medium_room seen; /* when it was last asked; tier.c's */
 	_Atomic uint64_t blocks;  /* in the index, of those that lie here */
 	_Atomic uint64_t used;    /* bytes of them on disk */
 	_Atomic uint64_t reprs;   /* of those blocks, that have representations */

@@ -5,6 +5,7 @@
 #include "fs/tier/tier.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -12,6 +13,7 @@
 #include "common/align.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/osguard.h"
 #include "hashing/tree.h"
 
 /* A directory that failed is tried again after this. */
@@ -43,11 +45,13 @@ static int tier_take(struct ucm_tier *tier,
 		     const struct ucm_tier_config *config,
 		     struct ucm_medium *medium)
 {
+	struct ucm_medium_room room;
 	unsigned i = tier->num_dirs++;
 
 	tier->dirs[i] = medium;
 	medium->limit = config->limits[i];
 	memcpy(tier->uuids[i], medium->uuid, 16);
+	ucm_medium_ask_room(medium, &room); /* so that some is known */
 	tier->rooms[i] = ucm_room_get(medium->dev);
 	return tier->rooms[i] ? 0 : -ENOMEM;
 }
@@ -426,12 +430,31 @@ static bool counted_before(const struct ucm_tier *tier, unsigned number)
 	return false;
 }
 
+static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER;
+
+int ucm_medium_ask_room(struct ucm_medium *medium, struct ucm_medium_room *out)
+{
+	int err = medium->ops->room(medium, out);
+
+	if (err)
+		return err;
+	pthread_mutex_lock(&seen_lock);
+	medium->seen = *out;
+	pthread_mutex_unlock(&seen_lock);
+	return 0;
+}
+
+/* As it is, or was when somebody could ask: whoever serves all does not wait. */
 static struct ucm_medium_room raw_space(struct ucm_medium *medium)
 {
 	struct ucm_medium_room room;
 
-	if (medium->ops->room(medium, &room))
-		room = (struct ucm_medium_room){ 0 };
+	if (!(medium->guard && ucm_must_not_wait) &&
+	    !ucm_medium_ask_room(medium, &room))
+		return room;
+	pthread_mutex_lock(&seen_lock);
+	room = medium->seen;
+	pthread_mutex_unlock(&seen_lock);
 	return room;
 }
 
@@ -546,7 +569,7 @@ static bool medium_has_room(struct ucm_medium *medium, uint64_t bytes)
 	if (atomic_load(&medium->recovery.lost) ||
 	    atomic_load(&medium->draining))
 		return false;
-	if (medium->ops->room(medium, &room))
+	if (ucm_medium_ask_room(medium, &room))
 		return true;
 	if ((room.total_files && !room.free_files) ||
 	    room.free_bytes < bytes + room.unit)

@@ -104,12 +104,15 @@ uint64_t ucm_medium_used(const struct ucm_medium *medium);
 uint64_t ucm_tier_files(const struct ucm_tier *tier);
 uint64_t ucm_tier_used(const struct ucm_tier *tier);
 
+/* Ask a medium, and remember what it says for those who must not wait. */
+int ucm_medium_ask_room(struct ucm_medium *medium, struct ucm_medium_room *out);
+
 /* The limit in bytes, UINT64_MAX if there is none. */
 uint64_t ucm_medium_limit_bytes(struct ucm_medium *medium);
 uint64_t ucm_tier_limit_bytes(const struct ucm_tier *tier);
 
 /* Size and free space in bytes, within the limit; of a tier also within those
- * of its directories. 0 of what cannot say. */
+ * of its directories. Of what does not answer, as it was seen last. */
 void ucm_medium_space(struct ucm_medium *medium, uint64_t *total_out,
 		      uint64_t *free_out);
 void ucm_tier_space(const struct ucm_tier *tier, uint64_t *total_out,
