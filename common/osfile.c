@@ -24,6 +24,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "common/align.h"
@@ -43,6 +44,7 @@ enum what {
 	DO_LIST, DO_ENTRIES, DO_PIECE, DO_REOPEN, DO_SEEK, DO_FLUSH,
 	DO_LOCK, DO_FIND_LOCK, DO_CHMOD, DO_SYMLINK, DO_READLINK, DO_ADVISE, DO_CLOSE,
 	DO_STATFS, DO_OPEN_ROOT, DO_STAT_ROOT, DO_REAL_PATH,
+	DO_GET_XATTR, DO_SET_XATTR, DO_LIST_XATTR,
 	DO_CALLS
 };
 
@@ -58,7 +60,8 @@ struct args {
 	off_t offset, length;
 	struct timespec times[2];
 	bool has_times;
-	void *buffer; /* read, readlink, write, and a piece of a listing */
+	void *buffer; /* read, readlink, write, an attribute, and a piece of a
+			 listing */
 	bool once;    /* a short write is an error */
 	struct stat *stat_out;
 	struct statvfs *statvfs_out;
@@ -73,7 +76,7 @@ static const char *const call_names[DO_CALLS] = {
 	"fdatasync", "fsync", "syncfs", "read", "write", "list", "list",
 	"list", "reopen", "seek", "flush", "lock", "find lock", "chmod",
 	"symlink", "readlink", "advise", "close", "statfs", "open root", "stat root",
-	"real path",
+	"real path", "getxattr", "setxattr", "listxattr",
 };
 
 static long open_beneath(int dirfd, const char *path, int flags, mode_t mode)
@@ -183,18 +186,35 @@ static long do_one_name(const struct args *a)
 	return rc;
 }
 
+/* A descriptor's file, also one that is O_PATH, for calls that take a path. */
+struct own_path {
+	char text[32];
+};
+
+static struct own_path own_path(int fd)
+{
+	struct own_path path;
+
+	snprintf(path.text, sizeof(path.text), "/proc/self/fd/%d", fd);
+	return path;
+}
+
 static long do_two_names(const struct args *a)
 {
-	struct place from, to = { .opened = -1 };
-	long rc = place_open(a->fd, a->path, &from);
+	struct place from = { .opened = -1 }, to = { .opened = -1 };
+	long rc = a->path ? place_open(a->fd, a->path, &from) : 0;
 
 	if (rc)
 		return rc;
 	rc = place_open(a->fd2, a->path2, &to);
-	if (!rc && a->what == DO_LINK)
+	if (!rc && !a->path)
+		rc = result(linkat(-1, own_path(a->fd).text, to.dirfd, to.name,
+				   AT_SYMLINK_FOLLOW));
+	else if (!rc && a->what == DO_LINK)
 		rc = result(linkat(from.dirfd, from.name, to.dirfd, to.name, 0));
 	else if (!rc)
-		rc = result(renameat(from.dirfd, from.name, to.dirfd, to.name));
+		rc = result(renameat2(from.dirfd, from.name, to.dirfd, to.name,
+				      (unsigned)a->flags));
 	place_close(&from);
 	place_close(&to);
 	return rc;
@@ -311,12 +331,26 @@ static long do_piece(const struct args *a)
 
 static long do_reopen(const struct args *a)
 {
-	char path[32];
-	int fd;
+	int fd = open(own_path(a->fd).text, a->flags | O_CLOEXEC);
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", a->fd);
-	fd = open(path, a->flags | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
+}
+
+static long do_xattr(const struct args *a)
+{
+	struct own_path path = own_path(a->fd);
+	size_t size = (size_t)a->length;
+	ssize_t len;
+
+	if (a->what == DO_SET_XATTR && !a->buffer)
+		return result(removexattr(path.text, a->path));
+	if (a->what == DO_SET_XATTR)
+		return result(setxattr(path.text, a->path, a->buffer, size,
+				       a->flags));
+	len = a->what == DO_GET_XATTR
+		      ? getxattr(path.text, a->path, a->buffer, size)
+		      : listxattr(path.text, a->buffer, size);
+	return len < 0 ? -errno : len;
 }
 
 static long do_seek(const struct args *a)
@@ -417,7 +451,8 @@ static long perform(const struct args *a)
 	case DO_UTIMENS:
 		return result(utimensat(a->fd, "", a->has_times ? a->times : NULL,
 					AT_EMPTY_PATH));
-	case DO_FCHMOD: return result(fchmod(a->fd, a->mode));
+	case DO_FCHMOD:
+		return result(chmod(own_path(a->fd).text, a->mode));
 	case DO_FCHOWN:
 		return result(fchownat(a->fd, "", a->uid, a->gid,
 				       AT_EMPTY_PATH));
@@ -444,6 +479,8 @@ static long perform(const struct args *a)
 	case DO_OPEN_ROOT: return do_open_root(a);
 	case DO_STAT_ROOT: return result(stat(a->path, a->stat_out));
 	case DO_REAL_PATH: return do_real_path(a);
+	case DO_GET_XATTR: case DO_SET_XATTR: case DO_LIST_XATTR:
+		return do_xattr(a);
 	case DO_CALLS: break;
 	}
 	return -ENOSYS;
@@ -531,7 +568,7 @@ static struct guarded *copy_args(const struct args *a)
 	if (a->buffer) {
 		g->args.buffer = (void *)(uintptr_t)ucm_round_up(
 			(uintptr_t)g->room, BUFFER_ALIGN);
-		if (a->what == DO_WRITE)
+		if (a->what == DO_WRITE || a->what == DO_SET_XATTR)
 			memcpy(g->args.buffer, a->buffer, (size_t)a->length);
 	}
 	g->call.run = run_guarded;
@@ -550,8 +587,9 @@ static void copy_outputs(const struct args *a, const struct guarded *g)
 	if (a->names_out)
 		*a->names_out = g->names;
 	if ((a->what == DO_READ || a->what == DO_PIECE ||
-	     a->what == DO_READLINK) &&
-	    g->call.result > 0)
+	     a->what == DO_READLINK || a->what == DO_GET_XATTR ||
+	     a->what == DO_LIST_XATTR) &&
+	    g->call.result > 0 && g->call.result <= a->length)
 		memcpy(a->buffer, g->args.buffer, (size_t)g->call.result);
 }
 
@@ -565,7 +603,8 @@ static enum ucm_call_kind kind_of(const struct args *a)
 	case DO_STAT: case DO_FSTAT: case DO_STATVFS: case DO_STATFS:
 	case DO_READ: case DO_LIST: case DO_ENTRIES: case DO_PIECE:
 	case DO_SEEK: case DO_READLINK: case DO_ADVISE: case DO_OPEN_ROOT:
-	case DO_STAT_ROOT: case DO_REAL_PATH:
+	case DO_STAT_ROOT: case DO_REAL_PATH: case DO_GET_XATTR:
+	case DO_LIST_XATTR:
 		return UCM_CALL_READS;
 	case DO_FSYNC: case DO_FDATASYNC: case DO_SYNCFS:
 		return UCM_CALL_SYNCS;
@@ -776,6 +815,33 @@ int ucm_os_rename(int from_dirfd, const char *from, int to_dirfd,
 {
 	return CALL(.what = DO_RENAME, .fd = from_dirfd, .path = from,
 		    .fd2 = to_dirfd, .path2 = to);
+}
+
+int ucm_os_rename_in(int dirfd, const char *from, const char *to,
+		     unsigned flags)
+{
+	return CALL(.what = DO_RENAME, .fd = dirfd, .path = from, .fd2 = dirfd,
+		    .path2 = to, .flags = (int)flags);
+}
+
+int ucm_os_getxattr(int fd, const char *name, void *value, size_t size)
+{
+	return CALL(.what = DO_GET_XATTR, .fd = fd, .path = name,
+		    .buffer = value, .length = (off_t)size);
+}
+
+int ucm_os_setxattr(int fd, const char *name, const void *value, size_t size,
+		    int flags)
+{
+	return CALL(.what = DO_SET_XATTR, .fd = fd, .path = name,
+		    .buffer = (void *)(uintptr_t)value,
+		    .length = (off_t)size, .flags = flags);
+}
+
+int ucm_os_listxattr(int fd, char *names, size_t size)
+{
+	return CALL(.what = DO_LIST_XATTR, .fd = fd, .buffer = names,
+		    .length = (off_t)size);
 }
 
 int ucm_os_list(int dirfd, const char *path, char **names_out)

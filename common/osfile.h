@@ -85,15 +85,26 @@ int ucm_os_symlink(const char *target, int dirfd, const char *path);
 /* As a string; a path of "" is the descriptor's own link (O_PATH). -EINVAL: it
  * is no link; -ENAMETOOLONG if it does not fit with its NUL. */
 int ucm_os_readlink(int dirfd, const char *path, char *text, size_t size);
+/* from: NULL: of the file that from_dirfd is a descriptor of. */
 int ucm_os_link(int from_dirfd, const char *from, int to_dirfd, const char *to);
 int ucm_os_rename(int from_dirfd, const char *from, int to_dirfd,
 		  const char *to);
+/* flags: as for renameat2(2). */
+int ucm_os_rename_in(int dirfd, const char *from, const char *to,
+		     unsigned flags);
 /* Of a name that nobody else can make a symbolic link. */
 int ucm_os_chmod(int dirfd, const char *path, mode_t mode);
-/* The next and fchown also of a descriptor that is O_PATH: so, of a link. */
+/* These three also of a descriptor that is O_PATH; the first two also of a
+ * symbolic link. */
 int ucm_os_utimens(int fd, const struct timespec times[2]);
 int ucm_os_fchown(int fd, uid_t uid, gid_t gid);
 int ucm_os_fchmod(int fd, mode_t mode);
+/* Extended attributes, also of a descriptor that is O_PATH: the length, or the
+ * length that is needed where size is 0. value NULL: it is removed. */
+int ucm_os_getxattr(int fd, const char *name, void *value, size_t size);
+int ucm_os_setxattr(int fd, const char *name, const void *value, size_t size,
+		    int flags);
+int ucm_os_listxattr(int fd, char *names, size_t size);
 int ucm_os_truncate(int fd, off_t size);
 int ucm_os_fallocate(int fd, int mode, off_t offset, off_t length);
 int ucm_os_statvfs(int fd, struct statvfs *out);

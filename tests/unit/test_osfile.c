@@ -8,9 +8,11 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "common/align.h"
@@ -110,6 +112,10 @@ UNIT_TEST(each_call_can_be_made_to_fail)
 	FAILS("readlink", ucm_os_readlink(root, "file", &c, 1));
 	FAILS("link", ucm_os_link(root, "file", root, "file2"));
 	FAILS("rename", ucm_os_rename(root, "file", root, "file2"));
+	FAILS("rename", ucm_os_rename_in(root, "file", "file2", 0));
+	FAILS("getxattr", ucm_os_getxattr(fd, "user.x", &c, 1));
+	FAILS("setxattr", ucm_os_setxattr(fd, "user.x", &c, 1, 0));
+	FAILS("listxattr", ucm_os_listxattr(fd, &c, 1));
 	FAILS("utimens", ucm_os_utimens(fd, times));
 	FAILS("fchmod", ucm_os_fchmod(fd, 0600));
 	FAILS("fchown", ucm_os_fchown(fd, 0, 0));
@@ -160,6 +166,49 @@ UNIT_TEST(calls_do_what_they_are_called)
 	ck_assert_int_eq(ucm_os_fdatasync(fd), 0); /* it is open still */
 	ck_assert_int_eq(ucm_os_fsync(fd), 0);
 	ck_assert_int_eq(ucm_os_syncfs(fd), 0);
+}
+
+/* By a descriptor that can do nothing else. */
+UNIT_TEST(a_descriptor_that_is_a_path_will_do)
+{
+	_cleanup_fd_ int root = root_fd();
+	_cleanup_fd_ int fd = -1;
+	char text[64];
+	struct stat st;
+
+	fx_put(fx_path("$/f"), "x", 1);
+	fd = ucm_os_open(root, "f", O_PATH, 0);
+	ck_assert_int_eq(ucm_os_fchmod(fd, 0601), 0);
+	ck_assert_int_eq(ucm_os_link(fd, NULL, root, "g"), 0);
+	ck_assert_int_eq(ucm_os_link(fd, NULL, root, "g"), -EEXIST);
+	ck_assert_int_eq(ucm_os_stat(root, "g", &st), 0);
+	ck_assert_int_eq(st.st_mode & 07777, 0601);
+	ck_assert_uint_eq(st.st_nlink, 2);
+	ck_assert_int_eq(ucm_os_setxattr(fd, "user.x", "abc", 3, 0), 0);
+	ck_assert_int_eq(ucm_os_setxattr(fd, "user.x", "d", 1, XATTR_CREATE),
+			 -EEXIST);
+	ck_assert_int_eq(ucm_os_getxattr(fd, "user.x", NULL, 0), 3);
+	ck_assert_int_eq(ucm_os_getxattr(fd, "user.x", text, 2), -ERANGE);
+	ck_assert_int_eq(ucm_os_getxattr(fd, "user.x", text, sizeof(text)), 3);
+	ck_assert_mem_eq(text, "abc", 3);
+	ck_assert_int_eq(ucm_os_listxattr(fd, text, sizeof(text)), 7);
+	ck_assert_str_eq(text, "user.x");
+	ck_assert_int_eq(ucm_os_setxattr(fd, "user.x", NULL, 0, 0), 0);
+	ck_assert_int_eq(ucm_os_setxattr(fd, "user.x", NULL, 0, 0), -ENODATA);
+}
+
+UNIT_TEST(a_rename_may_spare_what_is_there)
+{
+	_cleanup_fd_ int root = root_fd();
+
+	fx_put(fx_path("$/f"), "x", 1);
+	fx_put(fx_path("$/g"), "y", 1);
+	ck_assert_int_eq(ucm_os_rename_in(root, "f", "g", RENAME_NOREPLACE),
+			 -EEXIST);
+	ck_assert_int_eq(ucm_os_rename_in(root, "f", "h", RENAME_NOREPLACE),
+			 0);
+	ck_assert_int_eq(ucm_os_rename_in(root, "h", "g", 0), 0);
+	ck_assert_uint_eq(fx_count(fx_path("$")), 1);
 }
 
 UNIT_TEST(stat_does_not_follow_links)
