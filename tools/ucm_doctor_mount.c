@@ -4,9 +4,12 @@
 
 #include "tools/ucm_doctor.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/cleanup.h"
@@ -90,18 +93,23 @@ static void check_metrics(struct ucm_doctor *doctor, const char *point)
 
 /* ---- directories ---- */
 
-/* The tiers' keys are read without it. */
-static int ignore(void *arg, const char *key, const char *value,
-		  struct ucm_error *error)
+/* What is read beside the tiers' keys: which directory has files/, to free. */
+static int take_files(void *arg, const char *key, const char *value,
+		      struct ucm_error *error)
 {
-	(void)arg, (void)key, (void)value, (void)error;
+	char **files = arg;
+
+	(void)error;
+	if (!strcmp(key, "files") && !*files)
+		*files = strdup(value);
 	return 0;
 }
 
 /* From the mount itself, which knows all, if it answers; else from what it was
  * mounted with, which says less. */
 static int read_tiers(const struct ucm_mount *mount, bool answers,
-		      struct ucm_config *config, struct ucm_error *why)
+		      struct ucm_config *config, char **files_out,
+		      struct ucm_error *why)
 {
 	_cleanup_free_ char *path = NULL;
 
@@ -110,7 +118,7 @@ static int read_tiers(const struct ucm_mount *mount, bool answers,
 		path = NULL;
 		return -ENOMEM;
 	}
-	if (answers && !ucm_config_read(config, path, ignore, NULL, why) &&
+	if (answers && !ucm_config_read(config, path, take_files, files_out, why) &&
 	    config->num_tiers)
 		return 0;
 	ucm_config_fini(config);
@@ -134,14 +142,46 @@ static void check_memory(struct ucm_doctor *doctor,
 		ucm_doctor_directory(doctor, path, tier->readonly);
 }
 
+/* Files of a mount whose files/ lay over several directories. */
+static void check_files(struct ucm_doctor *doctor, const char *dir,
+			const char *files)
+{
+	_cleanup_free_ char *mend = NULL;
+	_cleanup_dir_ DIR *folder = NULL;
+	char path[PATH_MAX];
+	struct dirent *entry;
+
+	snprintf(path, sizeof(path), "%s/" UCM_TREE_FILES, dir);
+	if (!files || !strcmp(dir, files) || ucm_doctor_ask(path))
+		return;
+	folder = opendir(path);
+	do
+		entry = folder ? readdir(folder) : NULL;
+	while (entry && (!strcmp(entry->d_name, ".") ||
+			 !strcmp(entry->d_name, "..")));
+	if (!entry)
+		return;
+	if (asprintf(&mend,
+		     "cp -an '%s/.' '%s/" UCM_TREE_FILES
+		     "/' && find '%s' -mindepth 1 -delete",
+		     path, files, path) < 0)
+		mend = NULL;
+	ucm_doctor_say(doctor, UCM_WARN, dir,
+		       mend ? mend : "copy it to the other one",
+		       UCM_TREE_FILES "/ is not served; it has entries, and "
+		       "the mount serves %s/" UCM_TREE_FILES,
+		       files);
+}
+
 static void check_tiers(struct ucm_doctor *doctor,
 			const struct ucm_mount *mount, bool answers)
 {
 	struct ucm_error why = { .text = "" };
+	_cleanup_free_ char *files = NULL;
 	struct ucm_config config;
 
 	ucm_config_init(&config);
-	if (read_tiers(mount, answers, &config, &why))
+	if (read_tiers(mount, answers, &config, &files, &why))
 		ucm_doctor_say(doctor, UCM_WARN, mount->point,
 			       "ask as root, or name the directories",
 			       "its directories are not known: %s", why.text);
@@ -151,9 +191,12 @@ static void check_tiers(struct ucm_doctor *doctor,
 
 		if (tier->memory)
 			check_memory(doctor, &config, tier);
-		for (unsigned j = 0; !tier->memory && j < tier->num_dirs; j++)
+		for (unsigned j = 0; !tier->memory && j < tier->num_dirs;
+		     j++) {
 			ucm_doctor_directory(doctor, tier->dirs[j],
 					     tier->readonly);
+			check_files(doctor, tier->dirs[j], files);
+		}
 	}
 	ucm_config_fini(&config);
 }

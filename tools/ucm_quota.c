@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_quota.c - ucm quota: what spaces, and marked folders of files/, may take;
+ * ucm_quota.c - ucm quota: what spaces, and top folders of files/, may take;
  * see ucm(1).
  *
  * All is read and set by the folders' extended attributes, by which the kernel
@@ -74,7 +74,7 @@ static bool is_below(const char *name, const char *folder)
 	       (name[len] == '/' || name[len] == '\0');
 }
 
-/* "blocks", "spaces/NAME", "files/...", a whole path; and NAME alone is a
+/* "blocks", "spaces/NAME", "files/NAME", a whole path; and NAME alone is a
  * space. */
 static int folder_find(const char *mount, const char *name, struct folder *out)
 {
@@ -93,7 +93,7 @@ static int folder_find(const char *mount, const char *name, struct folder *out)
 		len = snprintf(out->path, PATH_MAX, "%s/%s", mount, name);
 	else
 		return ucm_tool_complain("'%s': not blocks, spaces/NAME, "
-					 "files/... or a whole path", name);
+					 "files/NAME or a whole path", name);
 	return len < PATH_MAX ? 0 : ucm_tool_complain("%s: too long", name);
 }
 
@@ -130,7 +130,8 @@ static int fail(const struct folder *folder, int err)
 	if (err == -EPERM || err == -EACCES)
 		why = "only who may write there may set it";
 	else if (err == -EOPNOTSUPP)
-		why = "no folder of ucmfs that can have that";
+		why = "no folder of ucmfs that can have that; of files/ only "
+		      "those right in it can";
 	else if (err == -EINVAL)
 		why = "the daemon does not take that; its log says why";
 	ucm_tool_complain("%s: %s", folder->name, why);
@@ -436,10 +437,10 @@ const struct ucm_command ucm_quota_command = {
 	.does = "show and set what spaces and folders may take",
 	.operands = "[FOLDER]...\n"
 		    "set FOLDER SIZE|none",
-	.about = "Show the quotas of spaces and of marked folders of files/, and "
+	.about = "Show the quotas of spaces and of top folders of files/, and "
 		 "what they take on disk: of all that have one, or of those "
 		 "that are named. Or set one: SIZE is bytes, such as 500G; none "
-		 "removes it. FOLDER is blocks, spaces/NAME, files/... or a "
+		 "removes it. FOLDER is blocks, spaces/NAME, files/NAME or a "
 		 "whole path; NAME alone is a space. Where more is used than "
 		 "the new quota, the command looks on until the daemon has "
 		 "taken it away; a signal ends the looking on alone. For those "

@@ -5,6 +5,7 @@
 #include "fs/files/node.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,13 +14,14 @@
 
 #define FIRST_HEADS 1024u /* a power of two, as all that follow */
 
-static uint64_t hash_of(const struct ucm_files_node *parent, const char *name)
+/* Of a name, for its lock. */
+static unsigned lock_number(uint64_t parent, const char *name)
 {
-	uint64_t hash = (uintptr_t)parent * UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t hash = parent * UINT64_C(0x9e3779b97f4a7c15);
 
 	for (; *name; name++)
 		hash = (hash ^ (unsigned char)*name) * UINT64_C(0x100000001b3);
-	return hash ^ hash >> 29;
+	return (unsigned)((hash ^ hash >> 29) % UCM_FILES_LOCKS);
 }
 
 static void init_tree_lock(pthread_rwlock_t *lock)
@@ -34,7 +36,7 @@ static void init_tree_lock(pthread_rwlock_t *lock)
 	pthread_rwlockattr_destroy(&attr);
 }
 
-int ucm_files_nodes_init(struct ucm_files_nodes *nodes)
+int ucm_files_nodes_init(struct ucm_files_nodes *nodes, uint64_t ino)
 {
 	init_tree_lock(&nodes->tree);
 	for (unsigned i = 0; i < UCM_FILES_LOCKS; i++)
@@ -42,6 +44,7 @@ int ucm_files_nodes_init(struct ucm_files_nodes *nodes)
 	pthread_mutex_init(&nodes->lock, NULL);
 	nodes->root = (struct ucm_files_node){
 		.name = (char *)(uintptr_t)UCM_FILES_ROOT,
+		.ino = ino,
 		.refs = 1,
 		.fd = -1,
 		.is_dir = true,
@@ -52,12 +55,6 @@ int ucm_files_nodes_init(struct ucm_files_nodes *nodes)
 	return nodes->table ? 0 : -ENOMEM;
 }
 
-static void close_fd(int fd)
-{
-	if (fd >= 0)
-		ucm_os_close(fd);
-}
-
 /* A list of them, without nodes->lock: a descriptor may be the last of a
  * removed file, which is freed then. */
 static void free_nodes(struct ucm_files_node *node)
@@ -65,7 +62,7 @@ static void free_nodes(struct ucm_files_node *node)
 	while (node) {
 		struct ucm_files_node *next = node->next;
 
-		close_fd(node->fd);
+		ucm_os_close(node->fd);
 		free(node->name);
 		free(node);
 		node = next;
@@ -86,22 +83,27 @@ void ucm_files_nodes_fini(struct ucm_files_nodes *nodes)
 /* ---- the table, under nodes->lock ---- */
 
 static struct ucm_files_node **head_of(struct ucm_files_nodes *nodes,
-				       uint64_t hash)
+				       uint64_t ino)
 {
-	return &nodes->table[hash & (nodes->heads - 1)];
+	return &nodes->table[(ino ^ ino >> 20) & (nodes->heads - 1)];
 }
 
-static struct ucm_files_node *find(struct ucm_files_nodes *nodes,
-				   const struct ucm_files_node *parent,
-				   const char *name)
+/* One without a name and descriptor may be of another file that had its
+ * number. */
+static struct ucm_files_node *find(struct ucm_files_nodes *nodes, uint64_t ino)
 {
-	uint64_t hash = hash_of(parent, name);
-	struct ucm_files_node *node = *head_of(nodes, hash);
+	struct ucm_files_node *node = *head_of(nodes, ino);
 
-	while (node && (node->hash != hash || node->gone ||
-			node->parent != parent || strcmp(node->name, name)))
+	while (node && (node->ino != ino || (node->nameless && node->fd < 0)))
 		node = node->next;
 	return node;
+}
+
+static bool is_named(const struct ucm_files_node *node, uint64_t parent,
+		     const char *name)
+{
+	return !node->nameless && node->parent->ino == parent &&
+	       !strcmp(node->name, name);
 }
 
 /* Twice the heads; without memory the lists get longer. */
@@ -120,7 +122,7 @@ static void grow(struct ucm_files_nodes *nodes)
 		while (old[i]) {
 			struct ucm_files_node *node = old[i];
 			struct ucm_files_node **head =
-				head_of(nodes, node->hash);
+				head_of(nodes, node->ino);
 
 			old[i] = node->next;
 			node->next = *head;
@@ -130,14 +132,13 @@ static void grow(struct ucm_files_nodes *nodes)
 	free(old);
 }
 
-/* Gone ones stay in it, under the hash that they had. */
 static void insert(struct ucm_files_nodes *nodes, struct ucm_files_node *node)
 {
 	struct ucm_files_node **head;
 
 	if (nodes->num >= nodes->heads)
 		grow(nodes);
-	head = head_of(nodes, node->hash);
+	head = head_of(nodes, node->ino);
 	node->next = *head;
 	*head = node;
 	nodes->num++;
@@ -145,7 +146,7 @@ static void insert(struct ucm_files_nodes *nodes, struct ucm_files_node *node)
 
 static void take_out(struct ucm_files_nodes *nodes, struct ucm_files_node *node)
 {
-	struct ucm_files_node **link = head_of(nodes, node->hash);
+	struct ucm_files_node **link = head_of(nodes, node->ino);
 
 	while (*link != node)
 		link = &(*link)->next;
@@ -200,7 +201,7 @@ static int make_path(const struct ucm_files_node *node, const char *name,
 	if (name && !prepend(path, &at, name))
 		return -ENAMETOOLONG;
 	for (; node; node = node->parent) {
-		if (node->gone)
+		if (node->nameless)
 			return -ENOENT;
 		if (!prepend(path, &at, node->name))
 			return -ENAMETOOLONG;
@@ -223,11 +224,6 @@ int ucm_files_path(struct ucm_files_nodes *nodes,
 	err = make_path(node, name, path);
 	pthread_mutex_unlock(&nodes->lock);
 	return err;
-}
-
-static unsigned lock_number(uint64_t hash)
-{
-	return (unsigned)(hash % UCM_FILES_LOCKS);
 }
 
 /* In ascending order, each once. */
@@ -263,7 +259,7 @@ int ucm_files_lock_name(struct ucm_files_nodes *nodes,
 
 	*out = (struct ucm_files_lock){
 		.nodes = nodes,
-		.names = { lock_number(hash_of(parent, name)) },
+		.names = { lock_number(parent->ino, name) },
 		.num = 1,
 	};
 	lock_names(out);
@@ -273,43 +269,21 @@ int ucm_files_lock_name(struct ucm_files_nodes *nodes,
 	return err;
 }
 
-int ucm_files_lock_tree(struct ucm_files_nodes *nodes,
-			struct ucm_files_node *parent, const char *name,
-			struct ucm_files_lock *out, char *path)
-{
-	int err;
-
-	*out = (struct ucm_files_lock){ .nodes = nodes };
-	pthread_rwlock_wrlock(&nodes->tree);
-	err = ucm_files_path(nodes, parent, name, path);
-	if (err)
-		ucm_files_unlock(out);
-	return err;
-}
-
-/* Is it known to be a file? */
-static bool leads_to_file(struct ucm_files_nodes *nodes,
-			  const struct ucm_files_node *parent, const char *name)
-{
-	struct ucm_files_child child;
-
-	return ucm_files_child(nodes, parent, name, &child) && !child.is_dir;
-}
-
 int ucm_files_lock_pair(struct ucm_files_nodes *nodes,
-			struct ucm_files_pair *pair, struct ucm_files_lock *out)
+			struct ucm_files_pair *pair, bool tree,
+			struct ucm_files_lock *out)
 {
 	int err;
 
 	*out = (struct ucm_files_lock){ .nodes = nodes };
-	for (; out->num < 2; out->num++)
-		out->names[out->num] = lock_number(
-			hash_of(pair->parent[out->num], pair->name[out->num]));
-	lock_names(out);
-	if (!leads_to_file(nodes, pair->parent[0], pair->name[0])) {
-		ucm_files_unlock(out);
-		out->num = 0;
+	if (tree) {
 		pthread_rwlock_wrlock(&nodes->tree);
+	} else {
+		for (; out->num < 2; out->num++)
+			out->names[out->num] =
+				lock_number(pair->parent[out->num]->ino,
+					    pair->name[out->num]);
+		lock_names(out);
 	}
 	err = ucm_files_path(nodes, pair->parent[0], pair->name[0],
 			     pair->path[0]);
@@ -321,65 +295,88 @@ int ucm_files_lock_pair(struct ucm_files_nodes *nodes,
 	return err;
 }
 
-/* A node's hash, or -ESTALE. */
+/* Its name's lock, or -ESTALE. */
 static int where_is(struct ucm_files_nodes *nodes,
-		    const struct ucm_files_node *node, uint64_t *hash_out)
+		    const struct ucm_files_node *node, unsigned *number_out)
 {
-	bool gone;
+	bool nameless;
 
 	pthread_mutex_lock(&nodes->lock);
-	gone = node->gone;
-	*hash_out = node->hash;
+	nameless = node->nameless;
+	*number_out = lock_number(node->parent ? node->parent->ino : 0,
+				  node->name);
 	pthread_mutex_unlock(&nodes->lock);
-	return gone ? -ESTALE : 0;
+	return nameless ? -ESTALE : 0;
 }
 
 int ucm_files_lock_node(struct ucm_files_nodes *nodes,
 			struct ucm_files_node *node, struct ucm_files_lock *out,
 			char *path)
 {
-	uint64_t hash, now;
-	int err = where_is(nodes, node, &hash);
+	unsigned number, now;
+	int err = where_is(nodes, node, &number);
 
 	while (!err) {
 		*out = (struct ucm_files_lock){
 			.nodes = nodes,
-			.names = { lock_number(hash) },
+			.names = { number },
 			.num = 1,
 		};
 		lock_names(out);
 		err = where_is(nodes, node, &now);
-		if (!err && now == hash) {
+		if (!err && now == number) {
 			err = ucm_files_path(nodes, node, NULL, path);
 			if (!err)
 				return 0;
 		}
-		hash = now; /* renamed meanwhile */
+		number = now; /* it was renamed in between */
 		ucm_files_unlock(out);
 	}
 	return err == -ENOENT ? -ESTALE : err;
 }
 
+int ucm_files_lock_path(struct ucm_files_nodes *nodes, int dirfd,
+			const char *path, struct ucm_files_lock *out,
+			uint64_t *parent_out)
+{
+	const char *slash = strrchr(path, '/');
+	char folder[PATH_MAX];
+	struct stat st;
+	int err;
+
+	snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
+	pthread_rwlock_rdlock(&nodes->tree);
+	err = ucm_os_stat(dirfd, folder, &st);
+	if (err) {
+		pthread_rwlock_unlock(&nodes->tree);
+		return err;
+	}
+	*parent_out = st.st_ino;
+	*out = (struct ucm_files_lock){
+		.nodes = nodes,
+		.names = { lock_number(st.st_ino, slash + 1) },
+		.num = 1,
+	};
+	pthread_mutex_lock(&nodes->names[out->names[0]]);
+	return 0;
+}
+
 /* ---- nodes ---- */
 
-bool ucm_files_child(struct ucm_files_nodes *nodes,
-		     const struct ucm_files_node *parent, const char *name,
-		     struct ucm_files_child *out)
+const struct ucm_files_node *ucm_files_known(struct ucm_files_nodes *nodes,
+					     uint64_t ino)
 {
 	const struct ucm_files_node *node;
 
 	pthread_mutex_lock(&nodes->lock);
-	node = find(nodes, parent, name);
-	if (node)
-		*out = (struct ucm_files_child){ node, node->dir,
-						 node->is_dir };
+	node = find(nodes, ino);
 	pthread_mutex_unlock(&nodes->lock);
 	return node;
 }
 
 static struct ucm_files_node *new_node(struct ucm_files_nodes *nodes,
 				       struct ucm_files_node *parent,
-				       const char *name)
+				       const char *name, const struct stat *st)
 {
 	struct ucm_files_node *node = calloc(1, sizeof(*node));
 	char *copy = strdup(name);
@@ -391,77 +388,86 @@ static struct ucm_files_node *new_node(struct ucm_files_nodes *nodes,
 	}
 	node->name = copy;
 	node->fd = -1;
-	node->hash = hash_of(parent, name);
+	node->ino = st->st_ino;
+	node->is_dir = S_ISDIR(st->st_mode);
 	node->parent = parent;
 	parent->refs++;
 	insert(nodes, node);
 	return node;
 }
 
-static void keep_no_longer(struct ucm_files_nodes *nodes,
-			   struct ucm_files_node *node,
-			   struct ucm_files_node **list)
+/* Takes the name over. */
+static void set_name(struct ucm_files_nodes *nodes, struct ucm_files_node *node,
+		     struct ucm_files_node *parent, char *name,
+		     struct ucm_files_node **list)
 {
-	if (!node->kept)
-		return;
-	node->kept = false;
-	drop_ref(nodes, node, list);
+	struct ucm_files_node *old = node->parent;
+
+	free(node->name);
+	node->name = name;
+	node->nameless = false;
+	node->parent = parent;
+	parent->refs++;
+	drop_ref(nodes, old, list);
+}
+
+static bool is_in(const struct ucm_files_node *folder,
+		  const struct ucm_files_node *node)
+{
+	while (folder && folder != node)
+		folder = folder->parent;
+	return folder;
+}
+
+/* Is what has the number the file that it was? Others may have removed that,
+ * and its number is a new file's; a folder that they moved is the same. */
+static bool is_same(const struct ucm_files_node *node,
+		    const struct ucm_files_node *parent, const char *name,
+		    const struct stat *st)
+{
+	if (node->is_dir != S_ISDIR(st->st_mode))
+		return false;
+	return is_named(node, parent->ino, name) ||
+	       ((node->fd >= 0 || node->is_dir || st->st_nlink > 1) &&
+		!is_in(parent, node));
 }
 
 static struct ucm_files_node *looked_up(struct ucm_files_nodes *nodes,
 					struct ucm_files_node *parent,
-					const char *name, bool is_dir,
-					uint64_t ino,
+					const char *name, const struct stat *st,
 					struct ucm_files_node **list)
 {
-	struct ucm_files_node *node = find(nodes, parent, name);
+	struct ucm_files_node *node = find(nodes, st->st_ino);
+	char *copy;
 
-	if (node && (node->is_dir != is_dir || (!is_dir && node->ino != ino))) {
-		node->gone = true;
-		keep_no_longer(nodes, node, list);
+	if (node && !is_same(node, parent, name, st)) {
+		node->nameless = true;
 		node = NULL;
 	}
-	if (!node) {
-		node = new_node(nodes, parent, name);
-		if (!node)
-			return NULL;
-		node->is_dir = is_dir;
-		node->ino = ino;
-	}
-	if (node->lookups++ == 0)
-		node->refs++;
-	keep_no_longer(nodes, node, list);
-	return node;
+	if (!node)
+		return new_node(nodes, parent, name, st);
+	if (is_named(node, parent->ino, name))
+		return node;
+	copy = strdup(name);
+	if (copy)
+		set_name(nodes, node, parent, copy, list);
+	return copy ? node : NULL;
 }
 
 struct ucm_files_node *ucm_files_looked_up(struct ucm_files_nodes *nodes,
 					   struct ucm_files_node *parent,
-					   const char *name, bool is_dir,
-					   uint64_t ino, unsigned dir)
+					   const char *name,
+					   const struct stat *st)
 {
 	struct ucm_files_node *node, *list = NULL;
 
 	pthread_mutex_lock(&nodes->lock);
-	node = looked_up(nodes, parent, name, is_dir, ino, &list);
-	if (node)
-		node->dir = dir;
+	node = looked_up(nodes, parent, name, st, &list);
+	if (node && node->lookups++ == 0)
+		node->refs++;
 	pthread_mutex_unlock(&nodes->lock);
 	free_nodes(list);
 	return node;
-}
-
-void ucm_files_keep(struct ucm_files_nodes *nodes,
-		    const struct ucm_files_node *parent, const char *name)
-{
-	struct ucm_files_node *node;
-
-	pthread_mutex_lock(&nodes->lock);
-	node = find(nodes, parent, name);
-	if (node && !node->kept) {
-		node->kept = true;
-		node->refs++;
-	}
-	pthread_mutex_unlock(&nodes->lock);
 }
 
 void ucm_files_hold(struct ucm_files_nodes *nodes, struct ucm_files_node *node)
@@ -487,79 +493,56 @@ void ucm_files_forget(struct ucm_files_nodes *nodes,
 	free_nodes(list);
 }
 
-/* Under nodes->lock: what has that name is gone. Returns what is left to
- * close; adds to a list to be freed. */
-static int let_go(struct ucm_files_nodes *nodes,
-		  const struct ucm_files_node *parent, const char *name, int fd,
-		  struct ucm_files_node **list)
+/* Under nodes->lock. Returns the descriptor if it has to be closed. */
+static int let_go(struct ucm_files_nodes *nodes, uint64_t parent,
+		  const char *name, uint64_t ino, int fd)
 {
-	struct ucm_files_node *node = find(nodes, parent, name);
+	struct ucm_files_node *node = find(nodes, ino);
 
-	if (!node)
+	if (!node || !is_named(node, parent, name))
 		return fd;
-	node->gone = true;
+	node->nameless = true;
+	if (node->fd >= 0)
+		return fd;
 	node->fd = fd;
-	keep_no_longer(nodes, node, list);
 	return -1;
 }
 
-void ucm_files_removed(struct ucm_files_nodes *nodes,
-		       struct ucm_files_node *parent, const char *name, int fd)
+void ucm_files_removed(struct ucm_files_nodes *nodes, uint64_t parent,
+		       const char *name, uint64_t ino, int fd)
 {
-	struct ucm_files_node *list = NULL;
-
 	pthread_mutex_lock(&nodes->lock);
-	fd = let_go(nodes, parent, name, fd, &list);
+	fd = let_go(nodes, parent, name, ino, fd);
 	pthread_mutex_unlock(&nodes->lock);
-	free_nodes(list);
-	close_fd(fd);
-}
-
-/* Under nodes->lock. */
-static void move_node(struct ucm_files_nodes *nodes,
-		      struct ucm_files_node *node,
-		      struct ucm_files_node *parent, char *name,
-		      struct ucm_files_node **list)
-{
-	struct ucm_files_node *old = node->parent;
-
-	take_out(nodes, node);
-	free(node->name);
-	node->name = name;
-	node->parent = parent;
-	node->hash = hash_of(parent, name);
-	parent->refs++;
-	insert(nodes, node);
-	drop_ref(nodes, old, list);
+	ucm_os_close(fd);
 }
 
 void ucm_files_renamed(struct ucm_files_nodes *nodes,
 		       const struct ucm_files_pair *pair, char *copy,
-		       unsigned dir, int fd)
+		       uint64_t ino, uint64_t over, int fd)
 {
 	struct ucm_files_node *node, *list = NULL;
 
 	pthread_mutex_lock(&nodes->lock);
-	fd = let_go(nodes, pair->parent[1], pair->name[1], fd, &list);
-	node = find(nodes, pair->parent[0], pair->name[0]);
-	if (node) {
-		move_node(nodes, node, pair->parent[1], copy, &list);
-		node->dir = dir;
+	fd = let_go(nodes, pair->parent[1]->ino, pair->name[1], over, fd);
+	node = find(nodes, ino);
+	if (node && is_named(node, pair->parent[0]->ino, pair->name[0])) {
+		set_name(nodes, node, pair->parent[1], copy, &list);
 		copy = NULL;
 	}
 	pthread_mutex_unlock(&nodes->lock);
 	free_nodes(list);
 	free(copy);
-	close_fd(fd);
+	ucm_os_close(fd);
 }
 
-bool ucm_files_is_gone(struct ucm_files_nodes *nodes,
-		       const struct ucm_files_node *node)
+bool ucm_files_is_nameless(struct ucm_files_nodes *nodes,
+			   const struct ucm_files_node *node)
 {
-	bool gone;
+	bool nameless;
 
 	pthread_mutex_lock(&nodes->lock);
-	gone = node->gone;
+	nameless = node->nameless;
 	pthread_mutex_unlock(&nodes->lock);
-	return gone;
+	return nameless;
 }

@@ -3,19 +3,20 @@
  * node.h - the files and folders of files/ that the kernel knows.
  *
  * A node is there while the kernel has a lookup of it that it has not
- * forgotten, or of something below it; what nobody has looked at takes no
- * memory. It knows its name and its parent, from which its path is made: a
- * renamed folder takes along all that is in it. A node whose name is removed or
- * replaced is gone: it lives on for those who have it open, or are about to
- * open what they have looked up, and keeps a descriptor for them. One whose
- * directory does not answer is kept, though the kernel forgets it because of
- * the error: or the next one to ask would hear that it is not there.
+ * forgotten, or of something below it; what has not been looked at takes no
+ * memory. It is known by the inode number of the backing file, so all names of
+ * a file (hard links) lead to one node. It has one of these names, the one that
+ * was looked up last, and its parent, from which its path is made: a renamed
+ * folder takes along all that is in it. A node whose name is removed or
+ * replaced is nameless: it keeps a descriptor, for those who have it open or
+ * are about to open what they have looked up, until another name of the file is
+ * looked up.
  *
- * Locks. Whoever uses a name locks it (ucm_files_lock_name and its like) until
- * the directories and the nodes say the same again; removing and renaming
- * folders shuts out everything else, because it changes the paths of others.
- * Names share 1024 mutexes, which are held over system calls. Each lock is
- * taken once only, and none of the store's is held meanwhile.
+ * Locks. A caller that uses a name locks it (ucm_files_lock_name and its like)
+ * until the directory and the nodes say the same again; renaming folders shuts
+ * out everything else, because it changes the paths of others. Names share 1024
+ * mutexes, which are held over system calls. Each lock is taken once only, and
+ * none of the store's is held with it.
  */
 #ifndef UCM_FILES_NODE_H
 #define UCM_FILES_NODE_H
@@ -25,6 +26,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #define UCM_FILES_LOCKS 1024u
 
@@ -32,13 +34,11 @@ struct ucm_files_node {
 	struct ucm_files_node *next;   /* in the table */
 	struct ucm_files_node *parent; /* NULL: the root */
 	char *name;
-	uint64_t hash;    /* of parent and name */
+	uint64_t ino;     /* of the backing file */
 	uint64_t lookups; /* to be forgotten */
-	uint64_t refs;    /* for all lookups, for each child, if it is kept */
-	uint64_t ino;     /* st_ino; a folder's as it was first seen */
-	unsigned dir;     /* where a file lies */
-	int fd;           /* of one that is gone (O_PATH), or -1 */
-	bool is_dir, gone, kept;
+	uint64_t refs;    /* for all lookups, and for each child */
+	int fd;           /* O_PATH, once it was nameless; or -1 */
+	bool is_dir, nameless;
 };
 
 struct ucm_files_nodes {
@@ -46,11 +46,12 @@ struct ucm_files_nodes {
 	pthread_mutex_t names[UCM_FILES_LOCKS];
 	pthread_mutex_t lock; /* for a few instructions: all below, all nodes */
 	struct ucm_files_node root;
-	struct ucm_files_node **table;
+	struct ucm_files_node **table; /* by ino */
 	size_t heads, num;
 };
 
-int ucm_files_nodes_init(struct ucm_files_nodes *nodes);
+/* ino: of the root. -ENOMEM. */
+int ucm_files_nodes_init(struct ucm_files_nodes *nodes, uint64_t ino);
 void ucm_files_nodes_fini(struct ucm_files_nodes *nodes);
 
 /* ---- locks ---- */
@@ -67,59 +68,49 @@ int ucm_files_lock_name(struct ucm_files_nodes *nodes,
 			struct ucm_files_node *parent, const char *name,
 			struct ucm_files_lock *out, char *path);
 
-/* Two of them, for a rename. The first must be a name that leads to a file,
- * or all are shut out. */
+/* Two of them, for a rename. tree: all others are shut out, as they must be
+ * where the first is a folder. */
 struct ucm_files_pair {
 	struct ucm_files_node *parent[2];
 	const char *name[2];
 	char path[2][PATH_MAX];
 };
 int ucm_files_lock_pair(struct ucm_files_nodes *nodes,
-			struct ucm_files_pair *pair,
+			struct ucm_files_pair *pair, bool tree,
 			struct ucm_files_lock *out);
 
-/* The same as lock_name, and all others are shut out. */
-int ucm_files_lock_tree(struct ucm_files_nodes *nodes,
-			struct ucm_files_node *parent, const char *name,
-			struct ucm_files_lock *out, char *path);
-
-/* The name of a node, wherever it is. -ESTALE: it no longer has one. */
+/* The name of a node. -ESTALE: it has none. */
 int ucm_files_lock_node(struct ucm_files_nodes *nodes,
 			struct ucm_files_node *node, struct ucm_files_lock *out,
 			char *path);
 
+/* A name by its path below dirfd, also if it is not known. parent_out: the
+ * number of the folder that it is in. */
+int ucm_files_lock_path(struct ucm_files_nodes *nodes, int dirfd,
+			const char *path, struct ucm_files_lock *out,
+			uint64_t *parent_out);
+
 void ucm_files_unlock(struct ucm_files_lock *lock);
 
 /* The path of a node, or of a name in it (NULL: itself), without a lock: it may
- * be another one at once. -ENOENT: it no longer has one. */
+ * be another one at once. -ENOENT: it has none. */
 int ucm_files_path(struct ucm_files_nodes *nodes,
 		   const struct ucm_files_node *node, const char *name,
 		   char *path);
 
 /* ---- nodes; names are locked by the caller ---- */
 
-/* What is known under a name. The node may be forgotten at any time: it is a
- * number only. */
-struct ucm_files_child {
-	const struct ucm_files_node *node;
-	unsigned dir;
-	bool is_dir;
-};
-/* False: nothing. */
-bool ucm_files_child(struct ucm_files_nodes *nodes,
-		     const struct ucm_files_node *parent, const char *name,
-		     struct ucm_files_child *out);
+/* The node of a file that is known, or NULL. It may be forgotten at any time:
+ * it is a number only. */
+const struct ucm_files_node *ucm_files_known(struct ucm_files_nodes *nodes,
+					     uint64_t ino);
 
-/* The node of what was found under a name, with one lookup more. If something
- * else was known there, that is gone. NULL: no memory. */
+/* The node of what was found under a name, with one lookup more. NULL: no
+ * memory. */
 struct ucm_files_node *ucm_files_looked_up(struct ucm_files_nodes *nodes,
 					   struct ucm_files_node *parent,
-					   const char *name, bool is_dir,
-					   uint64_t ino, unsigned dir);
-
-/* Keep what is known under a name until it is looked up again, or gone. */
-void ucm_files_keep(struct ucm_files_nodes *nodes,
-		    const struct ucm_files_node *parent, const char *name);
+					   const char *name,
+					   const struct stat *st);
 
 /* One lookup more, of a node that somebody knows; no lock is needed. */
 void ucm_files_hold(struct ucm_files_nodes *nodes, struct ucm_files_node *node);
@@ -127,18 +118,19 @@ void ucm_files_hold(struct ucm_files_nodes *nodes, struct ucm_files_node *node);
 void ucm_files_forget(struct ucm_files_nodes *nodes,
 		      struct ucm_files_node *node, uint64_t lookups);
 
-/* A name is removed. fd: of the file, to be kept while it is known, or -1. */
-void ucm_files_removed(struct ucm_files_nodes *nodes,
-		       struct ucm_files_node *parent, const char *name, int fd);
+/* A name of the file of that number, in the folder of that number, is removed.
+ * fd: of the file, to be kept while it is known, or -1. */
+void ucm_files_removed(struct ucm_files_nodes *nodes, uint64_t parent,
+		       const char *name, uint64_t ino, int fd);
 
-/* A name has become another; what was there is gone, and fd is of that, as
- * above. copy: the new name, allocated, which is taken over. dir: where a file
- * lies. */
+/* A name of file ino has become another; it replaced one of file over, of which
+ * fd is, as above (0, -1: nothing). copy: the new name, allocated, which is
+ * taken over. */
 void ucm_files_renamed(struct ucm_files_nodes *nodes,
 		       const struct ucm_files_pair *pair, char *copy,
-		       unsigned dir, int fd);
+		       uint64_t ino, uint64_t over, int fd);
 
-bool ucm_files_is_gone(struct ucm_files_nodes *nodes,
-		       const struct ucm_files_node *node);
+bool ucm_files_is_nameless(struct ucm_files_nodes *nodes,
+			   const struct ucm_files_node *node);
 
 #endif

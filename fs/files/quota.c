@@ -3,29 +3,22 @@
  * quota.c - marked folders of files/: what marks say, and what folders take;
  * see quota.h.
  *
- * Charges. Whoever changes what a file takes has its name locked, so that the
- * charges of one file come in order. Each goes to the marks that the path is
- * in, by directory. While a walk counts a mark anew, it notes where it has come
- * to, in the order of names. A charge on what it has passed is added to its
- * sum. One on what lies ahead is kept: it is forgotten when the walk comes to
- * that file and sees the result; what is left at the end are files that were
- * made where the names had been read already, which count, and files that were
- * removed, which do not. So counts are right however long a walk takes, but for
- * files that change at the very moment that it looks at them; and the next walk
- * puts that right.
- *
- * Notes. A line for each mark: quota, order, grace, number, length of the path,
- * path. They are replaced as a whole, and what could be written to one
- * directory holds. In memory a mark changes after its note. A rename of a
- * folder writes the marks under both names before, and under the new name after
- * it: a crash in between leaves a mark on a folder that is not there.
+ * Charges. A caller that changes what a file takes has its name locked, so that
+ * the charges of one file come in order. While a walk counts a mark, it notes
+ * where it has come to, in the order of names. A charge on what it has passed
+ * is added to its sum. One on what is ahead is kept: it is forgotten when the
+ * walk comes to that file and sees the result; what is left at the end are
+ * files that were made where the names had been read already, which count, and
+ * files that were removed, which do not. So counts are right however long a
+ * walk takes, but for files that change at the very moment that it looks at
+ * them; and the next walk puts that right.
  */
 #include <config.h>
 
 #include "fs/files/quota.h"
 
 #include <errno.h>
-#include <inttypes.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,24 +31,30 @@
 #include "common/osguard.h"
 #include "common/parse.h"
 #include "fs/files/files.h"
-#include "fs/files/quota_marks.h"
 #include "fs/tier/wait.h"
 
-#define NOTE "quotas" /* in .ucmfs */
-#define NOTE_HEAD "ucmfs-quotas 1 "
-#define LINE_MAX_BYTES (PATH_MAX + 128)
-#define NOTE_MAX (UCM_QUOTA_MARKS * LINE_MAX_BYTES + 64)
+#define OLD_NOTE "quotas" /* in .ucmfs, of earlier versions */
+#define XATTR "user.ucmfs."
 #define ROOM_WAIT_MS 5000
-#define SEE_WHOLE 4096u
 #define VALUE_MAX 32
-#define AHEAD_MAX (1u << 20)
+#define AHEAD_MAX (1u << 16) /* a power of two */
 
 const char *const ucm_files_orders[UCM_FILES_ORDERS] = { "lru", "fifo" };
 
 /* ---- paths ---- */
 
-bool ucm_quota_covers(const char *folder, size_t len, const char *path)
+#define TOP (sizeof(UCM_FILES_ROOT) - 1) /* where "/NAME" begins */
+
+static bool is_top(const char *path)
 {
+	return path[TOP] && !strchr(path + TOP + 1, '/');
+}
+
+/* Is path the folder, or in it? */
+static bool covers(const char *folder, const char *path)
+{
+	size_t len = strlen(folder);
+
 	return !strncmp(folder, path, len) && (!path[len] || path[len] == '/');
 }
 
@@ -91,18 +90,19 @@ void ucm_quota_mark_free(struct ucm_files_mark *mark)
 	free(mark);
 }
 
-static struct ucm_files_mark *find_mark(struct ucm_files_quotas *quotas,
-					const char *path)
+/* Of the top folder that a path is in, or NULL. */
+static struct ucm_files_mark *mark_of(struct ucm_files_quotas *quotas,
+				      const char *path)
 {
-	for (unsigned i = 0; i < quotas->num; i++) {
-		if (!strcmp(quotas->marks[i]->path, path))
+	for (unsigned i = 0; path && i < quotas->num; i++) {
+		if (covers(quotas->marks[i]->path, path))
 			return quotas->marks[i];
 	}
 	return NULL;
 }
 
 static struct ucm_files_mark *add_mark(struct ucm_files_quotas *quotas,
-				       const char *path)
+				       const char *path, uint64_t number)
 {
 	struct ucm_files_mark *mark = calloc(1, sizeof(*mark));
 
@@ -112,18 +112,20 @@ static struct ucm_files_mark *add_mark(struct ucm_files_quotas *quotas,
 		free(mark);
 		return NULL;
 	}
-	mark->len = strlen(path);
-	mark->grace_s = UCM_QUOTA_GRACE_S;
+	mark->number = number;
 	mark->stale = true;
 	quotas->marks[quotas->num] = mark;
 	atomic_fetch_add(&quotas->num, 1);
 	return mark;
 }
 
-static void remove_mark(struct ucm_files_quotas *quotas, unsigned i)
+static void remove_mark(struct ucm_files_quotas *quotas,
+			struct ucm_files_mark *mark)
 {
-	struct ucm_files_mark *mark = quotas->marks[i];
+	unsigned i = 0;
 
+	while (quotas->marks[i] != mark)
+		i++;
 	atomic_fetch_sub(&quotas->num, 1);
 	memmove(&quotas->marks[i], &quotas->marks[i + 1],
 		(quotas->num - i) * sizeof(mark));
@@ -133,48 +135,23 @@ static void remove_mark(struct ucm_files_quotas *quotas, unsigned i)
 	pthread_cond_broadcast(&quotas->room);
 }
 
-/* Those of a folder and of all below it. */
-static void remove_marks(struct ucm_files_quotas *quotas, const char *path)
+/* NULL where nothing is marked; else its lock is held. */
+static struct ucm_files_quotas *lock_marks(struct ucm_files_tree *tree)
 {
-	for (unsigned i = quotas->num; i-- > 0;) {
-		if (ucm_quota_covers(path, strlen(path),
-				     quotas->marks[i]->path))
-			remove_mark(quotas, i);
-	}
-}
+	struct ucm_files_quotas *quotas = tree->quotas;
 
-/* What it takes is no longer known. */
-static void count_anew(struct ucm_files_quotas *quotas, const char *path)
-{
-	for (unsigned i = 0; i < quotas->num; i++) {
-		struct ucm_files_mark *mark = quotas->marks[i];
-
-		if (ucm_quota_covers(mark->path, mark->len, path)) {
-			mark->stale = true;
-			mark->changes++;
-		}
-	}
-	pthread_cond_signal(&quotas->work);
-}
-
-static bool is_in(struct ucm_files_quotas *quotas, const char *path)
-{
-	for (unsigned i = 0; i < quotas->num; i++) {
-		if (ucm_quota_covers(path, strlen(path),
-				     quotas->marks[i]->path))
-			return true;
-	}
-	return false;
+	if (!quotas || !atomic_load(&quotas->num))
+		return NULL;
+	pthread_mutex_lock(&quotas->lock);
+	return quotas;
 }
 
 /* ---- charges ---- */
 
 /* To one mark. Is there work for the thread? */
-static bool charge_mark(struct ucm_files_mark *mark, unsigned dir,
-			int64_t bytes)
+static bool charge_mark(struct ucm_files_mark *mark, int64_t bytes)
 {
-	mark->used[dir] += bytes;
-	mark->total += bytes;
+	mark->used += bytes;
 	if (bytes < 0)
 		mark->again_ms = 0;
 	if (!ucm_quota_is_reached(mark))
@@ -193,90 +170,59 @@ static uint64_t hash_of(const char *path)
 	return hash ? hash : 1;
 }
 
-/* Where a hash is, or belongs. */
-static struct ucm_quota_ahead *ahead_of(struct ucm_quota_ahead *table,
-					size_t room, uint64_t hash)
+/* Where a path is, or belongs. */
+static struct ucm_quota_ahead *ahead_of(struct ucm_quota_walk *walk,
+					const char *path)
 {
-	size_t i = hash & (room - 1);
+	uint64_t hash = hash_of(path);
+	size_t i = hash & (AHEAD_MAX - 1);
 
-	while (table[i].hash && table[i].hash != hash)
-		i = (i + 1) & (room - 1);
-	return &table[i];
+	while (walk->ahead[i].hash && walk->ahead[i].hash != hash)
+		i = (i + 1) & (AHEAD_MAX - 1);
+	return &walk->ahead[i];
 }
 
-/* At most half of the table is used; false: no memory, or too many. */
-static bool make_room_ahead(struct ucm_quota_walk *walk)
-{
-	size_t room = walk->room_ahead ? 2 * walk->room_ahead : 64;
-	struct ucm_quota_ahead *table;
-
-	if (2 * (walk->num_ahead + 1) <= walk->room_ahead)
-		return true;
-	table = room <= AHEAD_MAX ? calloc(room, sizeof(*table)) : NULL;
-	if (!table)
-		return false;
-	for (size_t i = 0; i < walk->room_ahead; i++) {
-		if (walk->ahead[i].hash)
-			*ahead_of(table, room, walk->ahead[i].hash) =
-				walk->ahead[i];
-	}
-	free(walk->ahead);
-	walk->ahead = table;
-	walk->room_ahead = room;
-	return true;
-}
-
+/* What there is no room for the next walk sees. */
 static void charge_ahead(struct ucm_quota_walk *walk, const char *path,
 			 int64_t bytes)
 {
 	struct ucm_quota_ahead *ahead;
 
-	if (!make_room_ahead(walk))
-		return; /* the next walk sees it */
-	ahead = ahead_of(walk->ahead, walk->room_ahead, hash_of(path));
+	if (!walk->ahead)
+		walk->ahead = calloc(AHEAD_MAX, sizeof(*walk->ahead));
+	if (!walk->ahead || walk->num_ahead == AHEAD_MAX / 2)
+		return;
+	ahead = ahead_of(walk, path);
 	walk->num_ahead += !ahead->hash;
 	ahead->hash = hash_of(path);
 	ahead->bytes += bytes;
 }
 
-void ucm_quota_walk_begin(struct ucm_quota_walk *walk, unsigned dir)
-{
-	walk->dir = dir;
-	walk->sum = 0;
-	*walk->at = '\0';
-}
-
 void ucm_quota_walk_pass(struct ucm_quota_walk *walk, const char *path,
 			 uint64_t bytes)
 {
-	struct ucm_quota_ahead *ahead =
-		walk->num_ahead ? ahead_of(walk->ahead, walk->room_ahead,
-					   hash_of(path))
-				: NULL;
-
-	if (ahead)
-		ahead->bytes = 0;
+	if (walk->ahead)
+		ahead_of(walk, path)->bytes = 0;
 	walk->sum += (int64_t)bytes;
 	strcpy(walk->at, path);
 }
 
 void ucm_quota_walk_end(struct ucm_quota_walk *walk)
 {
-	for (size_t i = 0; i < walk->room_ahead; i++) {
+	for (size_t i = 0; walk->ahead && i < AHEAD_MAX; i++) {
 		if (walk->ahead[i].bytes > 0)
 			walk->sum += walk->ahead[i].bytes;
 	}
 	free(walk->ahead);
 	walk->ahead = NULL;
-	walk->num_ahead = walk->room_ahead = 0;
+	walk->num_ahead = 0;
 }
 
 /* What a walk counts has changed. */
-static void charge_walk(struct ucm_quota_walk *walk, unsigned dir,
-			const char *path, int64_t bytes)
+static void charge_walk(struct ucm_quota_walk *walk, const char *path,
+			int64_t bytes)
 {
-	if (!walk->mark || walk->dir != dir ||
-	    !ucm_quota_covers(walk->mark->path, walk->mark->len, path))
+	if (!path || !walk->mark || !covers(walk->mark->path, path))
 		return;
 	if (compare_paths(path, walk->at) <= 0)
 		walk->sum += bytes;
@@ -284,29 +230,24 @@ static void charge_walk(struct ucm_quota_walk *walk, unsigned dir,
 		charge_ahead(walk, path, bytes);
 }
 
-/* From one path, to another; either may be NULL. */
-static void charge(struct ucm_files_tree *tree, unsigned dir, const char *from,
-		   const char *to, int64_t bytes)
+/* from: NULL if it is new there. */
+void ucm_files_charge_moved(struct ucm_files_tree *tree, const char *from,
+			    const char *to, int64_t bytes)
 {
-	struct ucm_files_quotas *quotas = tree->quotas;
+	struct ucm_files_quotas *quotas = bytes ? lock_marks(tree) : NULL;
+	struct ucm_files_mark *out, *in;
 	bool work = false;
 
-	if (!quotas || !bytes || !atomic_load(&quotas->num))
+	if (!quotas)
 		return;
-	pthread_mutex_lock(&quotas->lock);
-	for (unsigned i = 0; i < quotas->num; i++) {
-		struct ucm_files_mark *mark = quotas->marks[i];
-		bool in = to && ucm_quota_covers(mark->path, mark->len, to);
-		bool out = from &&
-			   ucm_quota_covers(mark->path, mark->len, from);
-
-		if (in != out)
-			work |= charge_mark(mark, dir, in ? bytes : -bytes);
-	}
-	if (from)
-		charge_walk(&quotas->walk, dir, from, -bytes);
-	if (to)
-		charge_walk(&quotas->walk, dir, to, bytes);
+	out = mark_of(quotas, from);
+	in = mark_of(quotas, to);
+	if (out && out != in)
+		charge_mark(out, -bytes);
+	if (in && out != in)
+		work = charge_mark(in, bytes);
+	charge_walk(&quotas->walk, from, -bytes);
+	charge_walk(&quotas->walk, to, bytes);
 	if (work)
 		pthread_cond_signal(&quotas->work);
 	if (from || bytes < 0)
@@ -314,33 +255,13 @@ static void charge(struct ucm_files_tree *tree, unsigned dir, const char *from,
 	pthread_mutex_unlock(&quotas->lock);
 }
 
-void ucm_files_charge(struct ucm_files_tree *tree, unsigned dir,
-		      const char *path, int64_t bytes)
+void ucm_files_charge(struct ucm_files_tree *tree, const char *path,
+		      int64_t bytes)
 {
-	charge(tree, dir, NULL, path, bytes);
-}
-
-void ucm_files_charge_moved(struct ucm_files_tree *tree, unsigned dir,
-			    const char *from, const char *to, int64_t bytes)
-{
-	charge(tree, dir, from, to, bytes);
+	ucm_files_charge_moved(tree, NULL, path, bytes);
 }
 
 /* ---- room ---- */
-
-/* A mark above a path whose quota is used up, or NULL. */
-static struct ucm_files_mark *reached(struct ucm_files_quotas *quotas,
-				      const char *path)
-{
-	for (unsigned i = 0; i < quotas->num; i++) {
-		struct ucm_files_mark *mark = quotas->marks[i];
-
-		if (ucm_quota_covers(mark->path, mark->len, path) &&
-		    ucm_quota_is_reached(mark))
-			return mark;
-	}
-	return NULL;
-}
 
 static int refuse(struct ucm_files_mark *mark)
 {
@@ -357,9 +278,13 @@ static int wait_for_room(struct ucm_files_quotas *quotas, const char *path)
 
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += ROOM_WAIT_MS / 1000;
-	while ((mark = reached(quotas, path))) {
-		if (err || mark->again_ms > ucm_monotonic_ms() ||
-		    !quotas->running || atomic_load(&quotas->stopping))
+	while ((mark = mark_of(quotas, path)) && ucm_quota_is_reached(mark)) {
+		if (err || mark->again_ms > ucm_monotonic_ms())
+			return refuse(mark);
+		err = ucm_wait_long_for_any(quotas->tree->dirs);
+		if (err)
+			return err;
+		if (!quotas->running || atomic_load(&quotas->stopping))
 			return refuse(mark);
 		pthread_cond_signal(&quotas->work);
 		err = pthread_cond_timedwait(&quotas->room, &quotas->lock,
@@ -370,259 +295,18 @@ static int wait_for_room(struct ucm_files_quotas *quotas, const char *path)
 
 int ucm_files_quota_room(struct ucm_files_tree *tree, const char *path)
 {
-	struct ucm_files_quotas *quotas = tree->quotas;
-	struct ucm_files_mark *mark;
-	int err = 0;
-
-	if (!quotas || !atomic_load(&quotas->num))
-		return 0;
-	pthread_mutex_lock(&quotas->lock);
-	mark = reached(quotas, path);
-	if (mark && mark->again_ms > ucm_monotonic_ms())
-		err = refuse(mark);
-	else if (mark)
-		err = ucm_wait_long_for_any(tree->dirs);
-	if (mark && !err)
-		err = wait_for_room(quotas, path);
-	pthread_mutex_unlock(&quotas->lock);
-	return err;
-}
-
-/* ---- notes ---- */
-
-static size_t put_line(char *text, const struct ucm_files_mark *mark,
-		       const char *path)
-{
-	return (size_t)sprintf(text, "%" PRIu64 " %s %" PRIu32 " %" PRIu32
-			       " %zu %s\n",
-			       mark->quota, ucm_files_orders[mark->order],
-			       mark->grace_s, mark->number, strlen(path), path);
-}
-
-/* Another name that marks are to have, for a while or for good. */
-struct moving {
-	const char *from, *to;
-	bool both;
-};
-
-/* The path of a mark as it is to be; false: it stays. */
-static bool moved_path(const struct ucm_files_mark *mark,
-		       const struct moving *moving, char path[PATH_MAX])
-{
-	size_t len = moving ? strlen(moving->from) : 0;
-
-	return moving && ucm_quota_covers(moving->from, len, mark->path) &&
-	       snprintf(path, PATH_MAX, "%s%s", moving->to, mark->path + len) <
-		       PATH_MAX;
-}
-
-/* Under writing and lock: of all marks. */
-static size_t put_note(struct ucm_files_quotas *quotas, char *text,
-		       const struct moving *moving)
-{
-	size_t len = (size_t)sprintf(text, NOTE_HEAD "%" PRIu64 "\n",
-				     quotas->serial);
-	unsigned lines = 0;
-
-	for (unsigned i = 0; i < quotas->num; i++) {
-		const struct ucm_files_mark *mark = quotas->marks[i];
-		char path[PATH_MAX];
-		bool moves = moved_path(mark, moving, path);
-
-		if (moves && lines < UCM_QUOTA_MARKS) {
-			len += put_line(text + len, mark, path);
-			lines++;
-		}
-		if ((!moves || moving->both) && lines < UCM_QUOTA_MARKS) {
-			len += put_line(text + len, mark, mark->path);
-			lines++;
-		}
-	}
-	return len;
-}
-
-/* Under writing. To all directories that can be written to: 0 if there is one,
- * else the error of the last. */
-static int write_note(struct ucm_files_quotas *quotas,
-		      const struct moving *moving)
-{
-	struct ucm_dirs *dirs = quotas->tree->dirs;
-	_cleanup_free_ char *text = malloc(NOTE_MAX);
-	int err = -EROFS;
-	size_t len;
-
-	if (!text)
-		return -ENOMEM;
-	quotas->serial++;
-	pthread_mutex_lock(&quotas->lock);
-	len = put_note(quotas, text, moving);
-	pthread_mutex_unlock(&quotas->lock);
-	for (unsigned dir = 0; dir < dirs->num; dir++) {
-		int failed;
-
-		if (dirs->at[dir]->readonly)
-			continue;
-		failed = ucm_os_replace_file(
-			ucm_files_directory(quotas->tree, dir)->ctlfd, NOTE,
-			text, len);
-		if (failed)
-			ucm_warning("%s/" UCM_TREE_OWN "/" NOTE ": %s",
-				    dirs->at[dir]->path, strerror(-failed));
-		if (!failed || err)
-			err = failed;
-	}
-	return err;
-}
-
-/* A line; *at is moved behind it. False: it is none. */
-static bool parse_line(struct ucm_files_quotas *quotas, char **at)
-{
-	uint64_t quota;
-	unsigned number, grace, path_len;
-	struct ucm_files_mark *mark;
-	enum ucm_files_order order = 0;
-	char word[8], *path;
-	int used;
-
-	if (sscanf(*at, "%" SCNu64 " %7s %u %u %u%n", &quota, word, &grace,
-		   &number, &path_len, &used) != 5)
-		return false;
-	while (order < UCM_FILES_ORDERS &&
-	       strcmp(ucm_files_orders[order], word))
-		order++;
-	path = *at + used + 1;
-	if (order == UCM_FILES_ORDERS || path_len >= PATH_MAX ||
-	    (*at)[used] != ' ' || strnlen(path, path_len + 1) <= path_len ||
-	    path[path_len] != '\n' || quotas->num == UCM_QUOTA_MARKS)
-		return false;
-	path[path_len] = '\0';
-	if (!ucm_quota_covers(UCM_FILES_ROOT, strlen(UCM_FILES_ROOT), path))
-		return false;
-	mark = add_mark(quotas, path);
-	if (!mark)
-		return false;
-	mark->quota = quota;
-	mark->order = order;
-	mark->grace_s = grace;
-	mark->number = number;
-	if (number >= quotas->next_number)
-		quotas->next_number = number + 1;
-	*at = path + path_len + 1;
-	return true;
-}
-
-/* The serial number of a note, 0 if it is none. */
-static uint64_t serial_of(const char *text)
-{
-	size_t len = strlen(NOTE_HEAD);
-
-	return strncmp(text, NOTE_HEAD, len) ? 0
-					     : strtoull(text + len, NULL, 10);
-}
-
-/* The newest of all directories, in text (NOTE_MAX bytes); where it was. */
-static const char *newest_note(struct ucm_files_quotas *quotas, char *text)
-{
-	struct ucm_dirs *dirs = quotas->tree->dirs;
-	_cleanup_free_ char *note = malloc(NOTE_MAX);
-	const char *where = NULL;
-
-	for (unsigned dir = 0; note && dir < dirs->num; dir++) {
-		int err = ucm_os_read_file(
-			ucm_files_directory(quotas->tree, dir)->ctlfd, NOTE,
-			note, NOTE_MAX);
-
-		if (!err && !serial_of(note))
-			err = -EINVAL;
-		if (err && err != -ENOENT)
-			ucm_error("%s/" UCM_TREE_OWN "/" NOTE ": %s: the marks "
-				  "of other directories hold",
-				  dirs->at[dir]->path, strerror(-err));
-		if (err || serial_of(note) <= quotas->serial)
-			continue;
-		quotas->serial = serial_of(note);
-		where = dirs->at[dir]->path;
-		strcpy(text, note);
-	}
-	return where;
-}
-
-static int read_notes(struct ucm_files_quotas *quotas)
-{
-	_cleanup_free_ char *text = malloc(NOTE_MAX);
-	const char *where = text ? newest_note(quotas, text) : NULL;
-	char *at;
-
-	if (!text)
-		return -ENOMEM;
-	if (!where)
-		return 0;
-	at = strchr(text, '\n');
-	for (at = at ? at + 1 : text; *at;) {
-		if (parse_line(quotas, &at))
-			continue;
-		ucm_error("%s/" UCM_TREE_OWN "/" NOTE ": from here on it "
-			  "cannot be read: %.60s",
-			  where, at);
-		break;
-	}
-	return 0;
-}
-
-/* ---- life ---- */
-
-static int64_t wall_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	return ucm_time_ns(&now);
-}
-
-int ucm_files_quotas_open(struct ucm_files_tree *tree)
-{
-	struct ucm_files_quotas *quotas = calloc(1, sizeof(*quotas));
+	struct ucm_files_quotas *quotas = lock_marks(tree);
 	int err;
 
 	if (!quotas)
-		return -ENOMEM;
-	*quotas = (struct ucm_files_quotas){
-		.tree = tree,
-		.next_number = 1,
-		.now_ns = wall_ns,
-		.see_whole = SEE_WHOLE,
-		.random = (uint64_t)wall_ns(),
-	};
-	pthread_mutex_init(&quotas->writing, NULL);
-	pthread_mutex_init(&quotas->lock, NULL);
-	ucm_cond_init_monotonic(&quotas->work);
-	ucm_cond_init_monotonic(&quotas->room);
-	tree->quotas = quotas;
-	err = read_notes(quotas);
-	if (err)
-		ucm_files_quotas_close(tree);
+		return 0;
+	err = wait_for_room(quotas, path);
+	pthread_mutex_unlock(&quotas->lock);
 	return err;
 }
 
-void ucm_files_quotas_close(struct ucm_files_tree *tree)
-{
-	struct ucm_files_quotas *quotas = tree->quotas;
+/* ---- what marks say ---- */
 
-	if (!quotas)
-		return;
-	tree->quotas = NULL;
-	for (unsigned i = 0; i < quotas->num; i++)
-		ucm_quota_mark_free(quotas->marks[i]);
-	pthread_cond_destroy(&quotas->room);
-	pthread_cond_destroy(&quotas->work);
-	pthread_mutex_destroy(&quotas->lock);
-	pthread_mutex_destroy(&quotas->writing);
-	free(quotas);
-}
-
-/* ---- setting ---- */
-
-/* What a mark shall say. */
 struct says {
 	uint64_t quota; /* 0: no mark */
 	enum ucm_files_order order;
@@ -640,6 +324,7 @@ static int parse_order(const char *text, enum ucm_files_order *out)
 	return -EINVAL;
 }
 
+/* An empty text is the default. */
 static int parse_what(const char *what, const char *text, struct says *says)
 {
 	uint64_t value;
@@ -667,57 +352,158 @@ static const char *meant_by(const char *what)
 					: "seconds, at most 604800";
 }
 
-/* Under writing. Of what a mark says now, or would by default. */
-static void says_now(struct ucm_files_quotas *quotas, const char *path,
-		     struct says *out)
+static const char *const whats[] = { "quota", "order", "grace" };
+#define NUM_WHATS (sizeof(whats) / sizeof(whats[0]))
+
+static int set_attribute(int fd, const char *what, const char *value)
 {
-	struct ucm_files_mark *mark;
+	char name[VALUE_MAX];
+	int err;
+
+	snprintf(name, sizeof(name), XATTR "%s", what);
+	err = ucm_os_setxattr(fd, name, *value ? value : NULL, strlen(value),
+			      0);
+	return err == -ENODATA ? 0 : err;
+}
+
+/* Of a folder that is open; what cannot be had is the default. */
+static void read_says(int fd, const char *path, struct says *out)
+{
+	char name[VALUE_MAX], value[VALUE_MAX];
 
 	*out = (struct says){ .grace_s = UCM_QUOTA_GRACE_S };
+	for (size_t i = 0; i < NUM_WHATS; i++) {
+		int len;
+
+		snprintf(name, sizeof(name), XATTR "%s", whats[i]);
+		len = ucm_os_getxattr(fd, name, value, sizeof(value) - 1);
+		if (len < 0)
+			continue;
+		value[len] = '\0';
+		if (parse_what(whats[i], value, out))
+			ucm_error("%s: %s: \"%s\" is not what is wanted: %s",
+				  path, name, value, meant_by(whats[i]));
+	}
+}
+
+/* Under the lock. */
+static int apply(struct ucm_files_quotas *quotas, const char *path,
+		 uint64_t number, const struct says *says)
+{
+	struct ucm_files_mark *mark = mark_of(quotas, path);
+
+	if (mark && (!says->quota || mark->number != number)) {
+		remove_mark(quotas, mark);
+		mark = NULL;
+	}
+	if (!says->quota)
+		return 0;
+	if (!mark && quotas->num == UCM_QUOTA_MARKS) {
+		ucm_error("%s: user.ucmfs.quota: %u folders have one already",
+			  path, UCM_QUOTA_MARKS);
+		return -ENOSPC;
+	}
+	if (!mark)
+		mark = add_mark(quotas, path, number);
+	if (!mark)
+		return -ENOMEM;
+	mark->quota = says->quota;
+	mark->order = says->order;
+	mark->grace_s = says->grace_s;
+	mark->changes++;
+	mark->again_ms = 0;
+	mark->full = false;
+	pthread_cond_signal(&quotas->work);
+	pthread_cond_broadcast(&quotas->room);
+	return 0;
+}
+
+/* Under loading; fd: of the folder, < 0: there is none. */
+static int load(struct ucm_files_quotas *quotas, const char *path, int fd)
+{
+	struct says says = { 0 };
+	struct stat st = { 0 };
+	int err;
+
+	if (fd >= 0 && !ucm_os_fstat(fd, &st))
+		read_says(fd, path, &says);
 	pthread_mutex_lock(&quotas->lock);
-	mark = find_mark(quotas, path);
-	if (mark)
-		*out = (struct says){ mark->quota, mark->order, mark->grace_s };
+	err = apply(quotas, path, st.st_ino, &says);
+	pthread_mutex_unlock(&quotas->lock);
+	return err;
+}
+
+static int open_folder(struct ucm_files_quotas *quotas, const char *path)
+{
+	return ucm_os_open(quotas->tree->at->dirfd, path,
+			   O_PATH | O_DIRECTORY, 0);
+}
+
+int ucm_files_quota_load(struct ucm_files_tree *tree, const char *path)
+{
+	struct ucm_files_quotas *quotas = tree->quotas;
+	_cleanup_fd_ int fd = -1;
+	int err;
+
+	if (!quotas || !is_top(path))
+		return 0;
+	pthread_mutex_lock(&quotas->loading);
+	fd = open_folder(quotas, path);
+	err = load(quotas, path, fd);
+	pthread_mutex_unlock(&quotas->loading);
+	return err;
+}
+
+void ucm_files_quota_renamed(struct ucm_files_tree *tree, const char *from,
+			     const char *to)
+{
+	struct ucm_files_quotas *quotas;
+
+	ucm_files_quota_load(tree, from);
+	ucm_files_quota_load(tree, to);
+	quotas = lock_marks(tree);
+	if (!quotas)
+		return;
+	for (unsigned i = 0; i < quotas->num; i++) {
+		struct ucm_files_mark *mark = quotas->marks[i];
+
+		if (covers(mark->path, from) || covers(mark->path, to)) {
+			mark->stale = true;
+			mark->changes++;
+		}
+	}
+	quotas->walk.mark = NULL;
+	pthread_cond_signal(&quotas->work);
 	pthread_mutex_unlock(&quotas->lock);
 }
 
-/* Under writing: so, in memory. */
-static int apply(struct ucm_files_quotas *quotas, const char *path,
-		 const struct says *says)
+/* Under loading. */
+static int set_mark(struct ucm_files_quotas *quotas, const char *path, int fd,
+		    const char *what, const char *value)
 {
-	struct ucm_files_mark *mark;
-	int err = 0;
+	struct says says;
+	int err;
 
-	pthread_mutex_lock(&quotas->lock);
-	mark = find_mark(quotas, path);
-	if (!says->quota) {
-		for (unsigned i = quotas->num; i-- > 0;) {
-			if (quotas->marks[i] == mark)
-				remove_mark(quotas, i);
-		}
-		pthread_mutex_unlock(&quotas->lock);
-		return 0;
+	read_says(fd, path, &says);
+	if (!says.quota && strcmp(what, "quota")) {
+		if (!*value)
+			return 0;
+		ucm_error("%s: user.ucmfs.%s: the folder has no "
+			  "user.ucmfs.quota; set that first",
+			  path, what);
+		return -EINVAL;
 	}
-	if (!mark && quotas->num < UCM_QUOTA_MARKS) {
-		mark = add_mark(quotas, path);
-		if (mark)
-			mark->number = quotas->next_number++;
-	} else if (!mark) {
-		err = -ENOSPC;
-	}
-	if (mark) {
-		mark->quota = says->quota;
-		mark->order = says->order;
-		mark->grace_s = says->grace_s;
-		mark->changes++;
-		mark->again_ms = 0;
-		mark->full = false;
-		pthread_cond_signal(&quotas->work);
-		pthread_cond_broadcast(&quotas->room);
-	} else if (!err) {
-		err = -ENOMEM;
-	}
-	pthread_mutex_unlock(&quotas->lock);
+	err = set_attribute(fd, what, value);
+	for (size_t i = 1; i < NUM_WHATS && !err && !strcmp(what, "quota") &&
+			   !*value;
+	     i++)
+		err = set_attribute(fd, whats[i], "");
+	if (err)
+		ucm_error("%s: user.ucmfs.%s: %s", path, what, strerror(-err));
+	if (!err)
+		err = load(quotas, path, fd);
+	if (err == -ENOSPC)
+		set_attribute(fd, what, "");
 	return err;
 }
 
@@ -725,135 +511,99 @@ int ucm_files_mark_set(struct ucm_files_tree *tree, const char *path,
 		       const char *what, const char *text, size_t size)
 {
 	struct ucm_files_quotas *quotas = tree->quotas;
+	_cleanup_fd_ int fd = -1;
 	char value[VALUE_MAX] = "";
-	struct says before, says;
+	struct says says;
 	int err = -EINVAL;
 
-	if (!quotas)
+	if (!quotas || !is_top(path)) {
+		ucm_error("%s: user.ucmfs.%s: only folders right in "
+			  UCM_FILES_ROOT "/ have quotas", path, what);
 		return -EOPNOTSUPP;
-	pthread_mutex_lock(&quotas->writing);
-	says_now(quotas, path, &before);
-	says = before;
+	}
 	if (size < sizeof(value)) {
 		memcpy(value, text, size);
 		err = parse_what(what, value, &says);
 	}
 	if (err) {
-		err = -EINVAL;
 		ucm_error("%s: user.ucmfs.%s: \"%.*s\" is not what is wanted: "
 			  "%s",
 			  path, what, (int)(size < 64 ? size : 64), text,
 			  meant_by(what));
-	} else if (!before.quota && !says.quota && *value &&
-		   strcmp(what, "quota")) {
-		err = -EINVAL;
-		ucm_error("%s: user.ucmfs.%s: the folder has no "
-			  "user.ucmfs.quota; set that first",
-			  path, what);
+		return -EINVAL;
 	}
-	if (!err)
-		err = apply(quotas, path, &says);
-	if (err == -ENOSPC)
-		ucm_error("%s: user.ucmfs.quota: %u folders have one already",
-			  path, UCM_QUOTA_MARKS);
-	if (!err && (before.quota || says.quota)) {
-		err = write_note(quotas, NULL);
-		if (err) /* it would not be so at the next start */
-			apply(quotas, path, &before);
-	}
-	pthread_mutex_unlock(&quotas->writing);
+	if (tree->at->medium.readonly)
+		return -EROFS;
+	pthread_mutex_lock(&quotas->loading);
+	fd = open_folder(quotas, path);
+	err = fd < 0 ? fd : set_mark(quotas, path, fd, what, value);
+	pthread_mutex_unlock(&quotas->loading);
 	return err;
 }
 
-/* ---- folders that come and go ---- */
+/* ---- life ---- */
 
-bool ucm_files_quota_is_in(struct ucm_files_tree *tree, const char *path)
+static int64_t wall_ns(void)
 {
-	struct ucm_files_quotas *quotas = tree->quotas;
-	bool found;
+	struct timespec now;
 
-	if (!quotas || !atomic_load(&quotas->num))
-		return false;
-	pthread_mutex_lock(&quotas->lock);
-	found = is_in(quotas, path);
-	pthread_mutex_unlock(&quotas->lock);
-	return found;
+	clock_gettime(CLOCK_REALTIME, &now);
+	return ucm_time_ns(&now);
 }
 
-void ucm_files_quota_forget(struct ucm_files_tree *tree, const char *path)
+static void load_all(struct ucm_files_tree *tree)
 {
-	struct ucm_files_quotas *quotas = tree->quotas;
+	struct ucm_files_entries tops;
+	char path[PATH_MAX];
+	struct stat st;
 
-	if (!ucm_files_quota_is_in(tree, path))
+	if (!ucm_os_stat(tree->at->ctlfd, OLD_NOTE, &st))
+		ucm_warning("%s/" UCM_TREE_OWN "/" OLD_NOTE ": quotas of an "
+			    "earlier version, which are not kept: set them "
+			    "with ucm quota, and remove this file",
+			    tree->at->medium.path);
+	if (ucm_files_entries(tree->at->dirfd, UCM_FILES_ROOT, &tops))
 		return;
-	pthread_mutex_lock(&quotas->writing);
-	pthread_mutex_lock(&quotas->lock);
-	remove_marks(quotas, path);
-	pthread_mutex_unlock(&quotas->lock);
-	/* it has logged; a mark of nothing is harmless */
-	write_note(quotas, NULL);
-	pthread_mutex_unlock(&quotas->writing);
-}
-
-int ucm_files_quota_moving(struct ucm_files_tree *tree, const char *from,
-			   const char *to)
-{
-	struct moving moving = { .from = from, .to = to, .both = true };
-	struct ucm_files_quotas *quotas = tree->quotas;
-	int err;
-
-	if (!ucm_files_quota_is_in(tree, from))
-		return 0;
-	pthread_mutex_lock(&quotas->writing);
-	err = write_note(quotas, &moving);
-	pthread_mutex_unlock(&quotas->writing);
-	return err;
-}
-
-/* Under the lock. What is marked there was an empty folder, and is gone. */
-static void move_marks(struct ucm_files_quotas *quotas, const char *from,
-		       const char *to)
-{
-	struct moving moving = { .from = from, .to = to };
-	char path[PATH_MAX], *copy;
-
-	remove_marks(quotas, to);
-	for (unsigned i = 0; i < quotas->num; i++) {
-		struct ucm_files_mark *mark = quotas->marks[i];
-
-		if (!moved_path(mark, &moving, path))
-			continue;
-		copy = strdup(path);
-		if (!copy)
-			continue; /* the note has it, for the next start */
-		free(mark->path);
-		mark->path = copy;
-		mark->len = strlen(copy);
-		mark->stale = true;
-		mark->changes++;
+	for (size_t i = 0; i < tops.num; i++) {
+		snprintf(path, sizeof(path), UCM_FILES_ROOT "/%s",
+			 tops.list[i].name);
+		if (tops.list[i].type == DT_DIR)
+			ucm_files_quota_load(tree, path);
 	}
-	quotas->walk.mark = NULL;
-	count_anew(quotas, from);
-	count_anew(quotas, to);
+	ucm_files_entries_free(&tops);
 }
 
-void ucm_files_quota_moved(struct ucm_files_tree *tree, const char *from,
-			   const char *to, bool done)
+int ucm_files_quotas_open(struct ucm_files_tree *tree)
+{
+	struct ucm_files_quotas *quotas = calloc(1, sizeof(*quotas));
+
+	if (!quotas)
+		return -ENOMEM;
+	quotas->tree = tree;
+	quotas->now_ns = wall_ns;
+	pthread_mutex_init(&quotas->loading, NULL);
+	pthread_mutex_init(&quotas->lock, NULL);
+	ucm_cond_init_monotonic(&quotas->work);
+	ucm_cond_init_monotonic(&quotas->room);
+	tree->quotas = quotas;
+	load_all(tree);
+	return 0;
+}
+
+void ucm_files_quotas_close(struct ucm_files_tree *tree)
 {
 	struct ucm_files_quotas *quotas = tree->quotas;
-	bool write;
 
-	if (!quotas || !atomic_load(&quotas->num))
+	if (!quotas)
 		return;
-	pthread_mutex_lock(&quotas->writing);
-	pthread_mutex_lock(&quotas->lock);
-	write = is_in(quotas, from) || (done && is_in(quotas, to));
-	if (done)
-		move_marks(quotas, from, to);
-	pthread_mutex_unlock(&quotas->lock);
-	if (write)
-		write_note(quotas, NULL);
-	pthread_mutex_unlock(&quotas->writing);
+	tree->quotas = NULL;
+	for (unsigned i = 0; i < quotas->num; i++)
+		ucm_quota_mark_free(quotas->marks[i]);
+	pthread_cond_destroy(&quotas->room);
+	pthread_cond_destroy(&quotas->work);
+	pthread_mutex_destroy(&quotas->lock);
+	pthread_mutex_destroy(&quotas->loading);
+	free(quotas);
 }
 
 /* ---- what there is ---- */
@@ -865,7 +615,7 @@ static void fill_info(const struct ucm_files_mark *mark,
 	*out = (struct ucm_files_mark_info){
 		.number = mark->number,
 		.quota = mark->quota,
-		.used = mark->total > 0 ? (uint64_t)mark->total : 0,
+		.used = mark->used > 0 ? (uint64_t)mark->used : 0,
 		.order = mark->order,
 		.grace_s = mark->grace_s,
 		.counted = mark->counted,
@@ -875,43 +625,44 @@ static void fill_info(const struct ucm_files_mark *mark,
 	};
 }
 
-bool ucm_files_mark_get(struct ucm_files_tree *tree, const char *path,
+bool ucm_files_quota_of(struct ucm_files_tree *tree, const char *path,
 			struct ucm_files_mark_info *out)
 {
-	struct ucm_files_quotas *quotas = tree->quotas;
+	struct ucm_files_quotas *quotas = lock_marks(tree);
 	struct ucm_files_mark *mark;
 
-	if (!quotas || !atomic_load(&quotas->num))
+	if (!quotas)
 		return false;
-	pthread_mutex_lock(&quotas->lock);
-	mark = find_mark(quotas, path);
+	mark = mark_of(quotas, path);
 	if (mark)
 		fill_info(mark, out);
 	pthread_mutex_unlock(&quotas->lock);
 	return mark;
 }
 
+bool ucm_files_mark_get(struct ucm_files_tree *tree, const char *path,
+			struct ucm_files_mark_info *out)
+{
+	return is_top(path) && ucm_files_quota_of(tree, path, out);
+}
+
 size_t ucm_files_marks(struct ucm_files_tree *tree,
 		       struct ucm_files_mark_info **out)
 {
-	struct ucm_files_quotas *quotas = tree->quotas;
+	struct ucm_files_quotas *quotas = lock_marks(tree);
 	struct ucm_files_mark_info *list;
 	size_t num = 0;
 
 	*out = NULL;
-	if (!quotas || !atomic_load(&quotas->num))
+	if (!quotas)
 		return 0;
-	list = calloc(UCM_QUOTA_MARKS, sizeof(*list));
-	if (!list)
-		return 0;
-	pthread_mutex_lock(&quotas->lock);
-	for (unsigned i = 0; i < quotas->num; i++) {
+	*out = list = calloc(UCM_QUOTA_MARKS, sizeof(*list));
+	for (unsigned i = 0; list && i < quotas->num; i++) {
 		fill_info(quotas->marks[i], &list[num]);
 		list[num].path = strdup(quotas->marks[i]->path);
 		num += list[num].path != NULL;
 	}
 	pthread_mutex_unlock(&quotas->lock);
-	*out = list;
 	return num;
 }
 
@@ -922,47 +673,10 @@ void ucm_files_marks_free(struct ucm_files_mark_info *marks, size_t num)
 	free(marks);
 }
 
-static int64_t room_left(const struct ucm_files_mark *mark)
-{
-	return (int64_t)mark->quota - mark->total;
-}
-
-bool ucm_files_quota_of(struct ucm_files_tree *tree, const char *path,
-			struct ucm_files_mark_info *out)
-{
-	struct ucm_files_quotas *quotas = tree->quotas;
-	struct ucm_files_mark *least = NULL;
-
-	if (!quotas || !atomic_load(&quotas->num))
-		return false;
-	pthread_mutex_lock(&quotas->lock);
-	for (unsigned i = 0; i < quotas->num; i++) {
-		struct ucm_files_mark *mark = quotas->marks[i];
-
-		if (ucm_quota_covers(mark->path, mark->len, path) &&
-		    (!least || room_left(mark) < room_left(least)))
-			least = mark;
-	}
-	if (least)
-		fill_info(least, out);
-	pthread_mutex_unlock(&quotas->lock);
-	return least;
-}
-
 bool ucm_files_quota_by_use(struct ucm_files_tree *tree, const char *path)
 {
-	struct ucm_files_quotas *quotas = tree->quotas;
-	bool by_use = false;
+	struct ucm_files_mark_info mark;
 
-	if (!quotas || !atomic_load(&quotas->num))
-		return false;
-	pthread_mutex_lock(&quotas->lock);
-	for (unsigned i = 0; i < quotas->num; i++) {
-		struct ucm_files_mark *mark = quotas->marks[i];
-
-		by_use |= mark->order == UCM_FILES_LRU &&
-			  ucm_quota_covers(mark->path, mark->len, path);
-	}
-	pthread_mutex_unlock(&quotas->lock);
-	return by_use;
+	return ucm_files_quota_of(tree, path, &mark) &&
+	       mark.order == UCM_FILES_LRU;
 }

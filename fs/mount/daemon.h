@@ -72,7 +72,8 @@ struct ucm_notifier {
 struct ucm_daemon {
 	struct ucm_options *options;
 	struct ucm_store *store;
-	struct ucm_files_tree file_tree; /* over its directories */
+	struct ucm_files_tree file_tree;
+	struct ucm_files_count file_count;
 	const char *mountpoint; /* absolute, while it is mounted */
 	struct fuse_session *session;
 	struct ucm_handles files;
@@ -241,7 +242,6 @@ struct ucm_handle {
 	struct ucm_word *word;	     /* what temp.word is, or NULL */
 	char *name;		     /* of staging, under files.lock */
 	uint64_t counted;	     /* of files/: bytes in the tier's */
-	struct ucm_promise *promise; /* of files/, new: room set aside */
 	bool writes;	    /* space.json: open for writing, which FLUSH does
 			       not say; of files/: the descriptor is */
 	bool told_at_close; /* of files/: write errors are, by a network file
@@ -523,9 +523,10 @@ void ucm_notify_attr(struct ucm_daemon *daemon, fuse_ino_t ino);
 
 /* ---- mounting (session.c) ---- */
 
-/* Mount, serve until asked to stop, unmount. trace: NULL, or the caller's. 0 or
+/* Mount, serve until asked to stop, unmount. files_dir: the number of the
+ * directory that has files/. trace: NULL, or the caller's. 0 or
  * -errno (logged). */
 int ucm_daemon_run(struct ucm_options *options, struct ucm_store *store,
-		   struct ucm_trace *trace);
+		   unsigned files_dir, struct ucm_trace *trace);
 
 #endif

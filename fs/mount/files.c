@@ -29,7 +29,7 @@
 #define RENAME_NOREPLACE 1
 #endif
 
-/* Where other machines may change a tier, and for names that are not there. */
+/* Where other machines may change it, and for names that are not there. */
 #define SHORT_TIMEOUT_S 1.0
 
 #define USE_NS INT64_C(1000000000) /* uses are noted to the second */
@@ -39,26 +39,64 @@ static const struct ucm_handle_ops files_handle;
 
 int ucm_files_ops_init(struct ucm_daemon *daemon)
 {
-	struct ucm_files root;
-	int err = ucm_files_nodes_init(&daemon->nodes);
+	struct stat st = { 0 };
 
-	if (!err && !ucm_files_find(&daemon->file_tree, UCM_FILES_ROOT,
-				    UCM_FILES_NOWHERE, &root))
-		daemon->nodes.root.ino =
-			ucm_files_ino(&daemon->file_tree, &root);
-	return err;
+	ucm_files_look(&daemon->file_tree, UCM_FILES_ROOT, &st);
+	return ucm_files_nodes_init(&daemon->nodes, st.st_ino);
 }
 
 static double files_timeout(const struct ucm_daemon *daemon)
 {
 	double timeout = daemon->options->entry_timeout_s;
 
-	for (unsigned i = 0; i < daemon->store->dirs.num; i++) {
-		if (daemon->store->dirs.at[i]->remote &&
-		    timeout > SHORT_TIMEOUT_S)
-			return SHORT_TIMEOUT_S;
+	return daemon->file_tree.at->medium.remote && timeout > SHORT_TIMEOUT_S
+		       ? SHORT_TIMEOUT_S
+		       : timeout;
+}
+
+/* ---- a node's file ---- */
+
+int ucm_files_hold_file(struct ucm_daemon *daemon, struct ucm_files_node *node,
+			struct ucm_files_held *out)
+{
+	int err = ucm_files_lock_node(&daemon->nodes, node, &out->lock,
+				      out->path);
+
+	out->owned = !err;
+	if (err) {
+		*out->path = '\0';
+		out->lock.nodes = NULL;
+		/* removed, and known to somebody: never closed while it is */
+		out->fd = err == -ESTALE ? node->fd : -1;
+	} else {
+		out->fd = ucm_os_open(daemon->file_tree.at->dirfd, out->path,
+				      O_PATH, 0);
+		err = out->fd;
 	}
-	return timeout;
+	if (out->fd >= 0)
+		err = ucm_os_fstat(out->fd, &out->st);
+	if (err == -ENOENT || err == -ENOTDIR || err == -ELOOP ||
+	    (!err && out->st.st_ino != node->ino))
+		err = -ESTALE;
+	if (err)
+		ucm_files_let_go(out);
+	return err == -ESTALE ? err
+			      : ucm_files_result(&daemon->file_tree, out->path,
+						 "open", err);
+}
+
+static void files_unlock_held(struct ucm_files_held *held)
+{
+	if (held->lock.nodes)
+		ucm_files_unlock(&held->lock);
+	held->lock.nodes = NULL;
+}
+
+void ucm_files_let_go(struct ucm_files_held *held)
+{
+	if (held->owned)
+		ucm_os_close(held->fd);
+	files_unlock_held(held);
 }
 
 /* ---- attributes ---- */
@@ -70,8 +108,7 @@ static void files_fill_attr(struct ucm_daemon *daemon,
 	const struct ucm_options *options = daemon->options;
 
 	*out = *st;
-	out->st_ino = node->ino;
-	out->st_nlink = 1; /* the folders in a folder are not counted */
+	out->st_ino = ucm_files_ino(node->ino);
 	out->st_blksize = UCM_BLOCK_PAGE;
 	if (node != &daemon->nodes.root)
 		return;
@@ -81,86 +118,29 @@ static void files_fill_attr(struct ucm_daemon *daemon,
 		out->st_gid = options->gid;
 }
 
-static int files_attr_by_name(struct ucm_daemon *daemon,
-			      struct ucm_files_node *node, struct stat *out)
-{
-	struct ucm_files_lock lock;
-	struct ucm_files found;
-	char path[PATH_MAX];
-	int err = ucm_files_lock_node(&daemon->nodes, node, &lock, path);
-
-	if (err)
-		return err;
-	err = ucm_files_find(&daemon->file_tree, path,
-			     node->is_dir ? UCM_FILES_NOWHERE : node->dir,
-			     &found);
-	ucm_files_unlock(&lock);
-	if (err)
-		return err == -ENOENT ? -ESTALE : err;
-	if (S_ISDIR(found.st.st_mode) != node->is_dir ||
-	    (!node->is_dir &&
-	     ucm_files_ino(&daemon->file_tree, &found) != node->ino))
-		return -ESTALE;
-	files_fill_attr(daemon, node, &found.st, out);
-	return 0;
-}
-
-/* -ENOENT: nobody has it open. */
-static int files_attr_of_open(struct ucm_daemon *daemon,
-			      struct ucm_files_node *node, struct stat *out)
-{
-	struct ucm_handle *file =
-		ucm_handle_get(daemon, ucm_files_ino_of(daemon, node));
-	struct stat st;
-	int err;
-
-	if (!file)
-		return -ENOENT;
-	err = ucm_handle_lock(daemon, file);
-	if (!err) {
-		err = file->fd < 0 ? -ENOENT : ucm_os_fstat(file->fd, &st);
-		pthread_mutex_unlock(&file->lock);
-	}
-	ucm_handle_put(daemon, file);
-	if (!err)
-		files_fill_attr(daemon, node, &st, out);
-	return err;
-}
-
-/* Its descriptor says: of a removed folder as well, which may be the working
- * directory of somebody. */
-static int files_attr_of_gone(struct ucm_daemon *daemon,
-			      struct ucm_files_node *node, struct stat *out)
-{
-	struct stat st;
-	int err = node->fd < 0 ? -ESTALE : ucm_os_fstat(node->fd, &st);
-
-	if (!err)
-		files_fill_attr(daemon, node, &st, out);
-	return err;
-}
-
 static int files_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
 			 struct stat *out)
 {
 	struct ucm_files_node *node = ucm_files_node_of(daemon, ino);
-	int err =
-		node->is_dir ? -ENOENT : files_attr_of_open(daemon, node, out);
-	bool gone;
+	struct ucm_files_held held;
+	struct ucm_key none;
+	int err = ucm_files_hold_file(daemon, node, &held);
 
-	if (err == -ENOENT)
-		err = files_attr_by_name(daemon, node, out);
-	gone = ucm_files_is_gone(&daemon->nodes, node);
-	if (err == -ESTALE && gone)
-		err = files_attr_of_gone(daemon, node, out);
-	if (!err && gone)
-		out->st_nlink = 0;
+	if (!err) {
+		ucm_files_let_go(&held);
+	} else if (err == -ESTALE) { /* others removed it; is it open? */
+		err = ucm_handle_stat(daemon, ino, &held.st, &none);
+		err = err == -ENOENT ? -ESTALE : err;
+	}
+	if (!err)
+		files_fill_attr(daemon, node, &held.st, out);
 	return err;
 }
 
-/* Through its descriptor, if that will do; -ENOENT if not. */
-static int files_change_open(struct ucm_daemon *daemon, fuse_ino_t ino,
-			     const struct ucm_files_change *change)
+/* By the descriptor of those who write it, for whom it is counted when they
+ * close it; -ENOENT: it is not open for that. */
+static int files_resize_open(struct ucm_daemon *daemon, fuse_ino_t ino,
+			     off_t size)
 {
 	struct ucm_handle *file = ucm_handle_get(daemon, ino);
 	int err;
@@ -169,8 +149,8 @@ static int files_change_open(struct ucm_daemon *daemon, fuse_ino_t ino,
 		return -ENOENT;
 	err = ucm_handle_lock(daemon, file);
 	if (!err) {
-		err = file->fd >= 0 && (file->writes || !change->size_set)
-			      ? ucm_files_change_fd(file->fd, change)
+		err = file->fd >= 0 && file->writes
+			      ? ucm_os_truncate(file->fd, size)
 			      : -ENOENT;
 		pthread_mutex_unlock(&file->lock);
 	}
@@ -178,78 +158,74 @@ static int files_change_open(struct ucm_daemon *daemon, fuse_ino_t ino,
 	return err;
 }
 
-/* A link cannot be opened, and has neither mode nor size to change. */
-static int files_change_gone(const struct ucm_files_node *node,
-			     const struct ucm_files_change *change)
+static int files_resize(struct ucm_daemon *daemon, fuse_ino_t ino,
+			const struct ucm_files_held *held, off_t size)
 {
+	int err = files_resize_open(daemon, ino, size);
 	_cleanup_fd_ int fd = -1;
-
-	if (!change->size_set && !change->mode_set)
-		return ucm_files_change_fd(node->fd, change);
-	fd = ucm_os_reopen(node->fd, change->size_set ? O_WRONLY : O_RDONLY);
-	return fd < 0 ? fd : ucm_files_change_fd(fd, change);
-}
-
-static int files_change(struct ucm_daemon *daemon, fuse_ino_t ino,
-			const struct ucm_files_change *change)
-{
-	struct ucm_files_node *node = ucm_files_node_of(daemon, ino);
-	struct ucm_files_lock lock;
-	struct ucm_files found;
-	char path[PATH_MAX];
-	int err =
-		node->is_dir ? -ENOENT : files_change_open(daemon, ino, change);
+	struct stat st;
 
 	if (err != -ENOENT)
 		return err;
-	err = ucm_files_lock_node(&daemon->nodes, node, &lock, path);
-	if (err == -ESTALE && node->fd >= 0)
-		return files_change_gone(node, change);
-	if (err)
-		return err;
-	err = ucm_files_find(&daemon->file_tree, path,
-			     node->is_dir ? UCM_FILES_NOWHERE : node->dir,
-			     &found);
+	fd = ucm_os_reopen(held->fd, O_WRONLY);
+	err = fd < 0 ? fd : ucm_os_truncate(fd, size);
 	if (!err)
-		err = ucm_files_change(&daemon->file_tree, path, &found,
-				       change);
-	ucm_files_unlock(&lock);
-	return err == -ENOENT ? -ESTALE : err;
+		err = ucm_os_fstat(fd, &st);
+	if (!err && *held->path)
+		ucm_files_account(&daemon->file_tree, held->path,
+				  (int64_t)(ucm_file_takes(&st) -
+					    ucm_file_takes(&held->st)));
+	return err;
 }
 
 static int files_setattr(struct ucm_account *account, fuse_ino_t ino,
 			 const struct stat *attr, int to_set)
 {
 	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_change change = {
-		.mode_set = to_set & FUSE_SET_ATTR_MODE,
-		.size_set = to_set & FUSE_SET_ATTR_SIZE,
-		.times_set = to_set & UCM_SET_TIMES,
-		.mode = attr->st_mode & 07777,
-		.uid = to_set & FUSE_SET_ATTR_UID ? attr->st_uid : (uid_t)-1,
-		.gid = to_set & FUSE_SET_ATTR_GID ? attr->st_gid : (gid_t)-1,
-		.size = attr->st_size,
-	};
+	struct ucm_files_node *node = ucm_files_node_of(daemon, ino);
+	const struct ucm_options *options = daemon->options;
+	uid_t uid = to_set & FUSE_SET_ATTR_UID ? attr->st_uid : (uid_t)-1;
+	gid_t gid = to_set & FUSE_SET_ATTR_GID ? attr->st_gid : (gid_t)-1;
+	bool owner = uid != (uid_t)-1 || gid != (gid_t)-1;
+	struct timespec times[2];
+	struct ucm_files_held held;
+	int err = 0;
 
 	/* the owner of files/ is an option, if it is one */
-	if (ino == TREE_ROOT &&
-	    ((change.uid != (uid_t)-1 && daemon->options->has_uid) ||
-	     (change.gid != (gid_t)-1 && daemon->options->has_gid)))
+	if (ino == TREE_ROOT && ((uid != (uid_t)-1 && options->has_uid) ||
+				 (gid != (gid_t)-1 && options->has_gid)))
 		return -EPERM;
-	ucm_attr_times(attr, to_set, change.times);
-	return files_change(daemon, ino, &change);
+	if (to_set & FUSE_SET_ATTR_MODE &&
+	    ucm_files_is_set_id(attr->st_mode, node->is_dir))
+		return -EPERM;
+	if (daemon->file_tree.at->medium.readonly)
+		return -EROFS;
+	err = ucm_files_hold_file(daemon, node, &held);
+	if (err)
+		return err;
+	if (to_set & FUSE_SET_ATTR_SIZE)
+		err = files_resize(daemon, ino, &held, attr->st_size);
+	/* a change of owner takes set-id bits away: the mode comes after it */
+	if (!err && owner)
+		err = ucm_os_fchown(held.fd, uid, gid);
+	if (!err && to_set & FUSE_SET_ATTR_MODE)
+		err = ucm_os_fchmod(held.fd, attr->st_mode & 07777);
+	ucm_attr_times(attr, to_set, times);
+	if (!err && to_set & UCM_SET_TIMES)
+		err = ucm_os_utimens(held.fd, times);
+	ucm_files_let_go(&held);
+	return err;
 }
 
 /* ---- names ---- */
 
 /* An entry for what was found or made under a name, which is locked. */
 static int files_enter(struct ucm_daemon *daemon, struct ucm_files_node *parent,
-		       const char *name, const struct ucm_files *found,
+		       const char *name, const struct stat *st,
 		       struct fuse_entry_param *out)
 {
-	struct ucm_files_node *node = ucm_files_looked_up(
-		&daemon->nodes, parent, name, S_ISDIR(found->st.st_mode),
-		ucm_files_ino(&daemon->file_tree, found), found->dir);
+	struct ucm_files_node *node =
+		ucm_files_looked_up(&daemon->nodes, parent, name, st);
 
 	if (!node)
 		return -ENOMEM;
@@ -259,35 +235,8 @@ static int files_enter(struct ucm_daemon *daemon, struct ucm_files_node *parent,
 		.attr_timeout = files_timeout(daemon),
 		.entry_timeout = files_timeout(daemon),
 	};
-	files_fill_attr(daemon, node, &found->st, &out->attr);
+	files_fill_attr(daemon, node, st, &out->attr);
 	return 0;
-}
-
-/* The kernel looks up what it is about to make, and does not say so. So while a
- * directory does not answer, a name is absent that nobody knows, or nothing
- * could be made; the kernel asks again each time. */
-static int files_find_name(struct ucm_daemon *daemon,
-			   struct ucm_files_node *folder, const char *name,
-			   const char *path, struct ucm_files *found,
-			   struct fuse_entry_param *out)
-{
-	struct ucm_files_child child;
-	bool unsure;
-	int err;
-
-	if (ucm_files_child(&daemon->nodes, folder, name, &child)) {
-		err = ucm_files_find(&daemon->file_tree, path,
-				     child.is_dir ? UCM_FILES_NOWHERE
-						  : child.dir,
-				     found);
-		if (err == UCM_FILES_SILENT)
-			ucm_files_keep(&daemon->nodes, folder, name);
-		return err;
-	}
-	err = ucm_files_find_unknown(&daemon->file_tree, path, found, &unsure);
-	if (unsure)
-		out->entry_timeout = 0;
-	return err;
 }
 
 static int files_lookup(struct ucm_account *account, fuse_ino_t parent,
@@ -295,10 +244,10 @@ static int files_lookup(struct ucm_account *account, fuse_ino_t parent,
 {
 	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_files_node *folder = ucm_files_node_of(daemon, parent);
-	struct ucm_files_lock lock;
-	struct ucm_files found;
-	char path[PATH_MAX];
 	double timeout = files_timeout(daemon);
+	struct ucm_files_lock lock;
+	char path[PATH_MAX];
+	struct stat st;
 	int err;
 
 	*out = (struct fuse_entry_param){ .entry_timeout =
@@ -308,9 +257,9 @@ static int files_lookup(struct ucm_account *account, fuse_ino_t parent,
 	err = ucm_files_lock_name(&daemon->nodes, folder, name, &lock, path);
 	if (err)
 		return err;
-	err = files_find_name(daemon, folder, name, path, &found, out);
+	err = ucm_files_look(&daemon->file_tree, path, &st);
 	if (!err)
-		err = files_enter(daemon, folder, name, &found, out);
+		err = files_enter(daemon, folder, name, &st, out);
 	ucm_files_unlock(&lock);
 	return err;
 }
@@ -323,7 +272,7 @@ int ucm_files_ops_root(struct ucm_daemon *daemon, struct fuse_entry_param *out)
 		.attr_timeout = files_timeout(daemon),
 		.entry_timeout = files_timeout(daemon),
 	};
-	return files_attr_by_name(daemon, &daemon->nodes.root, &out->attr);
+	return files_getattr(daemon, TREE_ROOT, &out->attr);
 }
 
 static void files_forget(struct ucm_daemon *daemon, fuse_ino_t ino,
@@ -356,41 +305,39 @@ static struct ucm_files_owner files_owner(fuse_req_t req, mode_t mode)
 	};
 }
 
-/* -EINPROGRESS: a marked folder is to be removed or renamed, or one above it,
- * and this thread must not wait for the note. */
-static int files_wait_for_marks(struct ucm_daemon *daemon,
-				struct ucm_files_node *folder, const char *name)
-{
-	char path[PATH_MAX];
+typedef int files_make_fn(struct ucm_files_tree *tree, const char *path,
+			  const struct ucm_files_owner *owner, struct stat *st);
 
-	if (ucm_files_path(&daemon->nodes, folder, name, path) ||
-	    !ucm_files_quota_is_in(&daemon->file_tree, path))
-		return 0;
-	return ucm_wait_long_for_any(&daemon->store->dirs);
+/* make: 0, or a descriptor, which is closed. */
+static int files_make(struct ucm_daemon *daemon, struct ucm_files_node *folder,
+		      const char *name, const struct ucm_files_owner *owner,
+		      files_make_fn *make, struct fuse_entry_param *out)
+{
+	struct ucm_files_lock lock;
+	char path[PATH_MAX];
+	struct stat st;
+	int rc = ucm_files_lock_name(&daemon->nodes, folder, name, &lock, path);
+
+	if (rc)
+		return rc;
+	rc = make(&daemon->file_tree, path, owner, &st);
+	if (rc > 0)
+		ucm_os_close(rc);
+	if (rc >= 0)
+		rc = files_enter(daemon, folder, name, &st, out);
+	ucm_files_unlock(&lock);
+	return rc;
 }
 
 static int files_mkdir(struct ucm_account *account, fuse_ino_t parent,
 		       const char *name, mode_t mode,
 		       struct fuse_entry_param *out)
 {
-	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_node *folder = ucm_files_node_of(daemon, parent);
 	struct ucm_files_owner owner = files_owner(account->req, mode);
-	struct ucm_files_lock lock;
-	struct ucm_files made;
-	char path[PATH_MAX];
-	int err = files_wait_for_marks(daemon, folder, name);
 
-	if (!err)
-		err = ucm_files_lock_name(&daemon->nodes, folder, name, &lock,
-					  path);
-	if (err)
-		return err;
-	err = ucm_files_mkdir(&daemon->file_tree, path, &owner, &made);
-	if (!err)
-		err = files_enter(daemon, folder, name, &made, out);
-	ucm_files_unlock(&lock);
-	return err;
+	return files_make(account->daemon,
+			  ucm_files_node_of(account->daemon, parent), name,
+			  &owner, ucm_files_mkdir, out);
 }
 
 static int files_mknod(struct ucm_account *account, fuse_ino_t parent,
@@ -400,48 +347,63 @@ static int files_mknod(struct ucm_account *account, fuse_ino_t parent,
 	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_files_node *folder = ucm_files_node_of(daemon, parent);
 	struct ucm_files_owner owner = files_owner(account->req, mode);
-	_cleanup_fd_ int fd = -1;
-	struct ucm_files_lock lock;
-	struct ucm_files made;
-	char path[PATH_MAX];
-	int err;
+	int err = S_ISREG(mode) ? files_wait_for_room(daemon, folder, name)
+				: -EPERM;
 
-	if (!S_ISREG(mode))
-		return -EPERM;
-	err = files_wait_for_room(daemon, folder, name);
-	if (err)
-		return err;
-	err = ucm_files_lock_name(&daemon->nodes, folder, name, &lock, path);
-	if (err)
-		return err;
-	fd = ucm_files_create(&daemon->file_tree, path, &owner, &made);
-	err = fd < 0 ? fd : files_enter(daemon, folder, name, &made, out);
-	if (fd >= 0)
-		ucm_files_written(&daemon->file_tree, &made, 0);
-	ucm_files_unlock(&lock);
-	return err;
+	return err ? err
+		   : files_make(daemon, folder, name, &owner, ucm_files_create,
+				out);
 }
 
 static int files_symlink(struct ucm_account *account, fuse_ino_t parent,
 			 const char *name, const char *target,
 			 struct fuse_entry_param *out)
 {
-	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_node *folder = ucm_files_node_of(daemon, parent);
 	struct ucm_files_owner owner = files_owner(account->req, 0777);
-	struct ucm_files_lock lock;
-	struct ucm_files made;
-	char path[PATH_MAX];
-	int err =
-		ucm_files_lock_name(&daemon->nodes, folder, name, &lock, path);
 
+	owner.target = target;
+	return files_make(account->daemon,
+			  ucm_files_node_of(account->daemon, parent), name,
+			  &owner, ucm_files_symlink, out);
+}
+
+static int files_link_held(struct ucm_daemon *daemon,
+			   struct ucm_files_held *held,
+			   struct ucm_files_node *folder, const char *name,
+			   struct fuse_entry_param *out)
+{
+	struct ucm_files_lock lock;
+	char path[PATH_MAX];
+	struct stat st;
+	int err;
+
+	files_unlock_held(held); /* each lock is taken once */
+	err = ucm_files_lock_name(&daemon->nodes, folder, name, &lock, path);
 	if (err)
 		return err;
-	owner.target = target;
-	err = ucm_files_symlink(&daemon->file_tree, path, &owner, &made);
+	err = ucm_files_link(&daemon->file_tree, held->fd, path, &st);
 	if (!err)
-		err = files_enter(daemon, folder, name, &made, out);
+		err = files_enter(daemon, folder, name, &st, out);
 	ucm_files_unlock(&lock);
+	return err;
+}
+
+static int files_link(struct ucm_account *account, fuse_ino_t ino,
+		      fuse_ino_t newparent, const char *newname,
+		      struct fuse_entry_param *out)
+{
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_node *folder = ucm_files_node_of(daemon, newparent);
+	struct ucm_files_held held;
+	int err = files_wait_for_room(daemon, folder, newname);
+
+	if (!err)
+		err = ucm_files_hold_file(
+			daemon, ucm_files_node_of(daemon, ino), &held);
+	if (err)
+		return err;
+	err = files_link_held(daemon, &held, folder, newname, out);
+	ucm_files_let_go(&held);
 	return err;
 }
 
@@ -449,20 +411,14 @@ static int files_readlink(struct ucm_account *account, fuse_ino_t ino,
 			  char *target)
 {
 	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_node *node = ucm_files_node_of(daemon, ino);
-	struct ucm_files_lock lock;
-	char path[PATH_MAX];
-	int err = node->is_dir ? -EINVAL
-			       : ucm_files_lock_node(&daemon->nodes, node,
-						     &lock, path);
+	struct ucm_files_held held;
+	int err = ucm_files_hold_file(daemon, ucm_files_node_of(daemon, ino),
+				      &held);
 
-	/* removed, and known to somebody */
-	if (err == -ESTALE && node->fd >= 0)
-		return ucm_os_readlink(node->fd, "", target, PATH_MAX);
 	if (err)
 		return err;
-	err = ucm_files_readlink(&daemon->file_tree, path, node->dir, target);
-	ucm_files_unlock(&lock);
+	err = ucm_os_readlink(held.fd, "", target, PATH_MAX);
+	ucm_files_let_go(&held);
 	return err;
 }
 
@@ -480,98 +436,70 @@ static void files_count_growth(struct ucm_daemon *daemon,
 	    ucm_os_fstat(file->fd, &st))
 		return;
 	bytes = ucm_file_takes(&st);
-	ucm_files_account(&daemon->file_tree, file->dir, path,
+	ucm_files_account(&daemon->file_tree, path,
 			  (int64_t)(bytes - file->counted));
 	file->counted = bytes;
 }
 
-/* What it has on disk is what must be counted now. */
-static void files_settle(struct ucm_daemon *daemon,
-			 const struct ucm_files_node *node)
+/* What a name leads to, with what it has on disk counted. */
+static int files_look_settled(struct ucm_daemon *daemon, const char *path,
+			      struct stat *st)
 {
+	int err = ucm_files_look(&daemon->file_tree, path, st);
+	const struct ucm_files_node *node =
+		err ? NULL : ucm_files_known(&daemon->nodes, st->st_ino);
 	struct ucm_handle *file =
-		ucm_handle_get(daemon, ucm_files_ino_of(daemon, node));
+		node ? ucm_handle_get(daemon, ucm_files_ino_of(daemon, node))
+		     : NULL;
 
 	if (!file)
-		return;
+		return err;
 	pthread_mutex_lock(&file->lock);
 	if (file->fd >= 0 && file->writes)
 		files_count_growth(daemon, file);
 	pthread_mutex_unlock(&file->lock);
 	ucm_handle_put(daemon, file);
+	return ucm_files_look(&daemon->file_tree, path, st);
 }
 
-/* A name is removed: a descriptor for those who know what it leads to, or -1.
- * Whoever has looked up a file can open it, as on any file system. */
-static int files_before_removal(struct ucm_daemon *daemon,
-				struct ucm_files_node *folder, const char *name,
-				const char *path)
+/* Before a name is removed or replaced: a descriptor for those who know what it
+ * leads to, or -1. A file that was looked up can be opened, as on any file
+ * system. */
+static int files_keep(struct ucm_daemon *daemon, const char *path,
+		      const struct stat *st)
 {
-	struct ucm_files_child child;
-
-	if (!ucm_files_child(&daemon->nodes, folder, name, &child))
-		return -1;
-	if (!child.is_dir)
-		files_settle(daemon, child.node);
-	return ucm_os_open(ucm_files_fd(&daemon->file_tree, child.dir), path,
-			   O_PATH, 0);
+	return ucm_files_known(&daemon->nodes, st->st_ino)
+		       ? ucm_os_open(daemon->file_tree.at->dirfd, path, O_PATH,
+				     0)
+		       : -1;
 }
-
-/* A file that is known to lie where no answer comes from cannot be removed,
- * renamed or replaced: whatever other directories have of its name, it
- * hides. */
-static int files_check_known(struct ucm_daemon *daemon,
-			     struct ucm_files_node *folder, const char *name,
-			     const char *path)
-{
-	struct ucm_files_child child;
-	struct stat st;
-	int err;
-
-	if (!ucm_files_child(&daemon->nodes, folder, name, &child) ||
-	    child.is_dir ||
-	    !ucm_files_is_silent(&daemon->file_tree, child.dir))
-		return 0;
-	err = ucm_files_look(&daemon->file_tree, child.dir, path, &st);
-	return err == UCM_FILES_SILENT ? err : 0;
-}
-
-/* err: what came of it. */
-static void files_after_removal(struct ucm_daemon *daemon,
-				struct ucm_files_node *folder, const char *name,
-				int fd, int err)
-{
-	if (!err || err == -ENOENT)
-		ucm_files_removed(&daemon->nodes, folder, name, fd);
-	else
-		ucm_os_close(fd);
-}
-
-typedef int files_lock_fn(struct ucm_files_nodes *nodes,
-			  struct ucm_files_node *folder, const char *name,
-			  struct ucm_files_lock *lock, char *path);
-typedef int files_remove_fn(struct ucm_files_tree *tree, const char *path);
 
 static int files_remove(struct ucm_daemon *daemon, fuse_ino_t parent,
-			const char *name, files_lock_fn *lock_it,
-			files_remove_fn *remove_it)
+			const char *name, bool is_dir)
 {
 	struct ucm_files_node *folder = ucm_files_node_of(daemon, parent);
+	struct ucm_files_tree *tree = &daemon->file_tree;
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err = files_wait_for_marks(daemon, folder, name);
-	int fd;
+	struct stat st;
+	int fd = -1, err = ucm_files_lock_name(&daemon->nodes, folder, name,
+					       &lock, path);
 
-	if (!err)
-		err = lock_it(&daemon->nodes, folder, name, &lock, path);
 	if (err)
 		return err;
-	err = files_check_known(daemon, folder, name, path);
+	err = files_look_settled(daemon, path, &st);
+	if (!err && is_dir != S_ISDIR(st.st_mode))
+		err = is_dir ? -ENOTDIR : -EISDIR;
 	if (!err) {
-		fd = files_before_removal(daemon, folder, name, path);
-		err = remove_it(&daemon->file_tree, path);
-		files_after_removal(daemon, folder, name, fd, err);
+		fd = files_keep(daemon, path, &st);
+		err = is_dir ? ucm_files_rmdir(tree, path)
+			     : ucm_files_unlink(tree, path, &st);
 	}
+	if (!err)
+		ucm_files_removed(&daemon->nodes, folder->ino, name, st.st_ino,
+				  fd);
+	else
+		ucm_os_close(fd);
 	ucm_files_unlock(&lock);
 	return err;
 }
@@ -579,41 +507,36 @@ static int files_remove(struct ucm_daemon *daemon, fuse_ino_t parent,
 static int files_rmdir(struct ucm_account *account, fuse_ino_t parent,
 		       const char *name)
 {
-	return files_remove(account->daemon, parent, name, ucm_files_lock_tree,
-			    ucm_files_rmdir);
+	return files_remove(account->daemon, parent, name, true);
 }
 
 static int files_unlink(struct ucm_account *account, fuse_ino_t parent,
 			const char *name)
 {
-	return files_remove(account->daemon, parent, name, ucm_files_lock_name,
-			    ucm_files_unlink);
+	return files_remove(account->daemon, parent, name, false);
 }
 
+/* Both names are locked; from: what the first leads to. */
 static int files_rename_pair(struct ucm_daemon *daemon,
-			     const struct ucm_files_pair *pair, bool noreplace)
+			     const struct ucm_files_pair *pair,
+			     const struct stat *from, unsigned flags)
 {
-	struct ucm_files_child child;
-	char *copy;
-	unsigned dir;
-	int fd, err = 0;
+	char *copy = strdup(pair->name[1]);
+	struct stat to = { 0 };
+	int fd = -1, err = copy ? files_look_settled(daemon, pair->path[1], &to)
+				: -ENOMEM;
+	bool over = !err;
 
-	for (unsigned i = 0; i < 2 && !err; i++)
-		err = files_check_known(daemon, pair->parent[i], pair->name[i],
-					pair->path[i]);
-	copy = err ? NULL : strdup(pair->name[1]);
-	if (!copy)
-		return err ? err : -ENOMEM;
-	if (ucm_files_child(&daemon->nodes, pair->parent[0], pair->name[0],
-			    &child) &&
-	    !child.is_dir)
-		files_settle(daemon, child.node);
-	fd = files_before_removal(daemon, pair->parent[1], pair->name[1],
-				  pair->path[1]);
-	err = ucm_files_rename(&daemon->file_tree, pair->path[0], pair->path[1],
-			       noreplace, &dir);
-	if (!err) {
-		ucm_files_renamed(&daemon->nodes, pair, copy, dir, fd);
+	if (over)
+		fd = files_keep(daemon, pair->path[1], &to);
+	if (!err || err == -ENOENT)
+		err = ucm_files_rename(&daemon->file_tree, pair->path[0],
+				       pair->path[1], flags, from,
+				       over ? &to : NULL);
+	/* of two names of one file both stay */
+	if (!err && !(over && to.st_ino == from->st_ino)) {
+		ucm_files_renamed(&daemon->nodes, pair, copy, from->st_ino,
+				  over ? to.st_ino : 0, fd);
 		return 0;
 	}
 	free(copy);
@@ -626,25 +549,29 @@ static int files_rename(struct ucm_account *account, fuse_ino_t parent,
 			const char *newname, unsigned flags)
 {
 	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_pair pair = {
+		.parent = { ucm_files_node_of(daemon, parent),
+			    ucm_files_node_of(daemon, newparent) },
+		.name = { name, newname },
+	};
 	struct ucm_files_lock lock;
-	struct ucm_files_pair pair;
+	bool alone = false;
+	struct stat from;
 	int err;
 
 	if (flags & ~(unsigned)RENAME_NOREPLACE)
 		return -EINVAL;
-	pair.parent[0] = ucm_files_node_of(daemon, parent);
-	pair.parent[1] = ucm_files_node_of(daemon, newparent);
-	pair.name[0] = name;
-	pair.name[1] = newname;
-	err = files_wait_for_marks(daemon, pair.parent[0], name);
+	for (;; alone = true) {
+		err = ucm_files_lock_pair(&daemon->nodes, &pair, alone, &lock);
+		if (err)
+			return err;
+		err = files_look_settled(daemon, pair.path[0], &from);
+		if (err || alone || !S_ISDIR(from.st_mode))
+			break;
+		ucm_files_unlock(&lock); /* all others must be shut out */
+	}
 	if (!err)
-		err = files_wait_for_marks(daemon, pair.parent[1], newname);
-	if (err)
-		return err;
-	err = ucm_files_lock_pair(&daemon->nodes, &pair, &lock);
-	if (err)
-		return err;
-	err = files_rename_pair(daemon, &pair, flags & RENAME_NOREPLACE);
+		err = files_rename_pair(daemon, &pair, &from, flags);
 	ucm_files_unlock(&lock);
 	return err;
 }
@@ -662,7 +589,7 @@ static void files_note_use(struct ucm_daemon *daemon,
 	char path[PATH_MAX];
 	struct stat st;
 
-	if (daemon->store->dirs.at[file->dir]->readonly ||
+	if (daemon->file_tree.at->medium.readonly ||
 	    ucm_files_path(&daemon->nodes,
 			   ucm_files_node_of(daemon, file->node), NULL, path) ||
 	    !ucm_files_quota_by_use(&daemon->file_tree, path) ||
@@ -677,18 +604,18 @@ static void files_note_use(struct ucm_daemon *daemon,
  * node is held until the last close: that may be served after it was answered,
  * when the kernel may have forgotten the node. */
 static void files_begin_file(fuse_req_t req, struct ucm_handle *file, int fd,
-			     unsigned dir, const struct stat *st, bool writes)
+			     const struct stat *st, bool writes)
 {
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
+	const struct ucm_files_tree *tree = &daemon->file_tree;
 
 	ucm_files_hold(&daemon->nodes, ucm_files_node_of(daemon, file->node));
 	file->fd = fd;
-	file->dir = (uint8_t)dir;
+	file->dir = (uint8_t)tree->dir;
 	file->size = (uint64_t)st->st_size;
 	file->counted = ucm_file_takes(st);
-	file->promise = NULL;
 	file->writes = writes;
-	file->told_at_close = ucm_daemon_of(req)->store->dirs.at[dir]->remote;
+	file->told_at_close = tree->at->medium.remote;
 	file->shared_write = false;
 	ucm_handle_attach(req, file);
 }
@@ -711,9 +638,9 @@ static int files_create_locked(fuse_req_t req, struct ucm_files_node *folder,
 	struct ucm_files_owner owner = files_owner(req, mode);
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
 	struct ucm_handle *file = NULL;
-	struct ucm_files made;
-	int fd = ucm_files_create(&daemon->file_tree, path, &owner, &made);
-	int err = fd < 0 ? fd : files_enter(daemon, folder, name, &made, out);
+	struct stat st;
+	int fd = ucm_files_create(&daemon->file_tree, path, &owner, &st);
+	int err = fd < 0 ? fd : files_enter(daemon, folder, name, &st, out);
 
 	if (!err) {
 		file = ucm_handle_open(daemon, &files_handle, out->ino);
@@ -723,16 +650,13 @@ static int files_create_locked(fuse_req_t req, struct ucm_files_node *folder,
 		}
 	}
 	if (err) {
-		if (fd >= 0) {
-			ucm_files_written(&daemon->file_tree, &made, 0);
+		if (fd >= 0)
 			ucm_os_close(fd);
-		}
 		return err;
 	}
 	pthread_mutex_lock(&file->lock);
-	files_begin_file(req, file, fd, made.dir, &made.st, true);
+	files_begin_file(req, file, fd, &st, true);
 	file->counted = 0; /* nothing of it is, yet */
-	file->promise = made.promise;
 	files_count_open(file, fi);
 	pthread_mutex_unlock(&file->lock);
 	return 0;
@@ -769,12 +693,12 @@ static int files_make_writable(struct ucm_daemon *daemon,
 {
 	int fd;
 
-	if (daemon->store->dirs.at[file->dir]->readonly)
+	if (daemon->file_tree.at->medium.readonly)
 		return -EROFS;
 	fd = ucm_os_reopen(file->fd, O_RDWR);
 	if (fd < 0)
 		return fd;
-	if (daemon->store->dirs.at[file->dir]->guard) {
+	if (daemon->file_tree.at->medium.guard) {
 		file->read_fd = file->fd;
 		file->fd = fd;
 	} else if (dup3(fd, file->fd, O_CLOEXEC) < 0) {
@@ -787,58 +711,25 @@ static int files_make_writable(struct ucm_daemon *daemon,
 	return 0;
 }
 
-static int files_reopen_gone(const struct ucm_files_node *node, int flags,
-			     struct stat *st)
-{
-	int fd, err;
-
-	if (node->fd < 0)
-		return -ESTALE;
-	fd = ucm_os_reopen(node->fd, flags);
-	err = fd < 0 ? fd : ucm_os_fstat(fd, st);
-	if (err && fd >= 0)
-		ucm_os_close(fd);
-	return err ? err : fd;
-}
-
-/* path: NULL if it is gone. What was looked up is opened and nothing else: of
- * another file, put there by others, the kernel remembers nothing that is
- * right. It looks again then. */
-static int files_open_first(struct ucm_daemon *daemon,
-			    const struct ucm_files_node *node, const char *path,
-			    int flags, struct stat *st)
-{
-	struct ucm_files opened = { .dir = node->dir };
-	int fd;
-
-	if (!path)
-		return files_reopen_gone(node, flags, st);
-	fd = ucm_files_open(&daemon->file_tree, path, node->dir, flags, st);
-	if (fd < 0)
-		return fd;
-	opened.st = *st;
-	if (ucm_files_ino(&daemon->file_tree, &opened) == node->ino)
-		return fd;
-	ucm_os_close(fd);
-	return -ESTALE;
-}
-
 /* Under file->lock. */
 static int files_open_locked(fuse_req_t req, struct ucm_files_node *node,
-			     struct ucm_handle *file, const char *path,
+			     struct ucm_handle *file,
+			     const struct ucm_files_held *held,
 			     struct fuse_file_info *fi)
 {
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
+	struct ucm_files_tree *tree = &daemon->file_tree;
 	bool writes = ucm_open_changes(fi);
-	struct stat st;
 	int fd, err = 0;
 
+	if (writes && tree->at->medium.readonly)
+		return -EROFS;
 	if (!file->opens) {
-		fd = files_open_first(daemon, node, path,
-				      writes ? O_RDWR : O_RDONLY, &st);
+		fd = ucm_os_reopen(held->fd, writes ? O_RDWR : O_RDONLY);
 		if (fd < 0)
-			return fd;
-		files_begin_file(req, file, fd, node->dir, &st, writes);
+			return ucm_files_result(tree, held->path, "open", fd);
+		files_begin_file(req, file, fd, &held->st, writes);
+		ucm_count(&tree->dirs->tier_of[tree->dir]->stats.files_opened);
 	} else if (writes && !file->writes) {
 		err = files_make_writable(daemon, file);
 	}
@@ -856,7 +747,8 @@ static int files_open_locked(fuse_req_t req, struct ucm_files_node *node,
 }
 
 static int files_open_node(fuse_req_t req, struct ucm_files_node *node,
-			   const char *path, struct fuse_file_info *fi)
+			   const struct ucm_files_held *held,
+			   struct fuse_file_info *fi)
 {
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
 	struct ucm_handle *file =
@@ -868,7 +760,7 @@ static int files_open_node(fuse_req_t req, struct ucm_files_node *node,
 		return -ENOMEM;
 	err = ucm_handle_lock(daemon, file);
 	if (!err) {
-		err = files_open_locked(req, node, file, path, fi);
+		err = files_open_locked(req, node, file, held, fi);
 		pthread_mutex_unlock(&file->lock);
 	}
 	if (err)
@@ -881,19 +773,14 @@ static int files_open(struct ucm_account *account, fuse_ino_t ino,
 {
 	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_files_node *node = ucm_files_node_of(daemon, ino);
-	struct ucm_files_lock lock;
-	char path[PATH_MAX];
-	int err;
+	struct ucm_files_held held;
+	int err = node->is_dir ? -EISDIR
+			       : ucm_files_hold_file(daemon, node, &held);
 
-	if (node->is_dir)
-		return -EISDIR;
-	err = ucm_files_lock_node(&daemon->nodes, node, &lock, path);
-	if (err == -ESTALE)
-		return files_open_node(account->req, node, NULL, fi);
 	if (err)
 		return err;
-	err = files_open_node(account->req, node, path, fi);
-	ucm_files_unlock(&lock);
+	err = files_open_node(account->req, node, &held, fi);
+	ucm_files_let_go(&held);
 	return err;
 }
 
@@ -944,7 +831,6 @@ static int files_last_close(struct ucm_account *account,
 {
 	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_files_node *node = ucm_files_node_of(daemon, file->node);
-	struct ucm_files made = { .dir = file->dir, .promise = file->promise };
 	int err = ucm_wait_for(&daemon->store->dirs, file->dir);
 
 	if (err)
@@ -952,9 +838,6 @@ static int files_last_close(struct ucm_account *account,
 	if (file->writes)
 		files_count_growth(daemon, file);
 	files_note_use(daemon, file);
-	ucm_files_written(&daemon->file_tree, &made,
-			  file->writes ? file->counted : 0);
-	file->promise = NULL;
 	/* stores through a mapping change times that the kernel remembers */
 	if (file->shared_write && file->backing_id)
 		ucm_notify_attr(daemon, file->node);
@@ -966,7 +849,7 @@ static int files_last_close(struct ucm_account *account,
 
 /* An open folder: its names as they were when it was read from its start. */
 struct folder {
-	struct ucm_files_names names;
+	struct ucm_files_entries names;
 	bool listed;
 };
 
@@ -986,25 +869,24 @@ static void files_releasedir(const struct fuse_file_info *fi)
 {
 	struct folder *folder = (struct folder *)(uintptr_t)fi->fh;
 
-	ucm_files_names_free(&folder->names);
+	ucm_files_entries_free(&folder->names);
 	free(folder);
 }
 
 static int files_list_again(struct ucm_daemon *daemon, fuse_ino_t ino,
 			    struct folder *folder)
 {
-	struct ucm_files_lock lock;
-	char path[PATH_MAX];
-	int err = ucm_files_lock_node(&daemon->nodes,
-				      ucm_files_node_of(daemon, ino), &lock,
-				      path);
+	struct ucm_files_held held;
+	int err = ucm_files_hold_file(daemon, ucm_files_node_of(daemon, ino),
+				      &held);
 
 	if (err)
-		return -ENOENT;
-	ucm_files_names_free(&folder->names);
-	err = ucm_files_list(&daemon->file_tree, path, &folder->names);
+		return err == -ESTALE ? -ENOENT : err;
+	ucm_files_entries_free(&folder->names);
+	err = ucm_files_entries(held.fd, ".", &folder->names);
 	folder->listed = !err;
-	ucm_files_unlock(&lock);
+	ucm_files_result(&daemon->file_tree, held.path, "readdir", err);
+	ucm_files_let_go(&held);
 	return err;
 }
 
@@ -1014,20 +896,20 @@ static bool files_name_at(struct ucm_daemon *daemon, fuse_ino_t ino,
 			  const struct folder *folder, off_t off,
 			  const char **name, struct stat *out)
 {
-	const struct ucm_files_name *listed;
+	const struct ucm_files_entry *listed;
 
-	*out = (struct stat){ 0 };
+	*out = (struct stat){ .st_mode = S_IFDIR };
 	if (off < 2) {
 		*name = off ? ".." : ".";
-		out->st_ino = ucm_files_node_of(daemon, ino)->ino;
-		out->st_mode = S_IFDIR;
+		out->st_ino = ucm_files_ino(
+			ucm_files_node_of(daemon, ino)->ino);
 		return true;
 	}
 	if ((size_t)off - 2 >= folder->names.num)
 		return false;
 	listed = &folder->names.list[off - 2];
 	*name = listed->name;
-	out->st_ino = listed->ino;
+	out->st_ino = ucm_files_ino(listed->ino);
 	out->st_mode = DTTOIF(listed->type);
 	return true;
 }
@@ -1052,16 +934,21 @@ static int files_readdir(struct ucm_listing *list, fuse_ino_t ino, off_t off,
 static int files_fsyncdir(struct ucm_account *account, fuse_ino_t ino)
 {
 	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_lock lock;
-	char path[PATH_MAX];
-	int err = ucm_files_lock_node(&daemon->nodes,
-				      ucm_files_node_of(daemon, ino), &lock,
-				      path);
+	struct ucm_files_held held;
+	_cleanup_fd_ int fd = -1;
+	int err = ucm_files_hold_file(daemon, ucm_files_node_of(daemon, ino),
+				      &held);
 
 	if (err)
 		return err == -ESTALE ? 0 : err; /* there is nothing to sync */
-	err = ucm_files_sync_dir(&daemon->file_tree, path);
-	ucm_files_unlock(&lock);
+	if (daemon->file_tree.at->medium.readonly) {
+		ucm_files_let_go(&held);
+		return 0;
+	}
+	fd = ucm_os_reopen(held.fd, O_RDONLY | O_DIRECTORY);
+	err = fd < 0 ? fd : ucm_os_fsync(fd);
+	ucm_files_result(&daemon->file_tree, held.path, "fsync", err);
+	ucm_files_let_go(&held);
 	return err;
 }
 
@@ -1122,13 +1009,17 @@ const struct ucm_files_quota_ops ucm_files_quota_hooks = {
 	.settle = files_settle_all,
 };
 
-/* In a marked folder df shows its quota. */
+/* df shows what the directory has, and in a marked folder its quota. */
 static void files_narrow(struct ucm_daemon *daemon, fuse_ino_t ino,
 			 struct statvfs *st)
 {
 	struct ucm_files_mark_info mark;
+	uint64_t total, available;
 	char path[PATH_MAX];
 
+	ucm_medium_space(&daemon->file_tree.at->medium, &total, &available);
+	if (total)
+		ucm_narrow_to_quota(st, total, total - available);
 	if (!ucm_files_path(&daemon->nodes, ucm_files_node_of(daemon, ino),
 			    NULL, path) &&
 	    ucm_files_quota_of(&daemon->file_tree, path, &mark))
@@ -1147,8 +1038,10 @@ const struct ucm_node_ops ucm_files_ops = {
 	.timeout = files_timeout,
 	.remembers_absence = true,
 	.moved_by_copy = true,
-	.asks_all = true,
 	.xattrs = ucm_files_xattrs,
+	.get_xattr = ucm_files_get_xattr,
+	.list_xattrs = ucm_files_list_xattrs,
+	.set_xattr = ucm_files_set_xattr,
 	.narrow = files_narrow,
 	.getattr = files_getattr,
 	.setattr = files_setattr,
@@ -1162,6 +1055,7 @@ const struct ucm_node_ops ucm_files_ops = {
 	.mkdir = files_mkdir,
 	.mknod = files_mknod,
 	.symlink = files_symlink,
+	.link = files_link,
 	.unlink = files_unlink,
 	.rmdir = files_rmdir,
 	.rename = files_rename,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files_xattr.c - the extended attributes of files/: where a file lies, and the
- * quota of a folder.
+ * files_xattr.c - the extended attributes of files/: where a file is, the quota
+ * of a folder, and those of users, which the backing file has.
  */
 #include <config.h>
 
@@ -11,85 +11,105 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "common/osfile.h"
 #include "fs/files/files.h"
-#include "fs/tier/wait.h"
 
-/* ---- where it lies ---- */
-
-/* Where a file is now: its directory, and its path below that (PATH_MAX). */
-static int files_where(struct ucm_daemon *daemon, fuse_ino_t ino,
-		       unsigned *dir_out, char *path_out)
-{
-	struct ucm_files_node *node = ucm_files_node_of(daemon, ino);
-	struct ucm_files_lock lock;
-	int err;
-
-	if (node->is_dir)
-		return -ENODATA;
-	err = ucm_files_lock_node(&daemon->nodes, node, &lock, path_out);
-	if (err)
-		return err;
-	*dir_out = node->dir;
-	ucm_files_unlock(&lock);
-	return 0;
-}
+/* ---- where it is ---- */
 
 static int files_get_tier(struct ucm_daemon *daemon, fuse_ino_t ino,
 			  char *value)
 {
-	char path[PATH_MAX];
-	unsigned dir;
-	int err = files_where(daemon, ino, &dir, path);
+	const struct ucm_files_tree *tree = &daemon->file_tree;
 
-	if (err)
-		return err;
+	if (ucm_files_node_of(daemon, ino)->is_dir)
+		return -ENODATA;
 	return snprintf(value, UCM_XATTR_MAX, "%s",
-			daemon->store->dirs.tier_of[dir]->name);
+			tree->dirs->tier_of[tree->dir]->name);
 }
 
 static int files_get_path(struct ucm_daemon *daemon, fuse_ino_t ino,
 			  char *value)
 {
+	struct ucm_files_node *node = ucm_files_node_of(daemon, ino);
 	char path[PATH_MAX];
-	unsigned dir;
-	int err = files_where(daemon, ino, &dir, path);
+	int err = node->is_dir ? -ENODATA
+			       : ucm_files_path(&daemon->nodes, node, NULL,
+						path);
 
 	if (err)
-		return err;
+		return err == -ENOENT ? -ESTALE : err;
 	err = snprintf(value, UCM_XATTR_MAX, "%s/%s",
-		       daemon->store->dirs.at[dir]->path, path);
+		       daemon->file_tree.at->medium.path, path);
 	return err < UCM_XATTR_MAX ? err : -ERANGE;
 }
 
-/* Of a folder: the tiers that do not answer, whose names it may lack. */
-static int files_get_missing(struct ucm_daemon *daemon, fuse_ino_t ino,
-			     char *value)
+/* ---- of users ---- */
+
+int ucm_files_get_xattr(struct ucm_daemon *daemon, fuse_ino_t ino,
+			const char *name, char *value, size_t size)
 {
-	const struct ucm_dirs *dirs = &daemon->store->dirs;
-	struct ucm_files_node *node = ucm_files_node_of(daemon, ino);
-	const struct ucm_tier *last = NULL;
-	struct ucm_files_mutes mutes;
-	struct ucm_files_lock lock;
-	char path[PATH_MAX];
-	int len = 0, err = node->is_dir ? ucm_files_lock_node(&daemon->nodes,
-							      node, &lock, path)
-					: -ENODATA;
+	struct ucm_files_held held;
+	int rc = ucm_files_hold_file(daemon, ucm_files_node_of(daemon, ino),
+				     &held);
+
+	if (rc)
+		return rc;
+	rc = ucm_os_getxattr(held.fd, name, value, size);
+	ucm_files_let_go(&held);
+	return rc;
+}
+
+int ucm_files_set_xattr(struct ucm_daemon *daemon, fuse_ino_t ino,
+			const char *name, const char *value, size_t size,
+			int flags)
+{
+	struct ucm_files_held held;
+	int err = daemon->file_tree.at->medium.readonly
+			  ? -EROFS
+			  : ucm_files_hold_file(daemon,
+						ucm_files_node_of(daemon, ino),
+						&held);
 
 	if (err)
 		return err;
-	ucm_files_missing(&daemon->file_tree, path, &mutes);
-	ucm_files_unlock(&lock);
-	for (unsigned dir = 0; dir < dirs->num && len < UCM_XATTR_MAX; dir++) {
-		if (!ucm_files_is_mute(&mutes, dir) ||
-		    dirs->tier_of[dir] == last)
+	err = ucm_os_setxattr(held.fd, name, value, size, flags);
+	ucm_files_let_go(&held);
+	return err;
+}
+
+/* Those of users alone. */
+static int keep_users(char *names, int len)
+{
+	int kept = 0, size;
+
+	for (int at = 0; at < len; at += size) {
+		size = (int)strlen(names + at) + 1;
+		if (strncmp(names + at, "user.", 5) ||
+		    !strncmp(names + at, UCM_XATTR_PREFIX,
+			     strlen(UCM_XATTR_PREFIX)))
 			continue;
-		len += snprintf(value + len, (size_t)(UCM_XATTR_MAX - len),
-				"%s%s", last ? "," : "",
-				dirs->tier_of[dir]->name);
-		last = dirs->tier_of[dir];
+		memmove(names + kept, names + at, (size_t)size);
+		kept += size;
 	}
-	return !len ? -ENODATA : len < UCM_XATTR_MAX ? len : -ERANGE;
+	return kept;
+}
+
+int ucm_files_list_xattrs(struct ucm_daemon *daemon, fuse_ino_t ino,
+			  char *names, size_t size)
+{
+	struct ucm_files_held held;
+	int rc = ucm_files_hold_file(daemon, ucm_files_node_of(daemon, ino),
+				     &held);
+
+	if (rc)
+		return rc;
+	rc = ucm_os_listxattr(held.fd, names, size);
+	ucm_files_let_go(&held);
+	if (rc == -EOPNOTSUPP)
+		return 0;
+	return rc < 0 ? rc : keep_users(names, rc);
 }
 
 /* ---- of a marked folder ---- */
@@ -156,12 +176,10 @@ static int files_set_mark(struct ucm_daemon *daemon, fuse_ino_t ino,
 	struct ucm_files_node *node = ucm_files_node_of(daemon, ino);
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err = node->is_dir
-			  ? ucm_wait_long_for_any(&daemon->store->dirs)
-			  : -ENOTDIR;
+	int err = node->is_dir ? ucm_files_lock_node(&daemon->nodes, node,
+						     &lock, path)
+			       : -ENOTDIR;
 
-	if (!err)
-		err = ucm_files_lock_node(&daemon->nodes, node, &lock, path);
 	if (err)
 		return err;
 	err = ucm_files_mark_set(&daemon->file_tree, path, what, value, size);
@@ -188,7 +206,6 @@ static int files_set_grace(struct ucm_daemon *daemon, fuse_ino_t ino,
 }
 
 const struct ucm_xattr ucm_files_xattrs[] = {
-	{ .name = UCM_XATTR_PREFIX "missing", .get = files_get_missing },
 	{ .name = UCM_XATTR_PREFIX "tier", .get = files_get_tier },
 	{
 		.name = UCM_XATTR_PREFIX "path",

@@ -71,7 +71,6 @@ void ucm_handle_close_file(struct ucm_daemon *daemon, struct ucm_handle *file)
 
 static void free_file(struct ucm_daemon *daemon, struct ucm_handle *file)
 {
-	ucm_promise_end(file->promise);
 	ucm_handle_close_file(daemon, file);
 	if (file->ops->has_temp)
 		ucm_store_drop(daemon->store, &file->temp);

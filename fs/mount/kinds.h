@@ -63,8 +63,17 @@ struct ucm_node_ops {
 	/* A rename to or from another kind is -EXDEV, so that mv(1) copies;
 	 * else it is -EPERM. */
 	bool moved_by_copy;
-	bool asks_all; /* each call may ask all directories */
 	const struct ucm_xattr *xattrs; /* NULL: none */
+	/* Attributes of users, whose names begin with "user." and not with
+	 * UCM_XATTR_PREFIX. NULL: it keeps none. Lengths, or -errno; size 0 asks
+	 * for the length. set: value NULL removes it. */
+	int (*get_xattr)(struct ucm_daemon *daemon, fuse_ino_t ino,
+			 const char *name, char *value, size_t size);
+	int (*list_xattrs)(struct ucm_daemon *daemon, fuse_ino_t ino,
+			   char *names, size_t size);
+	int (*set_xattr)(struct ucm_daemon *daemon, fuse_ino_t ino,
+			 const char *name, const char *value, size_t size,
+			 int flags);
 
 	int (*getattr)(struct ucm_daemon *daemon, fuse_ino_t ino,
 		       struct stat *out);
@@ -107,6 +116,10 @@ struct ucm_node_ops {
 	int (*symlink)(struct ucm_account *account, fuse_ino_t parent,
 		       const char *name, const char *target,
 		       struct fuse_entry_param *out);
+	/* Both nodes are of this kind. */
+	int (*link)(struct ucm_account *account, fuse_ino_t ino,
+		    fuse_ino_t newparent, const char *newname,
+		    struct fuse_entry_param *out);
 	int (*unlink)(struct ucm_account *account, fuse_ino_t parent,
 		      const char *name);
 	int (*rmdir)(struct ucm_account *account, fuse_ino_t parent,
@@ -159,6 +172,26 @@ static inline fuse_ino_t ucm_files_ino_of(struct ucm_daemon *daemon,
 }
 
 extern const struct ucm_xattr ucm_files_xattrs[]; /* files_xattr.c */
+int ucm_files_get_xattr(struct ucm_daemon *daemon, fuse_ino_t ino,
+			const char *name, char *value, size_t size);
+int ucm_files_list_xattrs(struct ucm_daemon *daemon, fuse_ino_t ino,
+			  char *names, size_t size);
+int ucm_files_set_xattr(struct ucm_daemon *daemon, fuse_ino_t ino,
+			const char *name, const char *value, size_t size,
+			int flags);
+
+/* A node's file, while its name is locked (files.c). */
+struct ucm_files_held {
+	struct ucm_files_lock lock; /* no nodes: nothing is locked */
+	char path[PATH_MAX];	    /* "": it has no name */
+	struct stat st;
+	int fd;	    /* O_PATH */
+	bool owned; /* it is closed at the end */
+};
+/* -ESTALE: it is not there any more. */
+int ucm_files_hold_file(struct ucm_daemon *daemon, struct ucm_files_node *node,
+			struct ucm_files_held *out);
+void ucm_files_let_go(struct ucm_files_held *held);
 
 /* The table of a node, never NULL (kinds.c). */
 const struct ucm_node_ops *ucm_node_ops_of(fuse_ino_t ino);

@@ -112,6 +112,22 @@ static int open_trace(const struct ucm_options *options,
 	return err;
 }
 
+/* The option becomes what was chosen, for .ucmfs/config.yaml. */
+static int choose_files(struct ucm_options *options,
+			const struct ucm_store *store, unsigned *dir_out,
+			struct ucm_error *error)
+{
+	int err = ucm_files_choose(&store->dirs, options->files, dir_out,
+				   error);
+	char *path = err ? NULL : strdup(store->dirs.at[*dir_out]->path);
+
+	if (!path)
+		return err ? err : -ENOMEM;
+	free(options->files);
+	options->files = path;
+	return 0;
+}
+
 /* Also of a dead mount, which cannot be looked at: its folder can. To free; NULL:
  * it is nowhere. */
 static char *absolute(const char *mountpoint)
@@ -146,6 +162,7 @@ static int run(struct ucm_options *options)
 	struct ucm_error error;
 	struct ucm_store *store;
 	struct ucm_trace *trace;
+	unsigned files_dir;
 	char *mount;
 	int err = options->log_file ? ucm_log_open(options->log_file) : 0;
 
@@ -161,12 +178,13 @@ static int run(struct ucm_options *options)
 	if (err)
 		return complain(&error);
 	if (check_mountpoint(options->mountpoint, store, &error) ||
+	    choose_files(options, store, &files_dir, &error) ||
 	    open_trace(options, store, &trace, &error)) {
 		ucm_store_close(store);
 		return complain(&error);
 	}
 	ucm_memory_each_left(tell_left, NULL);
-	err = ucm_daemon_run(options, store, trace);
+	err = ucm_daemon_run(options, store, files_dir, trace);
 	if (!store->left)
 		ucm_trace_close(trace);
 	ucm_store_close(store);

@@ -395,13 +395,14 @@ static void put_tiers(struct ucm_prom *prom, struct ucm_store *store)
 static void put_mark(struct ucm_prom *prom,
 		     const struct ucm_files_mark_info *mark, uint64_t value)
 {
-	char number[12];
+	char number[24];
 
-	snprintf(number, sizeof(number), "%u", mark->number);
+	snprintf(number, sizeof(number), "%llu",
+		 (unsigned long long)mark->number);
 	ucm_prom_u64(prom, LABELS("folder", number), value);
 }
 
-/* By the number of the mark: names of folders are not for everyone. */
+/* By the number of the folder: names of folders are not for everyone. */
 static void put_quotas(struct ucm_prom *prom, struct ucm_files_tree *tree)
 {
 	struct ucm_files_mark_info *marks;

@@ -134,11 +134,26 @@ void ucm_op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent,
 	ucm_request_run_on_node(&r);
 }
 
+static void serve_link(struct ucm_request *r)
+{
+	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
+
+	r->answer = UCM_ANSWER_ENTRY;
+	r->err = ops->link && ops == ucm_node_ops_of(r->newparent)
+			 ? ops->link(&r->account, r->ino, r->newparent, r->name,
+				     &r->u.entry)
+			 : -EPERM;
+}
+
 void ucm_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent,
 		 const char *newname)
 {
-	(void)ino, (void)newparent, (void)newname;
-	fuse_reply_err(req, EPERM);
+	struct ucm_request r;
+
+	ucm_request_begin(&r, req, UCM_OP_CREATE, serve_link, ino);
+	r.newparent = newparent;
+	r.name = newname;
+	ucm_request_run_on_node(&r);
 }
 
 static void serve_unlink(struct ucm_request *r)

@@ -8,6 +8,7 @@
 #include "fs/mount/kinds.h"
 
 #include <errno.h>
+#include <linux/limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,19 +38,29 @@ static bool xattr_may_see(fuse_req_t req, const struct ucm_xattr *attr)
 	return !attr->root_only || fuse_req_ctx(req)->uid == 0;
 }
 
-/* Length of the value, or -errno. */
+/* Is it one that the node keeps for users? */
+static bool xattr_is_users(fuse_ino_t ino, const char *name)
+{
+	return ucm_node_ops_of(ino)->get_xattr && !strncmp(name, "user.", 5) &&
+	       strncmp(name, UCM_XATTR_PREFIX, strlen(UCM_XATTR_PREFIX));
+}
+
+/* Length of the value, or -errno. value: room for ours, or for size bytes. */
 static int xattr_get(fuse_req_t req, fuse_ino_t ino, const char *name,
-		     char *value)
+		     char *value, size_t size)
 {
 	const struct ucm_xattr *attr = xattr_find(ino, name);
 
 	if (!strncmp(name, "system.", 7))
 		return -EOPNOTSUPP;
-	if (!attr)
-		return -ENODATA;
-	if (!xattr_may_see(req, attr))
+	if (attr && !xattr_may_see(req, attr))
 		return -EPERM;
-	return attr->get(ucm_daemon_of(req), ino, value);
+	if (attr)
+		return attr->get(ucm_daemon_of(req), ino, value);
+	return xattr_is_users(ino, name)
+		       ? ucm_node_ops_of(ino)->get_xattr(ucm_daemon_of(req),
+							 ino, name, value, size)
+		       : -ENODATA;
 }
 
 /* size 0 asks how much room is needed. */
@@ -63,9 +74,10 @@ static void xattr_answer(struct ucm_request *r, int len)
 static void serve_getxattr(struct ucm_request *r)
 {
 	if (!r->out)
-		r->out = malloc(UCM_XATTR_MAX);
+		r->out = malloc(r->size > UCM_XATTR_MAX ? r->size
+							: UCM_XATTR_MAX);
 	xattr_answer(r, r->out ? xattr_get(r->account.req, r->ino, r->name,
-					   r->out)
+					   r->out, r->size)
 			       : -ENOMEM);
 }
 
@@ -84,10 +96,16 @@ void ucm_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 static int xattr_list(const struct ucm_request *r, char *list)
 {
 	struct ucm_daemon *daemon = r->account.daemon;
+	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
 	char value[UCM_XATTR_MAX];
 	const struct ucm_xattr *attr;
 	int len = 0;
 
+	if (ops->list_xattrs)
+		len = ops->list_xattrs(daemon, r->ino, list,
+				       XATTR_LIST_MAX);
+	if (len < 0)
+		return len;
 	for (attr = xattrs_of(r->ino); attr->name; attr++) {
 		size_t name_len = strlen(attr->name) + 1;
 		int got;
@@ -99,6 +117,8 @@ static int xattr_list(const struct ucm_request *r, char *list)
 			return got;
 		if (got < 0)
 			continue;
+		if ((size_t)len + name_len > XATTR_LIST_MAX)
+			return -ERANGE;
 		memcpy(list + len, attr->name, name_len);
 		len += (int)name_len;
 	}
@@ -108,7 +128,7 @@ static int xattr_list(const struct ucm_request *r, char *list)
 static void serve_listxattr(struct ucm_request *r)
 {
 	if (!r->out)
-		r->out = malloc(UCM_XATTR_MAX);
+		r->out = malloc(XATTR_LIST_MAX);
 	xattr_answer(r, r->out ? xattr_list(r, r->out) : -ENOMEM);
 }
 
@@ -125,19 +145,24 @@ static void serve_setxattr(struct ucm_request *r)
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
 	const struct ucm_xattr *attr = xattr_find(r->ino, r->name);
+	bool removes = !r->in;
 
 	r->err = -EOPNOTSUPP;
-	if (attr && attr->set)
-		r->err = attr->set(r->account.daemon, r->ino, r->in,
-				   r->number && attr->removed_as_empty
-					   ? 0
-					   : r->in_size);
+	if (!attr && xattr_is_users(r->ino, r->name))
+		r->err = ops->set_xattr(r->account.daemon, r->ino, r->name,
+					r->in, r->in_size, (int)r->number);
+	else if (attr && attr->set)
+		r->err = attr->set(r->account.daemon, r->ino,
+				   removes ? "0" : r->in,
+				   !removes		    ? r->in_size
+				   : attr->removed_as_empty ? 0
+							    : 1);
 	if (r->err != -EINPROGRESS && ops->note)
 		ops->note(&r->account, r->ino);
 }
 
 static void xattr_set(fuse_req_t req, fuse_ino_t ino, const char *name,
-		      const char *value, size_t size, bool removes)
+		      const char *value, size_t size, int flags)
 {
 	struct ucm_request r;
 
@@ -145,18 +170,17 @@ static void xattr_set(fuse_req_t req, fuse_ino_t ino, const char *name,
 	r.name = name;
 	r.in = value;
 	r.in_size = size;
-	r.number = removes;
+	r.number = (unsigned)flags;
 	ucm_request_run_on_node(&r);
 }
 
 void ucm_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		     const char *value, size_t size, int flags)
 {
-	(void)flags;
-	xattr_set(req, ino, name, value, size, false);
+	xattr_set(req, ino, name, value, size, flags);
 }
 
 void ucm_op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
-	xattr_set(req, ino, name, "0", 1, true);
+	xattr_set(req, ino, name, NULL, 0, 0);
 }

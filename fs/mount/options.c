@@ -68,6 +68,7 @@ static const struct option_row rows[] = {
 	{ "staging_age", "SECONDS", STORE, 0, 0, "remove staging files untouched for so long [3600]" },
 	{ "deadline", "SECONDS", STORE, 0, 0, "take a directory as gone that does not answer for so long [network file systems: 30, others: 0, never]" },
 	{ "lock_wait", "SECONDS", STORE, 0, 0, "wait so long for another ucmfs that is ending and still has a directory [10]" },
+	{ "files", "DIR", TEXT, AT(files), 0, "the directory of SOURCE that has files/ [the first on disk that is not read-only]" },
 	{ "passthrough", "WHEN", SWITCH, AT(passthrough), 0, "auto (default), on or off: let the kernel read and write the files itself" },
 	{ "io_uring", "WHEN", SWITCH, AT(io_uring), 0, "off (default), on or auto: FUSE requests over io_uring; a directory that hangs then holds up others" },
 	{ "threads", "N", NUMBER, AT(threads), 1024, "threads that answer requests [10]" },
@@ -140,6 +141,7 @@ void ucm_options_fini(struct ucm_options *options)
 	free(options->pass);
 	free(options->log_file);
 	free(options->trace);
+	free(options->files);
 }
 
 static const struct option_row *find_row(const char *name)

@@ -47,6 +47,7 @@ struct ucm_options {
 	char *log_file; /* absolute, if it is logged there */
 	enum ucm_log_level log_level;
 	char *trace; /* file, NULL: none */
+	char *files; /* directory that has files/; NULL: the first that may */
 	uint64_t trace_size;
 	uint64_t budget;   /* of the node's loaders, bytes a second; 0: any */
 	uint64_t inflight; /* bytes; 0: any */

@@ -313,12 +313,12 @@ void ucm_request_run_unawaited(struct ucm_request *request)
 
 void ucm_request_run_on_node(struct ucm_request *request)
 {
-	const struct ucm_daemon *daemon = request->account.daemon;
+	const struct ucm_files_tree *tree =
+		&request->account.daemon->file_tree;
 
-	if (ucm_node_ops_of(request->ino)->asks_all &&
-	    request_may_go(request) &&
-	    ucm_wait_is_any_guarded(&daemon->store->dirs) &&
-	    request_hand_over(request, UCM_WAIT_MANY))
+	if (ucm_node_type(request->ino) == UCM_NODE_TREE &&
+	    tree->at->medium.guard && request_may_go(request) &&
+	    request_hand_over(request, tree->dir))
 		return;
 	ucm_request_run(request);
 }

@@ -95,8 +95,7 @@ void ucm_request_begin(struct ucm_request *request, fuse_req_t req,
 void ucm_request_run(struct ucm_request *request);
 /* The same, and nobody waits for the answer. */
 void ucm_request_run_unawaited(struct ucm_request *request);
-/* The same, of one about node ino, whose kind says whether it may have to ask
- * all directories. */
+/* The same, of one about node ino: all of files/ asks its directory. */
 void ucm_request_run_on_node(struct ucm_request *request);
 
 #endif

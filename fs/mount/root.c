@@ -36,7 +36,7 @@ static int root_lookup(struct ucm_account *account, fuse_ino_t parent,
 				      UCM_FIXED_CONTROL, out);
 	if (strcmp(name, UCM_TREE_FILES))
 		return -ENOENT;
-	err = ucm_wait_for_any(&daemon->store->dirs);
+	err = ucm_wait_for(&daemon->store->dirs, daemon->file_tree.dir);
 	return err ? err : ucm_files_ops_root(daemon, out);
 }
 
@@ -46,10 +46,11 @@ static int root_readdir(struct ucm_listing *list, fuse_ino_t ino, off_t off,
 {
 	struct fuse_entry_param files;
 	struct stat attr;
-	int err = ucm_wait_for_any(&list->daemon->store->dirs);
+	int err = ucm_wait_for(&list->daemon->store->dirs,
+			       list->daemon->file_tree.dir);
 
 	(void)fi;
-	if (err) /* of files/ the directories are asked */
+	if (err) /* of files/ its directory is asked */
 		return err;
 	root_getattr(list->daemon, ino, &attr);
 	if (!ucm_list_dots(list, &attr, &off))

@@ -439,12 +439,11 @@ static int serve(struct ucm_daemon *daemon)
 	int err = ucm_store_begin(daemon->store);
 
 	if (!err)
-		ucm_files_recover(&daemon->file_tree);
-	if (!err)
 		err = ucm_files_quotas_open(&daemon->file_tree);
 	if (err)
 		return err;
 	tell_what_is_lacking(daemon->options);
+	ucm_files_warn_of_others(&daemon->file_tree);
 	err = ucm_background_ready();
 	if (err) {
 		ucm_error("background: %s", strerror(-err));
@@ -462,7 +461,8 @@ static int serve(struct ucm_daemon *daemon)
 	if (!err)
 		err = ucm_store_start(daemon->store);
 	if (!err)
-		err = ucm_files_count_start(&daemon->file_tree);
+		err = ucm_files_count_start(&daemon->file_count,
+					    &daemon->store->dirs);
 	if (!err)
 		err = start_quotas(daemon);
 	if (!err)
@@ -558,7 +558,7 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 			daemon->store->left = true;
 		if (!ucm_crews_close(daemon, daemon->store->close_ms))
 			daemon->store->left = true;
-		ucm_files_count_stop(&daemon->file_tree);
+		ucm_files_count_stop(&daemon->file_count);
 		if (!ucm_notify_stop(daemon))
 			daemon->store->left = true;
 		ucm_kept_stop(daemon);
@@ -607,7 +607,7 @@ static void daemon_fini(struct ucm_daemon *daemon)
 }
 
 int ucm_daemon_run(struct ucm_options *options, struct ucm_store *store,
-		   struct ucm_trace *trace)
+		   unsigned files_dir, struct ucm_trace *trace)
 {
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 	struct ucm_daemon *daemon = calloc(1, sizeof(*daemon));
@@ -624,7 +624,7 @@ int ucm_daemon_run(struct ucm_options *options, struct ucm_store *store,
 	};
 	ucm_iobudget_file_open(daemon);
 	err = ucm_handles_init(&daemon->files);
-	ucm_files_tree_init(&daemon->file_tree, &store->dirs);
+	ucm_files_tree_init(&daemon->file_tree, &store->dirs, files_dir);
 	if (!err)
 		err = ucm_crews_open(daemon);
 	if (!err)

@@ -394,7 +394,6 @@ static void directory_free(struct ucm_medium *medium)
 {
 	struct ucm_directory *dir = ucm_directory_of(medium);
 
-	pthread_mutex_destroy(&dir->folder_lock);
 	free(dir);
 }
 
@@ -415,7 +414,6 @@ int ucm_directory_open(const char *path, bool readonly,
 		.ctlfd = -1,
 		.tmpfd = -1,
 		.lockfd = -1,
-		.folder_lock = PTHREAD_MUTEX_INITIALIZER,
 	};
 	ucm_temp_whoami(&dir->self);
 	if (getrandom(&dir->instance, sizeof(dir->instance), 0) < 0)

@@ -15,8 +15,6 @@
  *   .ucmfs/lock           held while the directory is used, see lock.h
  *   .ucmfs/tmp/           files being written
  *   .ucmfs/quarantine/    torn and damaged blocks, never deleted by us
- *   .ucmfs/both.N         a file of files/ that is being renamed over another
- *   .ucmfs/quotas         the marked folders of files/, see quota.h
  *   .ucmfs/pinned/        one empty file for each pinned block
  *
  * Its descriptors are for files/, which is a tree of directories and no medium,
@@ -47,8 +45,6 @@ struct ucm_directory {
 	struct ucm_temp_maker self; /* whose temporary files, */
 	uint32_t instance;       /* and of which start: random */
 	_Atomic uint64_t temps;  /* for their names */
-	pthread_mutex_t
-		folder_lock;	 /* files.c: a folder is copied, or changed */
 };
 
 /*

@@ -58,7 +58,6 @@
 	X(files_opened, "files of files/ opened, the first time at once")     \
 	X(files_created, "files made in files/")                              \
 	X(files_removed, "files of files/ unlinked or replaced")              \
-	X(files_left_out, "calls in files/ that went on without a directory")  \
 	X(promoted, "blocks copied to it because they are used")              \
 	X(promoted_bytes, "sizes of blocks copied to it")                     \
 	X(promotions_refused, "blocks that would have been the next to leave") \

@@ -587,3 +587,10 @@ bool ucm_tier_has_room(const struct ucm_tier *tier, uint64_t bytes)
 		any = medium_has_room(tier->dirs[i], bytes);
 	return any && used <= limit && bytes <= limit - used;
 }
+
+bool ucm_tier_takes_files(const struct ucm_tier *tier,
+			  struct ucm_medium *medium)
+{
+	return medium_has_room(medium, 1) &&
+	       ucm_tier_used(tier) < ucm_tier_limit_bytes(tier);
+}

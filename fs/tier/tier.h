@@ -79,6 +79,11 @@ int ucm_tier_promise(struct ucm_tier *tier, unsigned dir, uint64_t bytes,
  * could not be made there was one too many. */
 bool ucm_tier_has_room(const struct ucm_tier *tier, uint64_t bytes);
 
+/* May a file of files/ be made in a directory of it? Within the limits, whatever
+ * others were promised. */
+bool ucm_tier_takes_files(const struct ucm_tier *tier,
+			  struct ucm_medium *medium);
+
 /* Is all of it gone when the machine restarts? */
 bool ucm_tier_is_volatile(const struct ucm_tier *tier);
 

@@ -46,7 +46,7 @@ struct ucm_source {
 	struct tier *tiers;
 	pthread_mutex_t lock; /* guards the rest */
 	struct ucm_store *store;   /* NULL until the first block is written */
-	struct ucm_files_tree files; /* of it: what files/ takes is counted */
+	struct ucm_files_count files; /* of it: what files/ takes */
 	int store_err;             /* why it could not be opened, */
 	int64_t tried_ms;          /* and when */
 };
@@ -238,19 +238,9 @@ static int start_store(struct ucm_source *source, struct ucm_store *store)
 {
 	int err = ucm_store_begin(store);
 
-	ucm_files_tree_init(&source->files, &store->dirs);
-	if (err)
-		return err;
-	ucm_files_recover(&source->files);
-	err = ucm_store_start(store);
-	return err ? err : ucm_files_count_start(&source->files);
-}
-
-/* files/ is for a daemon to look after. */
-static int start_saver(struct ucm_source *source, struct ucm_store *store)
-{
-	ucm_files_tree_init(&source->files, &store->dirs);
-	return ucm_store_start(store);
+	if (!err)
+		err = ucm_store_start(store);
+	return err ? err : ucm_files_count_start(&source->files, &store->dirs);
 }
 
 static int try_store(struct ucm_source *source)
@@ -263,7 +253,7 @@ static int try_store(struct ucm_source *source)
 		ucm_error("%s", error.text);
 		return err == -EAGAIN ? -EBUSY : err; /* somebody's lock */
 	}
-	err = source->config.saver ? start_saver(source, store)
+	err = source->config.saver ? ucm_store_start(store)
 				   : start_store(source, store);
 	if (err)
 		close_store(source, store);

@@ -75,9 +75,9 @@ whole_folder() {
 	[ "$(cat "$where/1" "$where/sub/2")" = 12 ]
 }
 
-mkdir -p "$work/b/files/here/sub"
-printf 1 >"$work/b/files/here/1"
-printf 2 >"$work/b/files/here/sub/2"
+mkdir -p "$work/a/files/here/sub"
+printf 1 >"$work/a/files/here/1"
+printf 2 >"$work/a/files/here/sub/2"
 
 i=0
 bad=0

@@ -23,9 +23,6 @@ serve() {
 		"$(find "$mnt/files/vllm" -name '*.bin' | wc -l)"
 	same 'and no temporary files' '' \
 		"$(find "$mnt/files/vllm" -name '*.tmp')"
-	check 'they lie in both directories' \
-		test -n "$(find "$work/a/files" -name '*.bin' | head -n 1)" \
-		-a -n "$(find "$work/b/files" -name '*.bin' | head -n 1)"
 	check 'writers that share their temporary names' \
 		fs_tier lmcache "$mnt/files/lmcache" 4 50
 	check 'a name that is replaced while it is read' \

@@ -39,10 +39,7 @@ serve() {
 	same 'status has nothing to say' '' \
 		"$(git -C "$repo" status --porcelain)"
 	need git -C "$repo" checkout -qb branch
-	# git mv renames the folder, and does not copy one that lies in several
-	# directories
-	need mv "$repo/dir1" "$repo/renamed"
-	need git -C "$repo" add -A
+	need git -C "$repo" mv dir1 renamed
 	need git -C "$repo" commit -qam 'a folder renamed'
 	need git -C "$repo" checkout -q main
 	echo changed >"$repo/dir2/2"

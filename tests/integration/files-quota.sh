@@ -7,8 +7,8 @@
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test root fuse getfattr setfattr python3
 
-mkdir "$work/a" "$work/b" "$work/slow"
-source=fast=$work/a,$work/b:slow=$work/slow
+mkdir "$work/a" "$work/slow"
+source=fast=$work/a:slow=$work/slow
 files=$mnt/files
 
 # make FOLDER FIRST LAST: files of 64 KiB, f.FIRST to f.LAST; the first fails
@@ -60,10 +60,9 @@ is_within() {
 	[ "$(used "$1")" -le "$2" ]
 }
 
-# what its files take on disk, in all directories
+# what its files take on disk
 on_disk() {
-	find "$work/a/$1" "$work/b/$1" "$work/slow/$1" -type f -printf '%b\n' \
-		2>/dev/null | awk '{ sum += $1 } END { print sum * 512 }'
+	find "$work/a/$1" -type f -printf '%b\n' | awk '{ sum += $1 } END { print sum * 512 }'
 }
 
 is_settled() {
@@ -87,8 +86,7 @@ fs_tier() {
 
 # serve OPTIONS
 serve() {
-	rm -rf "$work"/a/files/* "$work"/b/files/* "$work"/slow/files/* \
-		"$work"/*/.ucmfs/quotas
+	rm -rf "$work"/a/files/*
 	need do_mount -o "$1" "$source"
 	echo "-- $1: $(grep -o '"passthrough": [a-z]*' "$mnt/.ucmfs/stats.json")"
 	mkdir "$files/kv" "$files/kv/deep" "$files/other"
@@ -152,6 +150,13 @@ logged 'files/lru: user.ucmfs.order: "random" is not what is wanted: lru or fifo
 refused 'Invalid argument' 'and a grace time' \
 	setfattr -n user.ucmfs.grace -v soon "$files/lru"
 logged 'files/lru: user.ucmfs.grace: "soon"'
+mkdir "$files/lru/deep"
+for path in "$files/lru/deep" "$files"; do
+	refused 'Operation not supported' 'only folders right in files/ have one' \
+		setfattr -n user.ucmfs.quota -v 1G "$path"
+done
+logged 'files/lru/deep: user.ucmfs.quota: only folders right in files/ have quotas'
+rmdir "$files/lru/deep"
 refused 'Not a directory' 'a file has no quota' \
 	setfattr -n user.ucmfs.quota -v 1G "$files/lru/f.0001"
 need setfattr -x user.ucmfs.grace "$files/lru"
@@ -195,18 +200,6 @@ rm "$files/young/f.0004"
 check 'after a removal there is room' touch "$files/young/x"
 check 'and elsewhere always' touch "$files/free"
 
-# nested: the inner files count in both
-mkdir -p "$files/outer/inner"
-make "$files/outer" 1 4
-make "$files/outer/inner" 5 8
-old "$files/outer" 1 4
-old "$files/outer/inner" 5 8
-mark "$files/outer/inner" 224K lru 0
-check 'the inner quota' wait_until there_are "$files/outer/inner" '6 7 8 '
-mark "$files/outer" 352K lru 0
-check 'the outer one' wait_until there_are "$files/outer" '3 4 '
-same 'what the inner one has counts' 327680 "$(used "$files/outer")"
-
 # marks survive a restart, a kill and a rename
 mv "$files/lru" "$files/renamed"
 need setfattr -n user.ucmfs.grace -v 0 "$files/renamed"
@@ -233,11 +226,4 @@ do_umount
 need do_mount "$source"
 refused 'No such attribute' 'and there is none after a restart' \
 	getfattr -n user.ucmfs.quota "$files/renamed"
-do_umount
-
-# one directory away: the mark is in the others
-rm "$work/a/.ucmfs/quotas"
-need do_mount "$source"
-same 'a note that is lost is in the other directories' 262144 \
-	"$(xattr quota "$files/young")"
 do_umount

@@ -27,5 +27,7 @@ same '256 buckets are listed' 256 \
 	"$(find "$mnt/blocks" -mindepth 1 -maxdepth 1 -type d | wc -l)"
 need mkdir -p "$mnt/files/a/b" "$mnt/spaces/s"
 same 'a folder has one link: those in it are not counted' '' \
-	"$(find "$mnt" -type d ! -links 1)"
+	"$(find "$mnt" -path "$mnt/files" -prune -o -type d ! -links 1 -print)"
+same 'but in files/, where it has as many as the backing one' \
+	"$(stat -c %h "$work/tier/files/a")" "$(stat -c %h "$mnt/files/a")"
 do_umount

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# ucm quota: shows and sets what spaces and marked folders of files/ may take, and
+# ucm quota: shows and sets what spaces and top folders of files/ may take, and
 # looks on until what is too much has gone.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
@@ -85,11 +85,14 @@ says 'set: must be followed by FOLDER and SIZE'
 status 'nothing to set' 2 on --grace 5 one
 says 'are for set'
 status 'another folder' 1 on other/one
-says "'other/one': not blocks, spaces/NAME, files/... or a whole path"
+says "'other/one': not blocks, spaces/NAME, files/NAME or a whole path"
 status 'no such space' 1 on nobody
 says 'nobody: No such file'
 status 'a space has no order' 1 on set one 1G --order lru
 says 'one: no folder of ucmfs that can have that'
+need mkdir "$mnt/files/kv/deep"
+status 'nor has a folder in a folder of files/' 1 on set files/kv/deep 1G
+says 'files/kv/deep: no folder of ucmfs that can have that'
 status 'outside of a mount' 1 "$ucm" quota set "$work" 1G
 status 'others may look at one' 0 as_nobody "$work/ucm" quota -m "$mnt" one
 status 'and set none' 1 as_nobody "$work/ucm" quota -m "$mnt" set one 1G

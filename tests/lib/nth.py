@@ -277,46 +277,29 @@ class Quarantine(Operation):
 
 
 class Rename(Operation):
-    """In files/, over a file that lies in the other directory."""
-    old_in = "b"
-    enough = all
-    syscalls = (STAT, RENAME, "unlinkat", "linkat", "fsync", "openat2",
-                "pwrite64")
+    """In files/, over a file."""
+    syscalls = (STAT, RENAME, "openat2")
 
     def arrange(self):
-        new_in = "a" if self.old_in == "b" else "b"
-        for _ in range(200):  # the directory follows from the name
-            self.world.state["next"] += 1
-            name = f"files/{self.world.state['next']}"
-            write_new(f"{MOUNT}/{name}-new", b"new")
-            write_new(f"{MOUNT}/{name}", b"old")
-            if (os.path.exists(f"{WORK}/{self.old_in}/{name}") and
-                    os.path.exists(f"{WORK}/{new_in}/{name}-new")):
-                return f"{MOUNT}/{name}"
-        raise Failure("no two names in two directories")
+        self.world.state["next"] += 1
+        name = f"{MOUNT}/files/{self.world.state['next']}"
+        write_new(f"{name}-new", b"new")
+        write_new(name, b"old")
+        return name
 
     def act(self, name):
         os.rename(f"{name}-new", name)
 
     def verify(self, name, result):
         old, new = read(name), read(f"{name}-new")
-        must((old, new) in ((b"old", b"new"), (b"new", None),
-                            (b"new", b"new")), f"{name}: {old}, {new}")
+        must((old, new) in ((b"old", b"new"), (b"new", None)),
+             f"{name}: {old}, {new}")
         must(result is None or result or (old, new) == (b"new", None),
              f"{name}: renamed? {old}, {new}")
-        # both names after an error, until the next start
-        must(result is not None or new is None or old == b"old",
-             f"{name}: it has two names")
-
-
-class RenameInFront(Rename):
-    """The old file hides the new one as long as it is there."""
-    old_in = "a"
 
 
 OPERATIONS = {kind.__name__.lower(): kind for kind in (
-    Commit, Unlink, Pin, Unpin, Checkpoint, Quarantine, Rename,
-    RenameInFront)}
+    Commit, Unlink, Pin, Unpin, Checkpoint, Quarantine, Rename)}
 
 
 # ---- faults ----

@@ -7,9 +7,8 @@ and what is there in the end, must be the same.
 
 The first is the one that is tried, the second any other file system. As root,
 some of the calls are made as another user. Compared are results and errors,
-stat(2) but for numbers that differ between any two file systems, contents and
-listings. A folder that the first does not rename (EXDEV) is not renamed in the
-second either.
+stat(2) but for numbers that differ between any two file systems, contents,
+listings and users' extended attributes.
 """
 
 import errno
@@ -28,6 +27,7 @@ FLAGS = [
     os.O_RDWR | os.O_CREAT | os.O_TRUNC, os.O_RDONLY | os.O_DIRECTORY,
 ]
 MODES = [0o777, 0o755, 0o700, 0o644, 0o600, 0o444, 0o000, 0o1777, 0o311]
+ATTRIBUTES = ["user.a", "user.checksum", "user." + "n" * 100]
 USERS = [0, 0, 0, 65534]
 
 
@@ -93,6 +93,22 @@ class Side:
     def rename(self, name, to):
         return os.rename(self.path(name), self.path(to))
 
+    def link(self, name, to):
+        return os.link(self.path(name), self.path(to), follow_symlinks=False)
+
+    def setxattr(self, name, attribute, value, flags):
+        return os.setxattr(self.path(name), attribute, value, flags)
+
+    def getxattr(self, name, attribute):
+        return os.getxattr(self.path(name), attribute)
+
+    def removexattr(self, name, attribute):
+        return os.removexattr(self.path(name), attribute)
+
+    def listxattr(self, name):
+        return sorted(attribute for attribute in os.listxattr(self.path(name))
+                      if not attribute.startswith("user.ucmfs."))
+
     def symlink(self, target, name):
         return os.symlink(target, self.path(name))
 
@@ -134,7 +150,7 @@ class Side:
     @staticmethod
     def seen(st):
         if stat.S_ISDIR(st.st_mode):
-            return st.st_mode, st.st_uid, st.st_gid
+            return st.st_mode, st.st_uid, st.st_gid, st.st_nlink
         return (st.st_mode, st.st_uid, st.st_gid, st.st_size, st.st_nlink,
                 int(st.st_mtime) if st.st_mtime < 1 << 30 else "now")
 
@@ -167,6 +183,13 @@ def some_call(rng):
         ("mkdir", name, 0o777),
         ("rmdir", name),
         ("unlink", name),
+        ("link", name, some_name(rng)),
+        ("link", name, some_name(rng)),
+        ("setxattr", name, rng.choice(ATTRIBUTES), bytes(size % 4001),
+         rng.choice([0, 0, os.XATTR_CREATE, os.XATTR_REPLACE])),
+        ("getxattr", name, rng.choice(ATTRIBUTES)),
+        ("listxattr", name),
+        ("removexattr", name, rng.choice(ATTRIBUTES)),
         ("symlink", some_name(rng), name),
         ("readlink", name),
         ("lstat", name),
@@ -192,11 +215,7 @@ def outcome(side, call):
 
 
 def outcomes(sides, call):
-    first = outcome(sides[0], call)
-    if call[0] == "rename" and first == "EXDEV":
-        if stat.S_ISDIR(os.lstat(sides[0].path(call[1])).st_mode):
-            return [first, first]
-    return [first, outcome(sides[1], call)]
+    return [outcome(side, call) for side in sides]
 
 
 def whole(root):

@@ -5,21 +5,25 @@
 #include "fs/files/node.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/unit/unit.h"
 
 static struct ucm_files_nodes nodes;
 static struct ucm_files_lock lock;
 static char path[PATH_MAX];
+static uint64_t next_ino; /* of folders */
 
 static void set_up(void)
 {
-	ck_assert_int_eq(ucm_files_nodes_init(&nodes), 0);
+	next_ino = 1000000;
+	ck_assert_int_eq(ucm_files_nodes_init(&nodes, 1), 0);
 }
 
 static void tear_down(void)
@@ -27,26 +31,26 @@ static void tear_down(void)
 	ucm_files_nodes_fini(&nodes);
 }
 
+static struct ucm_files_node *look_up(struct ucm_files_node *parent,
+				      const char *name, mode_t mode,
+				      uint64_t ino, unsigned links)
+{
+	struct stat st = { .st_mode = mode, .st_ino = ino,
+			   .st_nlink = links };
+
+	return ucm_files_looked_up(&nodes, parent, name, &st);
+}
+
 static struct ucm_files_node *folder(struct ucm_files_node *parent,
 				     const char *name)
 {
-	return ucm_files_looked_up(&nodes, parent, name, true, 1, 0);
+	return look_up(parent, name, S_IFDIR | 0755, ++next_ino, 2);
 }
 
 static struct ucm_files_node *file(struct ucm_files_node *parent,
 				   const char *name, uint64_t ino)
 {
-	return ucm_files_looked_up(&nodes, parent, name, false, ino, 3);
-}
-
-/* The node of a name that is known, or NULL. */
-static const struct ucm_files_node *child(struct ucm_files_node *parent,
-					  const char *name)
-{
-	struct ucm_files_child known;
-
-	return ucm_files_child(&nodes, parent, name, &known) ? known.node
-							     : NULL;
+	return look_up(parent, name, S_IFREG | 0644, ino, 1);
 }
 
 static void path_is(struct ucm_files_node *node, const char *want)
@@ -56,16 +60,17 @@ static void path_is(struct ucm_files_node *node, const char *want)
 	ucm_files_unlock(&lock);
 }
 
-static int move(struct ucm_files_node *from, const char *name,
-		struct ucm_files_node *to, const char *newname)
+/* over: the file that has the new name, or 0. */
+static int move(struct ucm_files_node *what, struct ucm_files_node *to,
+		const char *newname, uint64_t over)
 {
-	struct ucm_files_pair pair = { .parent = { from, to },
-				       .name = { name, newname } };
-	int err = ucm_files_lock_pair(&nodes, &pair, &lock);
+	struct ucm_files_pair pair = { .parent = { what->parent, to },
+				       .name = { what->name, newname } };
+	int err = ucm_files_lock_pair(&nodes, &pair, what->is_dir, &lock);
 
 	if (err)
 		return err;
-	ucm_files_renamed(&nodes, &pair, strdup(newname), 5, -1);
+	ucm_files_renamed(&nodes, &pair, strdup(newname), what->ino, over, -1);
 	ucm_files_unlock(&lock);
 	return 0;
 }
@@ -130,50 +135,96 @@ UNIT_TEST(a_path_has_an_end)
 
 UNIT_TEST(what_is_looked_up_again_is_the_same)
 {
-	struct ucm_files_node *f = file(&nodes.root, "f", 7), *other;
+	struct ucm_files_node *f = file(&nodes.root, "f", 7);
+	struct ucm_files_node *d = folder(&nodes.root, "d");
 
 	ck_assert_ptr_eq(file(&nodes.root, "f", 7), f);
 	ck_assert_uint_eq(f->lookups, 2);
-	other = file(&nodes.root, "f", 8); /* replaced behind our back */
-	ck_assert_ptr_ne(other, f);
-	ck_assert(ucm_files_is_gone(&nodes, f));
+	/* replaced by others; and one that has the number of a removed one */
+	ck_assert_ptr_ne(file(&nodes.root, "f", 8), f);
+	ck_assert_ptr_ne(file(&nodes.root, "g", 7), f);
 	ck_assert_int_eq(ucm_files_lock_node(&nodes, f, &lock, path), -ESTALE);
-	ck_assert_ptr_eq(child(&nodes.root, "f"), other);
+	/* a folder that others moved is what it was */
+	ck_assert_ptr_eq(look_up(&nodes.root, "e", S_IFDIR, d->ino, 2), d);
+	path_is(d, "files/e");
+}
+
+UNIT_TEST(no_folder_is_in_itself)
+{
+	struct ucm_files_node *d = folder(&nodes.root, "d");
+	struct ucm_files_node *e = folder(d, "e");
+
+	/* others made it look so, while e was where it is not any more */
+	ck_assert_ptr_ne(look_up(e, "d", S_IFDIR, d->ino, 2), d);
+	ck_assert_int_eq(ucm_files_lock_node(&nodes, e, &lock, path), -ESTALE);
 }
 
 UNIT_TEST(a_renamed_folder_takes_along_what_is_in_it)
 {
 	struct ucm_files_node *d = folder(&nodes.root, "d");
-	struct ucm_files_node *e = folder(d, "e"), *f = file(e, "f", 1);
+	struct ucm_files_node *e = folder(d, "e"), *f = file(e, "f", 2);
 
-	ck_assert_int_eq(move(d, "e", &nodes.root, "new"), 0);
+	ck_assert_int_eq(move(e, &nodes.root, "new", 0), 0);
 	path_is(f, "files/new/f");
-	ck_assert_ptr_null(child(d, "e"));
-	ck_assert_ptr_eq(child(&nodes.root, "new"), e);
+	ck_assert_ptr_eq(ucm_files_known(&nodes, e->ino), e);
 }
 
-UNIT_TEST(who_is_renamed_over_is_gone)
+UNIT_TEST(who_is_renamed_over_is_nameless)
 {
-	struct ucm_files_node *x = file(&nodes.root, "x", 1);
-	struct ucm_files_node *y = file(&nodes.root, "y", 2);
+	struct ucm_files_node *x = file(&nodes.root, "x", 2);
+	struct ucm_files_node *y = file(&nodes.root, "y", 3);
 
-	ck_assert_int_eq(move(&nodes.root, "x", &nodes.root, "y"), 0);
-	ck_assert(ucm_files_is_gone(&nodes, y));
-	ck_assert(!ucm_files_is_gone(&nodes, x));
+	ck_assert_int_eq(move(x, &nodes.root, "y", 3), 0);
+	ck_assert(ucm_files_is_nameless(&nodes, y));
+	ck_assert(!ucm_files_is_nameless(&nodes, x));
 	path_is(x, "files/y");
-	ck_assert_uint_eq(x->dir, 5);
-	ck_assert_ptr_eq(child(&nodes.root, "y"), x);
+	ck_assert_ptr_null(ucm_files_known(&nodes, 3));
 }
 
 UNIT_TEST(nothing_is_made_in_a_folder_that_is_gone)
 {
 	struct ucm_files_node *d = folder(&nodes.root, "d");
 
-	ucm_files_removed(&nodes, &nodes.root, "d", -1);
+	ucm_files_removed(&nodes, nodes.root.ino, "d", d->ino, -1);
 	ck_assert_int_eq(ucm_files_lock_name(&nodes, d, "x", &lock, path),
 			 -ENOENT);
-	ck_assert_int_eq(ucm_files_lock_tree(&nodes, d, "x", &lock, path),
-			 -ENOENT);
+}
+
+/* ---- several names ---- */
+
+UNIT_TEST(all_names_of_a_file_lead_to_one_node)
+{
+	struct ucm_files_node *d = folder(&nodes.root, "d");
+	struct ucm_files_node *f = file(&nodes.root, "x", 7);
+
+	ck_assert_ptr_eq(look_up(d, "y", S_IFREG, 7, 2), f);
+	path_is(f, "files/d/y");
+	/* one that it is not known by goes */
+	ucm_files_removed(&nodes, nodes.root.ino, "x", 7, -1);
+	path_is(f, "files/d/y");
+	ucm_files_forget(&nodes, d, 1);
+	ucm_files_forget(&nodes, f, 2);
+	ck_assert_uint_eq(nodes.num, 0);
+}
+
+UNIT_TEST(another_name_brings_back_a_nameless_one)
+{
+	struct ucm_files_node *f = file(&nodes.root, "x", 7);
+	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	ck_assert_int_ge(fd, 0);
+	ucm_files_removed(&nodes, nodes.root.ino, "x", 7, fd);
+	ck_assert(ucm_files_is_nameless(&nodes, f));
+	ck_assert_int_eq(f->fd, fd);
+	ck_assert_ptr_eq(file(&nodes.root, "y", 7), f);
+	path_is(f, "files/y");
+	ck_assert_int_eq(f->fd, fd); /* somebody may be using it */
+	ucm_files_removed(&nodes, nodes.root.ino, "y", 7,
+			  open("/dev/null", O_RDONLY | O_CLOEXEC));
+	ck_assert_int_eq(f->fd, fd);
+	ucm_files_forget(&nodes, f, 2);
+	ck_assert_uint_eq(nodes.num, 0);
+	ck_assert_int_eq(fcntl(fd, F_GETFD), -1);
 }
 
 UNIT_TEST(what_is_forgotten_takes_no_room)
@@ -181,8 +232,8 @@ UNIT_TEST(what_is_forgotten_takes_no_room)
 	struct ucm_files_node *d = folder(&nodes.root, "d"), *e, *f;
 
 	e = folder(d, "e");
-	f = file(e, "f", 1);
-	file(e, "f", 1);
+	f = file(e, "f", 2);
+	file(e, "f", 2);
 	ck_assert_uint_eq(nodes.num, 3);
 	ucm_files_forget(&nodes, e, 1); /* it has a child */
 	ucm_files_forget(&nodes, d, 1);
@@ -195,43 +246,6 @@ UNIT_TEST(what_is_forgotten_takes_no_room)
 	path_is(&nodes.root, "files");
 }
 
-/* Its directory does not answer, and the kernel forgets it. */
-UNIT_TEST(what_is_kept_is_known_until_it_is_looked_up_again)
-{
-	struct ucm_files_node *d = folder(&nodes.root, "d");
-	struct ucm_files_node *f = file(d, "f", 7);
-
-	ucm_files_keep(&nodes, d, "f");
-	ucm_files_keep(&nodes, d, "f");
-	ucm_files_keep(&nodes, d, "none");
-	ucm_files_forget(&nodes, f, 1);
-	ucm_files_forget(&nodes, d, 1);
-	ck_assert_ptr_eq(child(d, "f"), f);
-	ck_assert_ptr_eq(folder(&nodes.root, "d"), d);
-	ck_assert_ptr_eq(file(d, "f", 7), f);
-	ucm_files_forget(&nodes, f, 1);
-	ck_assert_ptr_null(child(d, "f"));
-	ucm_files_forget(&nodes, d, 1);
-	ck_assert_uint_eq(nodes.num, 0);
-}
-
-UNIT_TEST(what_is_kept_takes_no_room_once_it_is_gone, .rows = 3)
-{
-	struct ucm_files_node *f = file(&nodes.root, "f", 7);
-	struct ucm_files_node *g = file(&nodes.root, "g", 8);
-
-	ucm_files_keep(&nodes, &nodes.root, "f");
-	ucm_files_forget(&nodes, f, 1);
-	if (_i == 0)
-		ucm_files_removed(&nodes, &nodes.root, "f", -1);
-	else if (_i == 1)
-		ck_assert_int_eq(move(&nodes.root, "g", &nodes.root, "f"), 0);
-	else
-		ucm_files_forget(&nodes, file(&nodes.root, "f", 9), 1);
-	ucm_files_forget(&nodes, g, 1);
-	ck_assert_uint_eq(nodes.num, 0);
-}
-
 UNIT_TEST(the_table_grows)
 {
 	static struct ucm_files_node *made[5000];
@@ -239,11 +253,10 @@ UNIT_TEST(the_table_grows)
 
 	for (unsigned i = 0; i < NUM_ROWS(made); i++) {
 		snprintf(name, sizeof(name), "%u", i);
-		made[i] = file(&nodes.root, name, i);
+		made[i] = file(&nodes.root, name, i + 2);
 	}
 	for (unsigned i = 0; i < NUM_ROWS(made); i++) {
-		snprintf(name, sizeof(name), "%u", i);
-		must(child(&nodes.root, name) == made[i]);
+		must(ucm_files_known(&nodes, i + 2) == made[i]);
 		ucm_files_forget(&nodes, made[i], 1);
 	}
 	ck_assert_uint_eq(nodes.num, 0);
@@ -269,8 +282,9 @@ static void *mover(void *arg)
 		};
 		struct ucm_files_lock mine;
 
-		must(!ucm_files_lock_pair(&nodes, &pair, &mine));
-		ucm_files_renamed(&nodes, &pair, strdup(pair.name[1]), 0, -1);
+		must(!ucm_files_lock_pair(&nodes, &pair, false, &mine));
+		ucm_files_renamed(&nodes, &pair, strdup(pair.name[1]),
+				  moved->ino, 0, -1);
 		ucm_files_unlock(&mine);
 	}
 	atomic_store(&ended, true);
@@ -289,9 +303,10 @@ static void *folder_mover(void *arg)
 		};
 		struct ucm_files_lock mine;
 
-		must(!ucm_files_lock_pair(&nodes, &pair, &mine));
+		must(!ucm_files_lock_pair(&nodes, &pair, true, &mine));
 		must(!mine.num); /* it is alone */
-		ucm_files_renamed(&nodes, &pair, strdup(pair.name[1]), 0, -1);
+		ucm_files_renamed(&nodes, &pair, strdup(pair.name[1]),
+				  folders[0]->ino, 0, -1);
 		ucm_files_unlock(&mine);
 	}
 	return NULL;
@@ -328,7 +343,7 @@ UNIT_TEST(a_node_is_found_wherever_it_is_moved)
 
 	folders[0] = folder(&nodes.root, "d0");
 	folders[1] = folder(&nodes.root, "d1");
-	moved = file(folders[0], "x", 1);
+	moved = file(folders[0], "x", 2);
 	atomic_store(&ended, false);
 	for (unsigned i = 0; i < NUM_ROWS(roles); i++)
 		must(!pthread_create(&threads[i], NULL, roles[i], NULL));

@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -22,7 +21,6 @@
 #include "common/osguard.h"
 #include "fs/files/files.h"
 #include "fs/files/node.h"
-#include "fs/files/quota_marks.h"
 #include "tests/unit/tier_fixture.h"
 
 #define BYTES 16384u /* of a file */
@@ -71,13 +69,14 @@ static const struct ucm_files_quota_ops hooks = {
 static void begin(void)
 {
 	struct ucm_error error = { "" };
+	struct stat root;
 
 	ck_assert_msg(!ucm_dirs_open(&dirs, &fx_config, &error), "%s",
 		      error.text);
-	ucm_files_tree_init(&tree, &dirs);
-	for (unsigned i = 0; i < dirs.num; i++)
-		ck_assert_int_eq(ucm_medium_begin(dirs.at[i]), 0);
-	ck_assert_int_eq(ucm_files_nodes_init(&nodes), 0);
+	ucm_files_tree_init(&tree, &dirs, 0);
+	ck_assert_int_eq(ucm_medium_begin(dirs.at[0]), 0);
+	ck_assert_int_eq(ucm_files_look(&tree, "files", &root), 0);
+	ck_assert_int_eq(ucm_files_nodes_init(&nodes, root.st_ino), 0);
 	ck_assert_int_eq(ucm_files_quotas_open(&tree), 0);
 	tree.quotas->now_ns = later;
 	tree.quotas->nodes = &nodes;
@@ -126,59 +125,60 @@ static void work(void)
 static void folder(const char *path)
 {
 	struct ucm_files_owner who = { geteuid(), getegid(), 0755, NULL };
-	struct ucm_files made;
+	struct stat made;
 
 	ck_assert_int_eq(ucm_files_mkdir(&tree, path, &who, &made), 0);
 }
 
-/* A file as the mount makes it, in all but the promise. */
+/* A file as the mount makes it. */
 static void make(const char *path)
 {
 	static const char bytes[BYTES] = "x";
 	struct ucm_files_owner who = { geteuid(), getegid(), 0644, NULL };
-	struct ucm_files made;
 	struct stat st;
-	int fd = ucm_files_create(&tree, path, &who, &made);
+	int fd = ucm_files_create(&tree, path, &who, &st);
 
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(write(fd, bytes, sizeof(bytes)), sizeof(bytes));
 	ck_assert_int_eq(fstat(fd, &st), 0);
-	ucm_files_account(&tree, made.dir, path, (int64_t)ucm_file_takes(&st));
-	ucm_files_written(&tree, &made, 0);
+	ucm_files_account(&tree, path, (int64_t)ucm_file_takes(&st));
 	close(fd);
-}
-
-static int look(const char *path, struct stat *st)
-{
-	struct ucm_files found;
-	int err = ucm_files_find(&tree, path, UCM_FILES_NOWHERE, &found);
-
-	if (!err && st)
-		*st = found.st;
-	return err;
 }
 
 static bool is_there(const char *path)
 {
-	return !look(path, NULL);
+	struct stat st;
+
+	return !ucm_files_look(&tree, path, &st);
+}
+
+static void remove_file(const char *path)
+{
+	struct stat st;
+
+	ck_assert_int_eq(ucm_files_look(&tree, path, &st), 0);
+	ck_assert_int_eq(ucm_files_unlink(&tree, path, &st), 0);
+}
+
+static void move(const char *from, const char *to)
+{
+	struct stat from_st, to_st;
+	bool over = !ucm_files_look(&tree, to, &to_st);
+
+	ck_assert_int_eq(ucm_files_look(&tree, from, &from_st), 0);
+	ck_assert_int_eq(ucm_files_rename(&tree, from, to, 0, &from_st,
+					  over ? &to_st : NULL),
+			 0);
 }
 
 /* Last written and last used so many hours ago. */
 static void age(const char *path, int written, int used)
 {
 	int64_t now = time(NULL);
-	struct ucm_files_change change = {
-		.times_set = true,
-		.uid = (uid_t)-1,
-		.gid = (gid_t)-1,
-		.times = { { .tv_sec = now - 3600 * used },
-			   { .tv_sec = now - 3600 * written } },
-	};
-	struct ucm_files found;
+	struct timespec times[2] = { { .tv_sec = now - 3600 * used },
+				     { .tv_sec = now - 3600 * written } };
 
-	ck_assert_int_eq(ucm_files_find(&tree, path, UCM_FILES_NOWHERE, &found),
-			 0);
-	ck_assert_int_eq(ucm_files_change(&tree, path, &found, &change), 0);
+	ck_assert_int_eq(utimensat(tree.at->dirfd, path, times, 0), 0);
 }
 
 static int set(const char *path, const char *what, const char *value)
@@ -243,7 +243,7 @@ UNIT_FIXTURE(.setup = fx_setup, .teardown = tree_teardown);
 
 UNIT_TEST(the_oldest_go_until_it_is_below_the_quota)
 {
-	tree_store("$/a,$/b:$/c");
+	tree_store("$/a");
 	folder("files/kv");
 	make_row("files/kv", 8);
 	mark("files/kv", 5, "fifo");
@@ -275,30 +275,28 @@ UNIT_TEST(what_was_used_stays_by_lru_and_goes_by_fifo)
 
 UNIT_TEST(an_open_file_stays)
 {
-	struct ucm_files found;
+	struct stat st;
 
-	tree_store("$/a:$/b");
+	tree_store("$/a");
 	folder("files/kv");
 	make_row("files/kv", 6);
-	ck_assert_int_eq(ucm_files_find(&tree, "files/kv/f0", UCM_FILES_NOWHERE,
-					&found),
-			 0);
 	/* as the kernel knows it */
-	ucm_files_looked_up(&nodes,
-			    ucm_files_looked_up(&nodes, &nodes.root, "kv", true,
-						1, 0),
-			    "f0", false, ucm_files_ino(&tree, &found),
-			    found.dir);
+	ck_assert_int_eq(ucm_files_look(&tree, "files/kv", &st), 0);
+	struct ucm_files_node *kv =
+		ucm_files_looked_up(&nodes, &nodes.root, "kv", &st);
+	ck_assert_int_eq(ucm_files_look(&tree, "files/kv/f0", &st), 0);
+	ucm_files_looked_up(&nodes, kv, "f0", &st);
 	open_name = "f0";
 	mark("files/kv", 3, "fifo");
 	work();
 	ck_assert_str_eq(row("files/kv", 6), "0...45");
-	ck_assert_uint_eq(told_removed, 0); /* nobody knew the others */
+	ck_assert_uint_eq(told_removed, 0); /* the others were not known */
 	open_name = NULL;
 	mark("files/kv", 2, "fifo");
 	work();
 	ck_assert_str_eq(row("files/kv", 6), "....45");
 	ck_assert_uint_eq(told_removed, 1);
+	ck_assert_ptr_null(ucm_files_known(&nodes, st.st_ino));
 }
 
 UNIT_TEST(a_young_file_stays_whatever_its_date)
@@ -323,9 +321,9 @@ UNIT_TEST(what_is_outside_stays_and_links_and_folders)
 {
 	struct ucm_files_owner who = { geteuid(), getegid(), 0777,
 				       "../out/f0" };
-	struct ucm_files made;
+	struct stat made;
 
-	tree_store("$/a:$/b");
+	tree_store("$/a");
 	folder("files/kv");
 	folder("files/kv/deep");
 	folder("files/kv2");
@@ -344,38 +342,16 @@ UNIT_TEST(what_is_outside_stays_and_links_and_folders)
 	ck_assert(is_there("files/kv/link"));
 }
 
-UNIT_TEST(a_nested_folder_counts_in_both)
+UNIT_TEST(only_top_folders_have_quotas)
 {
 	tree_store("$/a");
 	folder("files/kv");
 	folder("files/kv/in");
-	make_row("files/kv", 4);
-	make_row("files/kv/in", 4);
-	mark("files/kv", 20, "fifo");
-	mark("files/kv/in", 2, "fifo");
-	work();
-	ck_assert_str_eq(row("files/kv/in", 4), "..23");
-	ck_assert_str_eq(row("files/kv", 4), "0123");
-	ck_assert_uint_eq(used("files/kv/in"), 2 * BYTES);
-	ck_assert_uint_eq(used("files/kv"), 6 * BYTES);
-	mark("files/kv", 3, "fifo"); /* f0, f1 and f2, f2 are older than f3 */
-	work();
-	ck_assert_uint_eq(used("files/kv"), 3 * BYTES);
-	ck_assert_str_eq(row("files/kv", 4), "...3");
-	ck_assert_str_eq(row("files/kv/in", 4), "..23");
-}
-
-UNIT_TEST(all_of_files_may_be_marked)
-{
-	tree_store("$/a:$/b");
-	folder("files/kv");
-	make_row("files/kv", 4);
-	make_row("files", 4);
-	mark("files", 4, "fifo");
-	work();
-	ck_assert_uint_eq(used("files"), 4 * BYTES);
-	ck_assert_str_eq(row("files", 4), "..23");
-	ck_assert_str_eq(row("files/kv", 4), "..23");
+	ck_assert_int_eq(set("files/kv/in", "quota", "1G"), -EOPNOTSUPP);
+	ck_assert(fx_logged("files/kv/in: user.ucmfs.quota: only folders right "
+			    "in files/ have quotas"));
+	ck_assert_int_eq(set("files", "quota", "1G"), -EOPNOTSUPP);
+	ck_assert_uint_eq(tree.quotas->num, 0);
 }
 
 /* ---- races ---- */
@@ -394,7 +370,7 @@ UNIT_TEST(a_file_of_the_same_name_that_came_since_stays)
 {
 	tree_store("$/a");
 	fill_pool();
-	ck_assert_int_eq(ucm_files_unlink(&tree, "files/kv/f0"), 0);
+	remove_file("files/kv/f0");
 	make("files/kv/other"); /* or it has the same inode */
 	make("files/kv/f0");
 	make("files/kv/more");
@@ -414,14 +390,10 @@ UNIT_TEST(one_that_was_used_since_stays)
 
 UNIT_TEST(one_that_was_renamed_away_stays)
 {
-	unsigned where;
-
 	tree_store("$/a");
 	fill_pool();
 	folder("files/out");
-	ck_assert_int_eq(ucm_files_rename(&tree, "files/kv/f0", "files/out/f0",
-					  false, &where),
-			 0);
+	move("files/kv/f0", "files/out/f0");
 	ck_assert_uint_eq(used("files/kv"), 3 * BYTES);
 	make("files/kv/more");
 	make("files/kv/yet");
@@ -430,26 +402,7 @@ UNIT_TEST(one_that_was_renamed_away_stays)
 	ck_assert(is_there("files/out/f0"));
 }
 
-UNIT_TEST(a_hidden_copy_goes_alone)
-{
-	tree_store("$/a:$/b");
-	folder("files/kv");
-	make("files/kv/f0");
-	fx_mkdirs(fx_path("$/b/files/kv"));
-	fx_put(fx_path("$/b/files/kv/f0"), (char[BYTES]){ 0 }, BYTES);
-	ck_assert_int_eq(utimensat(AT_FDCWD, fx_path("$/b/files/kv/f0"),
-				   (struct timespec[2]){ { .tv_sec = 1 },
-							 { .tv_sec = 1 } },
-				   0),
-			 0);
-	mark("files/kv", 1, "fifo");
-	work();
-	ck_assert(is_there("files/kv/f0"));
-	ck_assert(!fx_exists(fx_path("$/b/files/kv/f0")));
-	ck_assert_uint_eq(used("files/kv"), BYTES);
-}
-
-UNIT_TEST(a_directory_that_refuses_is_passed_over)
+UNIT_TEST(a_directory_that_refuses_is_left_alone)
 {
 	tree_store("$/a");
 	folder("files/kv");
@@ -469,32 +422,73 @@ UNIT_TEST(a_directory_that_refuses_is_passed_over)
 
 UNIT_TEST(names_that_come_and_go_are_charged)
 {
-	unsigned where;
-
-	tree_store("$/a:$/b");
+	tree_store("$/a");
 	folder("files/kv");
 	folder("files/kv/in");
 	folder("files/out");
+	folder("files/other");
 	mark("files/kv", 100, "lru");
-	mark("files/kv/in", 100, "lru");
+	mark("files/other", 100, "lru");
 	work();
 	make("files/kv/x");
 	make("files/kv/in/y");
 	make("files/out/z");
 	ck_assert_uint_eq(used("files/kv"), 2 * BYTES);
-	ck_assert_uint_eq(used("files/kv/in"), BYTES);
-	ck_assert_int_eq(ucm_files_rename(&tree, "files/out/z", "files/kv/in/z",
-					  false, &where),
-			 0);
+	move("files/out/z", "files/kv/in/z");
 	ck_assert_uint_eq(used("files/kv"), 3 * BYTES);
-	ck_assert_uint_eq(used("files/kv/in"), 2 * BYTES);
-	ck_assert_int_eq(ucm_files_rename(&tree, "files/kv/in/z",
-					  "files/kv/in/y", false, &where),
-			 0);
-	ck_assert_uint_eq(used("files/kv/in"), BYTES);
-	ck_assert_int_eq(ucm_files_unlink(&tree, "files/kv/in/y"), 0);
-	ck_assert_uint_eq(used("files/kv/in"), 0);
+	move("files/kv/in/z", "files/other/z");
+	ck_assert_uint_eq(used("files/kv"), 2 * BYTES);
+	ck_assert_uint_eq(used("files/other"), BYTES);
+	move("files/kv/in/y", "files/kv/x");
 	ck_assert_uint_eq(used("files/kv"), BYTES);
+	remove_file("files/kv/x");
+	ck_assert_uint_eq(used("files/kv"), 0);
+}
+
+UNIT_TEST(a_file_counts_under_each_name)
+{
+	struct stat st;
+	int fd;
+
+	tree_store("$/a");
+	folder("files/kv");
+	folder("files/other");
+	mark("files/kv", 100, "lru");
+	mark("files/other", 100, "lru");
+	work();
+	make("files/kv/x");
+	fd = ucm_os_open(tree.at->dirfd, "files/kv/x", O_PATH, 0);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(ucm_files_link(&tree, fd, "files/kv/y", &st), 0);
+	ck_assert_int_eq(ucm_files_link(&tree, fd, "files/other/z", &st), 0);
+	close(fd);
+	for (int counted = 0; counted < 2; counted++) {
+		ck_assert_uint_eq(used("files/kv"), 2 * BYTES);
+		ck_assert_uint_eq(used("files/other"), BYTES);
+		tree.quotas->marks[0]->stale = true;
+		tree.quotas->marks[1]->stale = true;
+		work();
+	}
+	remove_file("files/kv/x");
+	ck_assert_uint_eq(used("files/kv"), BYTES);
+	ck_assert_uint_eq(used("files/other"), BYTES);
+}
+
+UNIT_TEST(a_moved_folder_takes_its_bytes_along)
+{
+	tree_store("$/a");
+	folder("files/kv");
+	folder("files/kv/in");
+	folder("files/other");
+	make_row("files/kv/in", 3);
+	mark("files/kv", 100, "lru");
+	mark("files/other", 100, "lru");
+	work();
+	ck_assert_uint_eq(used("files/kv"), 3 * BYTES);
+	move("files/kv/in", "files/other/in");
+	work();
+	ck_assert_uint_eq(used("files/kv"), 0);
+	ck_assert_uint_eq(used("files/other"), 3 * BYTES);
 }
 
 /* While a walk is at "m": what comes and goes on both sides of it. */
@@ -502,8 +496,6 @@ static bool interfering;
 
 static int interfere(const char *call, const char *path)
 {
-	unsigned where;
-
 	if (interfering || strcmp(call, "stat") || !path || strcmp(path, "m"))
 		return 0;
 	interfering = true;
@@ -512,15 +504,11 @@ static int interfere(const char *call, const char *path)
 	make("files/kv/d/new");
 	make("files/kv/z/new");
 	make("files/kv/z/brief");
-	ck_assert_int_eq(ucm_files_unlink(&tree, "files/kv/z/brief"), 0);
-	ck_assert_int_eq(ucm_files_unlink(&tree, "files/kv/b"), 0);
-	ck_assert_int_eq(ucm_files_unlink(&tree, "files/kv/y"), 0);
-	ck_assert_int_eq(ucm_files_rename(&tree, "files/kv/c", "files/kv/q",
-					  false, &where),
-			 0);
-	ck_assert_int_eq(ucm_files_rename(&tree, "files/kv/z/x", "files/kv/a",
-					  false, &where),
-			 0);
+	remove_file("files/kv/z/brief");
+	remove_file("files/kv/b");
+	remove_file("files/kv/y");
+	move("files/kv/c", "files/kv/q");
+	move("files/kv/z/x", "files/kv/a");
 	return 0;
 }
 
@@ -565,192 +553,92 @@ UNIT_TEST(a_directory_that_fails_counts_as_before)
 	ck_assert_uint_eq(used("files/kv"), 3 * BYTES);
 }
 
-/* ---- samples ---- */
-
-/* 480 files in 48 folders, in the order of their age spread over these. */
-static void sampled_path(unsigned i, char *path)
-{
-	sprintf(path, "files/kv/%u/%u/f%03u", i % 6, i / 6 % 8, i);
-}
-
-UNIT_TEST(of_many_files_old_ones_go)
-{
-	unsigned gone = 0, gone_old = 0;
-	char path[64];
-
-	tree_store("$/a,$/b");
-	folder("files/kv");
-	for (unsigned i = 0; i < 6; i++) {
-		sprintf(path, "files/kv/%u", i);
-		folder(path);
-		for (unsigned j = 0; j < 8; j++) {
-			sprintf(path, "files/kv/%u/%u", i, j);
-			folder(path);
-		}
-	}
-	for (unsigned i = 0; i < 480; i++) {
-		sampled_path(i, path);
-		make(path);
-		age(path, 1000 - (int)i, 1000 - (int)i);
-	}
-	mark("files/kv", 360, "lru");
-	tree.quotas->see_whole = 100;
-	tree.quotas->random = unit_seed();
-	work();
-	/* what the count has found went first: make it look again */
-	ck_assert_uint_le(used("files/kv"), 360 * BYTES);
-	ucm_quota_pool_clear(&tree.quotas->marks[0]->pool);
-	tree.quotas->marks[0]->pool.of = tree.quotas->marks[0]->changes;
-	for (unsigned i = 0; i < 480; i++) {
-		sampled_path(i, path);
-		if (!is_there(path))
-			make(path);
-		age(path, 1000 - (int)i, 1000 - (int)i);
-	}
-	work();
-	ck_assert(!tree.quotas->marks[0]->pool.whole);
-	for (unsigned i = 0; i < 480; i++) {
-		sampled_path(i, path);
-		gone += !is_there(path);
-		gone_old += !is_there(path) && i < 240;
-	}
-	ck_assert_uint_ge(gone, 120);
-	ck_assert_uint_le(gone, 160);
-	ck_assert_msg(gone_old * 100 >= gone * 90,
-		      "%u of %u were of the older half (seed %" PRIu64 ")",
-		      gone_old, gone, unit_seed());
-}
-
-UNIT_TEST(samples_in_vain_are_followed_by_a_look_at_all)
-{
-	char path[64];
-
-	tree_store("$/a");
-	folder("files/kv");
-	for (unsigned i = 0; i < 40; i++) {
-		sprintf(path, "files/kv/empty%u", i);
-		folder(path);
-	}
-	folder("files/kv/one");
-	make_row("files/kv/one", 4);
-	mark("files/kv", 2, "fifo");
-	tree.quotas->see_whole = 0;
-	work();
-	ck_assert_str_eq(row("files/kv/one", 4), "..23");
-}
-
 /* ---- marks ---- */
 
 UNIT_TEST(marks_survive)
 {
-	tree_store("$/a,$/b:$/c");
+	uint64_t number;
+
+	tree_store("$/a");
 	folder("files/kv");
 	folder("files/two\nlines and more");
 	mark("files/kv", 7, "fifo");
 	ck_assert_int_eq(set("files/kv", "grace", "77"), 0);
 	ck_assert_int_eq(set("files/two\nlines and more", "quota", "500G"), 0);
+	number = info_of("files/kv").number;
 	again();
 	ck_assert_uint_eq(info_of("files/kv").quota, 7 * BYTES + BYTES / 2);
 	ck_assert_int_eq(info_of("files/kv").order, UCM_FILES_FIFO);
 	ck_assert_uint_eq(info_of("files/kv").grace_s, 77);
-	ck_assert_uint_eq(info_of("files/kv").number, 1);
+	ck_assert_uint_eq(info_of("files/kv").number, number);
 	ck_assert_uint_eq(info_of("files/two\nlines and more").quota,
 			  UINT64_C(500) << 30);
-	ck_assert_uint_eq(info_of("files/two\nlines and more").number, 2);
+	ck_assert_uint_ne(info_of("files/two\nlines and more").number, number);
 	ck_assert_int_eq(set("files/kv", "quota", ""), 0);
 	again();
 	ck_assert_uint_eq(tree.quotas->num, 1);
+	/* nothing of it is left for the next one */
+	mark("files/kv", 7, "lru");
+	ck_assert_uint_eq(info_of("files/kv").grace_s, UCM_QUOTA_GRACE_S);
 }
 
-UNIT_TEST(the_newest_note_holds_when_a_directory_was_away)
+UNIT_TEST(a_mark_that_cannot_be_read_is_none)
 {
-	tree_store("$/a:$/b");
-	folder("files/kv");
-	mark("files/kv", 7, "fifo");
-	end();
-	fx_configure("$/a");
-	begin();
-	mark("files/kv", 9, "lru");
-	end();
-	fx_configure("$/b:$/a");
-	begin();
-	ck_assert_uint_eq(info_of("files/kv").quota, 9 * BYTES + BYTES / 2);
-	end();
-	/* and a mark stays though its folder is away */
-	fx_configure("$/b");
-	begin();
-	ck_assert_uint_eq(info_of("files/kv").quota, 7 * BYTES + BYTES / 2);
-}
+	int fd;
 
-UNIT_TEST(a_note_that_cannot_be_read_is_told)
-{
-	tree_store("$/a:$/b");
+	tree_store("$/a");
 	folder("files/kv");
 	mark("files/kv", 7, "fifo");
-	end();
-	fx_put(fx_path("$/a/.ucmfs/quotas"), "nonsense", 8);
-	begin();
-	ck_assert(fx_logged("a/.ucmfs/quotas: Invalid argument"));
-	ck_assert_uint_eq(info_of("files/kv").quota, 7 * BYTES + BYTES / 2);
-	end();
-	fx_put(fx_path("$/b/.ucmfs/quotas"), "ucmfs-quotas 1 99\n1 lru 1 1 3 x",
-	       strlen("ucmfs-quotas 1 99\n1 lru 1 1 3 x"));
-	begin();
-	ck_assert(fx_logged("from here on it cannot be read"));
+	fd = ucm_os_open(tree.at->dirfd, "files/kv", O_PATH, 0);
+	ck_assert_int_eq(ucm_os_setxattr(fd, "user.ucmfs.quota", "much", 4, 0),
+			 0);
+	close(fd);
+	again();
+	ck_assert(fx_logged("files/kv: user.ucmfs.quota: \"much\" is not"));
 	ck_assert_uint_eq(tree.quotas->num, 0);
+}
+
+UNIT_TEST(quotas_of_an_earlier_version_are_named)
+{
+	tree_store("$/a");
+	end();
+	fx_put(fx_path("$/a/.ucmfs/quotas"), "ucmfs-quotas 1 1\n", 17);
+	begin();
+	ck_assert(fx_logged("a/.ucmfs/quotas: quotas of an earlier version"));
 }
 
 UNIT_TEST(a_mark_goes_with_its_folder)
 {
 	struct ucm_files_mark_info info;
-	unsigned where;
 
 	tree_store("$/a");
 	folder("files/kv");
-	folder("files/kv/in");
+	folder("files/out");
 	mark("files/kv", 7, "fifo");
-	mark("files/kv/in", 3, "lru");
-	ck_assert_int_eq(ucm_files_rename(&tree, "files/kv", "files/kw", false,
-					  &where),
-			 0);
+	move("files/kv", "files/kw");
 	ck_assert(!ucm_files_mark_get(&tree, "files/kv", &info));
 	ck_assert_uint_eq(info_of("files/kw").quota, 7 * BYTES + BYTES / 2);
 	again();
 	ck_assert_uint_eq(info_of("files/kw").quota, 7 * BYTES + BYTES / 2);
-	ck_assert_uint_eq(info_of("files/kw/in").quota, 3 * BYTES + BYTES / 2);
 	make_row("files/kw", 10);
 	work();
 	ck_assert_uint_eq(used("files/kw"), 7 * BYTES);
-	ck_assert_int_eq(ucm_files_rmdir(&tree, "files/kw/in"), 0);
+	/* below another folder it does not count, until it comes back */
+	move("files/kw", "files/out/kw");
+	ck_assert_uint_eq(tree.quotas->num, 0);
+	move("files/out/kw", "files/kv");
+	ck_assert_uint_eq(info_of("files/kv").quota, 7 * BYTES + BYTES / 2);
+	/* what is replaced is gone, and so is what is removed */
+	mark("files/out", 3, "lru");
+	move("files/kv", "files/out");
 	ck_assert_uint_eq(tree.quotas->num, 1);
-	folder("files/kw/in");
-	again();
+	ck_assert_uint_eq(info_of("files/out").quota, 7 * BYTES + BYTES / 2);
+	folder("files/empty");
+	mark("files/empty", 3, "lru");
+	ck_assert_int_eq(ucm_files_rmdir(&tree, "files/empty"), 0);
 	ck_assert_uint_eq(tree.quotas->num, 1);
-}
-
-UNIT_TEST(a_crash_in_a_rename_loses_no_mark)
-{
-	for (unsigned renamed = 0; renamed < 2; renamed++) {
-		tree_store(renamed ? "$/b" : "$/a");
-		folder("files/kv");
-		mark("files/kv", 7, "fifo");
-		ck_assert_int_eq(ucm_files_quota_moving(&tree, "files/kv",
-							"files/kw"),
-				 0);
-		if (renamed)
-			ck_assert_int_eq(rename(fx_path("$/b/files/kv"),
-						fx_path("$/b/files/kw")),
-					 0);
-		again();
-		ck_assert_uint_eq(
-			info_of(renamed ? "files/kw" : "files/kv").quota,
-			7 * BYTES + BYTES / 2);
-		/* the other name is free, for a folder without a quota */
-		folder(renamed ? "files/kv" : "files/kw");
-		ck_assert_uint_eq(tree.quotas->num, 1);
-		if (!renamed)
-			end();
-	}
+	folder("files/empty");
+	ck_assert_uint_eq(tree.quotas->num, 1);
 }
 
 static const struct {
@@ -793,7 +681,7 @@ UNIT_TEST(a_mark_that_cannot_be_written_is_none)
 {
 	tree_store("$/a");
 	folder("files/kv");
-	fx_fail("rename", 1, -ENOSPC, false);
+	fx_fail("setxattr", 1, -ENOSPC, false);
 	ck_assert_int_eq(set("files/kv", "quota", "1G"), -ENOSPC);
 	fx_fail(NULL, 0, 0, false);
 	ck_assert_uint_eq(tree.quotas->num, 0);
@@ -830,8 +718,8 @@ UNIT_TEST(no_file_is_made_where_nothing_may_go)
 	ck_assert_int_eq(ucm_files_quota_room(&tree, "files/kv/x"), -EDQUOT);
 	ck_assert_int_eq(ucm_files_quota_room(&tree, "files/x"), 0);
 	ck_assert_uint_eq(info_of("files/kv").refused, 1);
-	ck_assert_int_eq(ucm_files_unlink(&tree, "files/kv/f0"), 0);
-	ck_assert_int_eq(ucm_files_unlink(&tree, "files/kv/f1"), 0);
+	remove_file("files/kv/f0");
+	remove_file("files/kv/f1");
 	ck_assert_int_eq(ucm_files_quota_room(&tree, "files/kv/x"), 0);
 }
 
