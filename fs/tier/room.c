@@ -112,19 +112,10 @@ void ucm_room_give_back(struct ucm_promise *promise)
 	pthread_mutex_unlock(&room->lock);
 }
 
-void ucm_room_watch(struct ucm_promise *promise, int fd)
-{
-	pthread_mutex_lock(&promise->room->lock);
-	promise->fd = fd;
-	promise->watched = true;
-	pthread_mutex_unlock(&promise->room->lock);
-}
-
 void ucm_room_watch_name(struct ucm_promise *promise, const char *name)
 {
 	pthread_mutex_lock(&promise->room->lock);
 	strncpy(promise->name, name, sizeof(promise->name) - 1);
-	promise->watched = true;
 	pthread_mutex_unlock(&promise->room->lock);
 }
 
@@ -147,10 +138,8 @@ void ucm_room_resize(struct ucm_promise *promise, uint64_t bytes)
 
 static int look_at(const struct ucm_promise *promise, struct stat *out)
 {
-	if (!promise->watched)
-		return -ENOENT;
 	if (!*promise->name)
-		return ucm_os_fstat(promise->fd, out);
+		return -ENOENT;
 	return promise->medium->ops->look(promise->medium, promise->name, out);
 }
 

@@ -39,9 +39,7 @@ struct ucm_promise {
 	struct ucm_medium *medium;
 	struct ucm_room *room; /* NULL: none is taken */
 	struct ucm_promise *newer, *older;
-	char name[UCM_ROOM_NAME_MAX]; /* of the file in there; or "", and */
-	int fd;                       /* its descriptor */
-	bool watched;
+	char name[UCM_ROOM_NAME_MAX]; /* of the file in there, or "" */
 };
 
 /* The room of a file system; NULL: no memory. */
@@ -57,9 +55,8 @@ void ucm_room_put(struct ucm_room *room);
 bool ucm_room_take(struct ucm_room *room, struct ucm_medium *medium,
 		   struct ucm_promise *promise);
 
-/* Which file it is for: its descriptor, or its name, as the medium's put() has
- * given it. It can be asked until the promise ends. */
-void ucm_room_watch(struct ucm_promise *promise, int fd);
+/* Which file it is for: its name, as the medium's put() has given it. It can be
+ * asked until the promise ends. */
 void ucm_room_watch_name(struct ucm_promise *promise, const char *name);
 
 /* The size is known now. */

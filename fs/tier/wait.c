@@ -29,7 +29,7 @@ int ucm_wait_long(const struct ucm_dirs *dirs, unsigned dir)
 	return wait_refuse(dir);
 }
 
-bool ucm_wait_is_any_guarded(const struct ucm_dirs *dirs)
+static bool is_any_guarded(const struct ucm_dirs *dirs)
 {
 	for (unsigned dir = 0; dir < dirs->num; dir++) {
 		if (dirs->at[dir]->guard)
@@ -40,7 +40,7 @@ bool ucm_wait_is_any_guarded(const struct ucm_dirs *dirs)
 
 int ucm_wait_for_any(const struct ucm_dirs *dirs)
 {
-	return ucm_wait_is_any_guarded(dirs) ? wait_refuse(UCM_WAIT_MANY) : 0;
+	return is_any_guarded(dirs) ? wait_refuse(UCM_WAIT_MANY) : 0;
 }
 
 int ucm_wait_long_for_any(const struct ucm_dirs *dirs)

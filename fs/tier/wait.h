@@ -27,9 +27,6 @@ int ucm_wait_long(const struct ucm_dirs *dirs, unsigned dir);
 int ucm_wait_for_any(const struct ucm_dirs *dirs);
 int ucm_wait_long_for_any(const struct ucm_dirs *dirs);
 
-/* Is any of them under guard? */
-bool ucm_wait_is_any_guarded(const struct ucm_dirs *dirs);
-
 /* Has a directory stopped answering, so that calls on it fail at once? */
 bool ucm_wait_is_vain(const struct ucm_dirs *dirs, unsigned dir);
 
