@@ -164,7 +164,10 @@ def bounded(root, num_threads, num_chunks):
 
     def write(keys):
         for key in keys:
-            tier.store(key)
+            try:
+                tier.store(key)
+            except FileNotFoundError:
+                pass  # without a grace time it may go before its rename
 
     def read():
         while not stored.is_set():
