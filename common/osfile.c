@@ -44,7 +44,7 @@ enum what {
 	DO_LIST, DO_ENTRIES, DO_PIECE, DO_REOPEN, DO_SEEK, DO_FLUSH,
 	DO_LOCK, DO_FIND_LOCK, DO_CHMOD, DO_SYMLINK, DO_READLINK, DO_ADVISE, DO_CLOSE,
 	DO_STATFS, DO_OPEN_ROOT, DO_STAT_ROOT, DO_REAL_PATH,
-	DO_GET_XATTR, DO_SET_XATTR, DO_LIST_XATTR,
+	DO_GET_XATTR, DO_SET_XATTR, DO_LIST_XATTR, DO_REFRESH,
 	DO_CALLS
 };
 
@@ -76,7 +76,7 @@ static const char *const call_names[DO_CALLS] = {
 	"fdatasync", "fsync", "syncfs", "read", "write", "list", "list",
 	"list", "reopen", "seek", "flush", "lock", "find lock", "chmod",
 	"symlink", "readlink", "advise", "close", "statfs", "open root", "stat root",
-	"real path", "getxattr", "setxattr", "listxattr",
+	"real path", "getxattr", "setxattr", "listxattr", "refresh",
 };
 
 static long open_beneath(int dirfd, const char *path, int flags, mode_t mode)
@@ -365,11 +365,12 @@ static long do_seek(const struct args *a)
  * answer can be killed; not so whoever waits in close(2) for a FUSE server,
  * nor could then the process be.
  */
-static void ask_server(int fd)
+static long ask_server(int fd)
 {
 	struct statx st;
 
-	statx(fd, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_SIZE, &st);
+	return result(statx(fd, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC,
+			    STATX_SIZE, &st));
 }
 
 /* The file system learns of a close; if interrupted, it must learn again. */
@@ -481,6 +482,7 @@ static long perform(const struct args *a)
 	case DO_REAL_PATH: return do_real_path(a);
 	case DO_GET_XATTR: case DO_SET_XATTR: case DO_LIST_XATTR:
 		return do_xattr(a);
+	case DO_REFRESH: return ask_server(a->fd);
 	case DO_CALLS: break;
 	}
 	return -ENOSYS;
@@ -604,7 +606,7 @@ static enum ucm_call_kind kind_of(const struct args *a)
 	case DO_READ: case DO_LIST: case DO_ENTRIES: case DO_PIECE:
 	case DO_SEEK: case DO_READLINK: case DO_ADVISE: case DO_OPEN_ROOT:
 	case DO_STAT_ROOT: case DO_REAL_PATH: case DO_GET_XATTR:
-	case DO_LIST_XATTR:
+	case DO_LIST_XATTR: case DO_REFRESH:
 		return UCM_CALL_READS;
 	case DO_FSYNC: case DO_FDATASYNC: case DO_SYNCFS:
 		return UCM_CALL_SYNCS;
@@ -765,6 +767,11 @@ int ucm_os_stat(int dirfd, const char *path, struct stat *out)
 int ucm_os_fstat(int fd, struct stat *out)
 {
 	return CALL(.what = DO_FSTAT, .fd = fd, .stat_out = out);
+}
+
+int ucm_os_refresh(int fd)
+{
+	return CALL(.what = DO_REFRESH, .fd = fd);
 }
 
 int ucm_os_mkdir(int dirfd, const char *path, mode_t mode)

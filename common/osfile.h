@@ -67,6 +67,9 @@ int ucm_os_open_regular(int dirfd, const char *path, int flags,
 
 int ucm_os_stat(int dirfd, const char *path, struct stat *out); /* no follow */
 int ucm_os_fstat(int fd, struct stat *out);
+/* What the server says of a file, or of a folder's names, counts from now on: an NFS
+ * client answers for up to a minute from what it knew. */
+int ucm_os_refresh(int fd);
 /* The names in a directory, without "." and "..", each with its NUL, an empty
  * one at the end; to free. */
 int ucm_os_list(int dirfd, const char *path, char **names_out);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -38,6 +39,13 @@ void ucm_system_line(const char *path, char *line, size_t size)
 	line[strcspn(line, "\n")] = '\0';
 	if (file)
 		fclose(file);
+}
+
+unsigned long long ucm_process_namespace(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/ns/pid", &st) ? 0 : st.st_ino;
 }
 
 bool ucm_has_sys_admin(void)

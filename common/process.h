@@ -6,6 +6,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* The namespace of this process's id: 0: not known. */
+unsigned long long ucm_process_namespace(void);
+
 /* Has this process CAP_SYS_ADMIN: to mount without fusermount3, and for
  * passthrough? */
 bool ucm_has_sys_admin(void);

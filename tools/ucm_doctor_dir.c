@@ -25,6 +25,8 @@
 
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "fs/tier/owner.h"
+#include "hashing/tree.h"
 #include "tools/ucm_text.h"
 
 #define PAGE 4096
@@ -83,6 +85,18 @@ static void check_mode(const struct patient *patient)
 	else
 		SAY(patient, UCM_OK, NULL, "mode %04o, of user %u",
 		    (unsigned)(st.st_mode & 07777), (unsigned)st.st_uid);
+}
+
+/* Of a directory that other machines may use, too. */
+static void check_owner(const struct patient *patient)
+{
+	_cleanup_fd_ int ctlfd = openat(patient->dirfd, UCM_TREE_OWN,
+					O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct ucm_owner owner;
+
+	if (ctlfd >= 0 && !ucm_owner_read(ctlfd, &owner))
+		SAY(patient, UCM_OK, NULL, "its daemon: %s",
+		    ucm_owner_describe(&owner).text);
 }
 
 /* ---- what is tried with a file ---- */
@@ -236,6 +250,7 @@ void ucm_doctor_directory(struct ucm_doctor *doctor, const char *path,
 	}
 	check_mode(&patient);
 	check_space(&patient);
+	check_owner(&patient);
 	if (!readonly)
 		try_with_file(&patient);
 	close(patient.dirfd);

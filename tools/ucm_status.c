@@ -190,6 +190,7 @@ static void print_directory(const json_t *dir)
 		{ "set_aside", ": failed lately" },
 		{ "unreadable", ": cannot be read" },
 		{ "sync_failed", ": a sync failed; takes nothing new" },
+		{ "taken_over", ": another ucmfs has it; only read" },
 	};
 	const char *state = json_string_value(json_object_get(dir, "state"));
 	const char *kind = json_string_value(json_object_get(dir, "kind"));

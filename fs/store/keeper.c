@@ -45,8 +45,12 @@ static bool keeper_is_due(struct ucm_keeper *keeper)
 
 static void keeper_look_after(struct ucm_keeper *keeper)
 {
+	struct ucm_medium *medium = ucm_keeper_medium(keeper);
+
 	if (atomic_load(&keeper->store->stopping))
 		return;
+	if (medium->ops->beat) /* also where the movers do not wait for it */
+		medium->ops->beat(medium);
 	if (!keeper->store->config->saver)
 		ucm_scan_retry(keeper->store, keeper->dir);
 	ucm_store_read_again(keeper->store, NULL, keeper->dir);

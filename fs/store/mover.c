@@ -70,6 +70,19 @@ static void sleep_ms(int64_t ms)
 	nanosleep(&time, NULL);
 }
 
+/* Not of one that does not answer, for which it would wait. */
+static void mover_beat(struct ucm_movers *movers)
+{
+	struct ucm_dirs *dirs = &movers->store->dirs;
+
+	for (unsigned dir = 0; dir < dirs->num; dir++) {
+		struct ucm_medium *medium = dirs->at[dir];
+
+		if (medium->ops->beat && !ucm_wait_is_vain(dirs, dir))
+			medium->ops->beat(medium);
+	}
+}
+
 /* What is copied is paid for in time; who comes before that is over waits. */
 static void mover_pace(void *arg, uint64_t bytes)
 {
@@ -77,6 +90,7 @@ static void mover_pace(void *arg, uint64_t bytes)
 	uint64_t rate = movers->store->config->move_rate;
 	int64_t cost, until, now;
 
+	mover_beat(movers);
 	if (!rate)
 		return;
 	cost = (int64_t)(bytes * 1000 / rate);
@@ -87,8 +101,10 @@ static void mover_pace(void *arg, uint64_t bytes)
 		;
 	until = atomic_load(&movers->paid_ms);
 	while (!atomic_load(&movers->store->stopping) &&
-	       (now = ucm_monotonic_ms()) < until)
+	       (now = ucm_monotonic_ms()) < until) {
+		mover_beat(movers);
 		sleep_ms(until - now < 100 ? until - now : 100);
+	}
 }
 
 /* What this thread does now, nobody waits for (idle), or somebody does. */
@@ -605,6 +621,7 @@ static void *mover_main(void *arg)
 
 	pthread_setname_np(pthread_self(), "ucmfs-mover");
 	while (!atomic_load(&movers->store->stopping)) {
+		mover_beat(movers);
 		if (!mover_round(movers))
 			mover_wait(movers);
 	}

@@ -83,14 +83,55 @@ static int learn_type(struct ucm_directory *dir)
 	return 0;
 }
 
-/* Two daemons must not write one directory. Not where other machines may use
- * it: there a lock may hold for one machine only, or wait out a server's grace
- * period. */
+static int directory_now(struct ucm_medium *medium, int64_t *ns_out)
+{
+	_cleanup_fd_ int fd = ucm_os_open(ucm_directory_of(medium)->ctlfd,
+					  "clock", O_WRONLY | O_CREAT, 0644);
+	struct stat st;
+	int err;
+
+	if (fd < 0)
+		return fd;
+	err = ucm_os_utimens(fd, NULL);
+	if (!err)
+		err = ucm_os_fstat(fd, &st);
+	if (!err)
+		*ns_out = ucm_time_ns(&st.st_ctim);
+	return err;
+}
+
+/* Where a lock does not do. What is full can be mounted, and emptied. */
+static int take_owner(struct ucm_directory *dir, struct ucm_error *error)
+{
+	int64_t now_ns = 0;
+	int err = directory_now(&dir->medium, &now_ns);
+
+	if (!err) {
+		ucm_owner_init(&dir->owner, &dir->self, dir->instance, now_ns);
+		err = ucm_owner_take(&dir->owner, &dir->self, dir->ctlfd,
+				     dir->medium.path, error);
+	} else {
+		ucm_error_set(error, err, "%s: .ucmfs/clock: %s",
+			      dir->medium.path, strerror(-err));
+	}
+	if (!err)
+		return 0;
+	*dir->owner.start = '\0';
+	if (err != -ENOSPC && err != -EDQUOT)
+		return err;
+	ucm_warning("%s; another daemon would not notice that it is in use",
+		    error->text);
+	return 0;
+}
+
+/* Two daemons must not write one directory. Where other machines may use it a lock
+ * may hold for one machine only, or wait out a server's grace period; there savers
+ * save side by side, and beside a daemon. */
 static int take_lock(struct ucm_directory *dir, unsigned wait_s,
 		     struct ucm_error *error)
 {
 	if (dir->medium.remote)
-		return 0;
+		return dir->medium.saver ? 0 : take_owner(dir, error);
 	dir->lockfd = dir->medium.saver
 			      ? ucm_lock_join(dir->ctlfd, dir->medium.path,
 					      wait_s, dir->instance, error)
@@ -305,6 +346,7 @@ static int trust_control(struct ucm_directory *dir,
 		{ UCM_TREE_OWN "/state", S_IFREG },
 		{ UCM_TREE_OWN "/clock", S_IFREG },
 		{ UCM_TREE_OWN "/lock", S_IFREG },
+		{ UCM_TREE_OWN "/owner", S_IFREG },
 		{ NULL, 0 },
 	};
 	int err = 0;
@@ -380,6 +422,9 @@ static void directory_close(struct ucm_medium *medium)
 {
 	struct ucm_directory *dir = ucm_directory_of(medium);
 
+	if (*dir->owner.start && !ucm_guard_is_down(medium->guard,
+						    UCM_CALL_WRITES))
+		ucm_owner_leave(&dir->owner, dir->ctlfd);
 	ucm_guard_close(medium->guard);
 	medium->guard = NULL;
 	close_fd(&dir->lockfd);
@@ -430,23 +475,6 @@ int ucm_directory_open(const char *path, bool readonly,
 
 /* ---- in use ---- */
 
-static int directory_now(struct ucm_medium *medium, int64_t *ns_out)
-{
-	_cleanup_fd_ int fd = ucm_os_open(ucm_directory_of(medium)->ctlfd,
-					  "clock", O_WRONLY | O_CREAT, 0644);
-	struct stat st;
-	int err;
-
-	if (fd < 0)
-		return fd;
-	err = ucm_os_utimens(fd, NULL);
-	if (!err)
-		err = ucm_os_fstat(fd, &st);
-	if (!err)
-		*ns_out = ucm_time_ns(&st.st_ctim);
-	return err;
-}
-
 /* What a stopped daemon, or a saver that is gone, left. Without a lock another one,
  * here or on another machine, may be writing it. */
 static bool is_leftover(struct ucm_directory *dir, const char *name,
@@ -488,6 +516,45 @@ static void clear_temps(struct ucm_directory *dir)
 static void directory_begin(struct ucm_medium *medium)
 {
 	clear_temps(ucm_directory_of(medium));
+}
+
+static int directory_ask_owner(struct ucm_directory *dir,
+			       int (*ask)(const struct ucm_owner *me, int ctldir,
+					  struct ucm_owner *other))
+{
+	struct ucm_owner other;
+
+	if (dir->medium.readonly)
+		return -EROFS;
+	if (!*dir->owner.start ||
+	    ask(&dir->owner, dir->ctlfd, &other) != -EBUSY)
+		return 0;
+	dir->medium.readonly = true;
+	if (!atomic_exchange(&dir->medium.fenced, true))
+		ucm_error("%s: another ucmfs has taken it over (%s): nothing is "
+			  "written there from now on",
+			  dir->medium.path, ucm_owner_describe(&other).text);
+	return -EROFS;
+}
+
+int ucm_directory_check_owner(struct ucm_directory *dir)
+{
+	return directory_ask_owner(dir, ucm_owner_check);
+}
+
+/* One at a time. */
+static void directory_beat(struct ucm_medium *medium)
+{
+	struct ucm_directory *dir = ucm_directory_of(medium);
+	int64_t due_ms = atomic_load(&dir->beat_due_ms);
+
+	if (!*dir->owner.start || ucm_monotonic_ms() < due_ms ||
+	    !atomic_compare_exchange_strong(&dir->beat_due_ms, &due_ms,
+					    INT64_MAX))
+		return;
+	directory_ask_owner(dir, ucm_owner_beat);
+	atomic_store(&dir->beat_due_ms,
+		     ucm_monotonic_ms() + UCM_OWNER_BEAT_MS);
 }
 
 static void directory_tell(struct ucm_medium *medium, enum ucm_medium_use use,
@@ -559,6 +626,8 @@ static int directory_put(struct ucm_medium *medium,
 	uint64_t serial = atomic_fetch_add(&dir->temps, 1);
 	int fd;
 
+	if (medium->readonly)
+		return -EROFS;
 	ucm_temp_name(&dir->self, dir->instance, serial, name_out);
 	fd = ucm_os_open(dir->tmpfd, name_out, O_RDWR | O_CREAT | O_EXCL, 0600);
 	if (fd < 0)
@@ -623,6 +692,8 @@ static int directory_commit(struct ucm_medium *medium, const char *name,
 	char path[UCM_TREE_PATH_MAX], bucket[UCM_TREE_PATH_MAX];
 	int err;
 
+	if (medium->readonly)
+		return -EROFS;
 	ucm_tree_block_path(folder, id, path);
 	ucm_tree_bucket_path(folder, ucm_tree_bucket(id), bucket);
 	sync = sync && !(medium->flags & UCM_MEDIUM_VOLATILE);
@@ -717,6 +788,7 @@ static int directory_set_aside(struct ucm_medium *medium, const char *folder,
 static const struct ucm_medium_ops directory_ops = {
 	.kind = "directory",
 	.begin = directory_begin,
+	.beat = directory_beat,
 	.tell = directory_tell,
 	.enter = directory_enter,
 	.leave = directory_leave,

@@ -13,6 +13,7 @@
  *   .ucmfs/state          see recovery.h
  *   .ucmfs/snapshot       see snapshot.h
  *   .ucmfs/lock           held while the directory is used, see lock.h
+ *   .ucmfs/owner          in its place where others may be, see owner.h
  *   .ucmfs/tmp/           files being written
  *   .ucmfs/quarantine/    torn and damaged blocks, never deleted by us
  *   .ucmfs/pinned/        one empty file for each pinned block
@@ -31,6 +32,7 @@
 
 #include "common/osfile.h"
 #include "fs/tier/medium.h"
+#include "fs/tier/owner.h"
 #include "fs/tier/temp.h"
 #include "fs/tier/trust.h"
 #include "hashing/tree.h"
@@ -41,6 +43,8 @@ struct ucm_directory {
 	int ctlfd; /* .ucmfs */
 	int tmpfd; /* .ucmfs/tmp */
 	int lockfd; /* -1: not locked, as others may be at work there */
+	struct ucm_owner owner; /* then; its start is "" if we are none */
+	_Atomic int64_t beat_due_ms;
 	struct ucm_trust trust; /* whose its files are to be */
 	struct ucm_temp_maker self; /* whose temporary files, */
 	uint32_t instance;       /* and of which start: random */
@@ -72,6 +76,10 @@ int ucm_directory_fd(struct ucm_medium *medium);
 extern const struct ucm_space_ops ucm_directory_spaces; /* dir_spaces.c */
 extern const struct ucm_note_ops ucm_directory_notes;   /* dir_notes.c */
 extern const struct ucm_repr_ops ucm_directory_reprs;   /* dir_reprs.c */
+
+/* 0; -EROFS: it is only read, or since this call, as another daemon has taken it
+ * over. */
+int ucm_directory_check_owner(struct ucm_directory *dir);
 
 /* Not for others while it is written: its space may be private. Some file
  * systems have no modes. */

@@ -45,8 +45,10 @@ static int directory_replace_note(struct ucm_medium *medium,
 {
 	char path[UCM_TREE_PATH_MAX];
 	int at = place_note(medium, folder, name, path);
-	int err = ucm_os_replace_file(at, path, text, len);
+	int err = ucm_directory_check_owner(ucm_directory_of(medium));
 
+	if (!err)
+		err = ucm_os_replace_file(at, path, text, len);
 	if (err || folder)
 		return err;
 	err = ucm_os_fsync(at);
@@ -92,6 +94,8 @@ static int directory_keep_note(struct ucm_medium *medium, const char *name,
 	char path[UCM_TREE_PATH_MAX];
 
 	new_note(name, path);
+	if (!err)
+		err = ucm_directory_check_owner(ucm_directory_of(medium));
 	if (!err)
 		err = ucm_os_fsync(file->fd);
 	ucm_file_close(file);

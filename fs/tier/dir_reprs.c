@@ -46,7 +46,8 @@ static int directory_commit_repr(struct ucm_medium *medium, const char *name,
 {
 	struct ucm_directory *dir = of(medium);
 	char path[UCM_TREE_PATH_MAX], bucket[UCM_TREE_PATH_MAX];
-	int err = ucm_directory_publish(dir, name);
+	int err = medium->readonly ? -EROFS
+				   : ucm_directory_publish(dir, name);
 
 	if (err)
 		return err;

@@ -67,21 +67,11 @@ static const char *const words[] = {
 };
 
 /* Of this process: 0: not known. */
-static unsigned long long namespace_of(const char *path)
+static unsigned long long mount_namespace(void)
 {
 	struct stat st;
 
-	return stat(path, &st) ? 0 : st.st_ino;
-}
-
-static unsigned long long mount_namespace(void)
-{
-	return namespace_of("/proc/self/ns/mnt");
-}
-
-static unsigned long long process_namespace(void)
-{
-	return namespace_of("/proc/self/ns/pid");
+	return stat("/proc/self/ns/mnt", &st) ? 0 : st.st_ino;
 }
 
 /* Is a device mounted, and where: at *place, or (0) at any, which is stored? As
@@ -169,7 +159,7 @@ static bool name_holder(int fd, off_t line, char *out, size_t size)
 
 	read_text(fd, line, text);
 	if (sscanf(text, "%*s %*u %*u:%*u %*x %d %llu", &pid, &where) != 2 ||
-	    !where || where != process_namespace())
+	    !where || where != ucm_process_namespace())
 		return false;
 	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
 	ucm_system_line(path, name, sizeof(name));
@@ -278,7 +268,7 @@ static int write_line(int fd, off_t line, enum ucm_lock_state state,
 		is_mounted(mount, &place);
 	snprintf(said, sizeof(said), "%s %llu %u:%u %x %d %llu %08x",
 		 words[state], mount_namespace(), major(mount), minor(mount),
-		 place, (int)getpid(), process_namespace(), instance);
+		 place, (int)getpid(), ucm_process_namespace(), instance);
 	snprintf(text, sizeof(text), "%-*s\n", RECORD_BYTES - 1, said);
 	return ucm_os_write_at(fd, text, RECORD_BYTES, line);
 }

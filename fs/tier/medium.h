@@ -224,6 +224,9 @@ struct ucm_medium_ops {
 	/* Before the first write: what a stopped daemon has left unfinished is
 	 * removed. */
 	void (*begin)(struct ucm_medium *medium);
+	/* Show others that we are there, if it is time; from any thread that comes
+	 * by at least every second. NULL: nobody looks. */
+	void (*beat)(struct ucm_medium *medium);
 	/* Tell others. mount: the device of a mount that is SERVING. NULL:
 	 * nobody asks. */
 	void (*tell)(struct ucm_medium *medium, enum ucm_medium_use use,
@@ -305,7 +308,8 @@ struct ucm_medium {
 	char *path;     /* its name for people; of a directory, absolute */
 	uint8_t uuid[16];
 	dev_t dev;      /* media of one device share their room */
-	bool readonly;
+	_Atomic bool readonly; /* also of one that is fenced: */
+	_Atomic bool fenced;   /* another daemon has taken it over */
 	bool saver;     /* of config.h: others save there, too */
 	bool remote;    /* a server has it, which may not answer */
 	enum ucm_fskind kind; /* for people: what it stands on */

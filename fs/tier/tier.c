@@ -124,6 +124,7 @@ const char *const ucm_dir_states[UCM_DIR_STATES] = {
 	[UCM_DIR_SET_ASIDE] = "set_aside",
 	[UCM_DIR_UNREADABLE] = "unreadable",
 	[UCM_DIR_LOST] = "sync_failed",
+	[UCM_DIR_TAKEN_OVER] = "taken_over",
 };
 
 static bool is_set_aside(const struct ucm_medium *medium)
@@ -133,6 +134,8 @@ static bool is_set_aside(const struct ucm_medium *medium)
 
 enum ucm_dir_state ucm_medium_state(const struct ucm_medium *medium)
 {
+	if (atomic_load(&medium->fenced))
+		return UCM_DIR_TAKEN_OVER;
 	if (atomic_load(&medium->recovery.lost))
 		return UCM_DIR_LOST;
 	if (atomic_load(&medium->unreadable))
@@ -263,6 +266,8 @@ void ucm_promise_resize(struct ucm_promise *promise, uint64_t bytes)
 /* Why nothing new is placed there, or NULL. */
 static const char *refusal(const struct ucm_medium *medium)
 {
+	if (medium->readonly)
+		return "another ucmfs has taken it over";
 	if (atomic_load(&medium->recovery.lost))
 		return "it has lost writes";
 	if (atomic_load(&medium->draining))
@@ -322,6 +327,8 @@ static int take_in_order(struct ucm_promise *promise, enum ucm_placement policy,
 			return 0;
 		if (atomic_load(&medium->recovery.lost))
 			err = -EIO;
+		if (medium->readonly)
+			err = -EROFS;
 		ucm_debug(TIER, 2, "block %s: not in %s: %s", ucm_hex(id).text,
 			  medium->path, why ? why : "no room");
 	}
@@ -566,7 +573,7 @@ static bool medium_has_room(struct ucm_medium *medium, uint64_t bytes)
 	struct ucm_medium_room room;
 	uint64_t total, left;
 
-	if (atomic_load(&medium->recovery.lost) ||
+	if (atomic_load(&medium->recovery.lost) || medium->readonly ||
 	    atomic_load(&medium->draining))
 		return false;
 	if (ucm_medium_ask_room(medium, &room))

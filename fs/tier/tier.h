@@ -128,6 +128,7 @@ enum ucm_dir_state {
 	UCM_DIR_SET_ASIDE,
 	UCM_DIR_UNREADABLE,
 	UCM_DIR_LOST,
+	UCM_DIR_TAKEN_OVER,
 	UCM_DIR_STATES
 };
 extern const char *const ucm_dir_states[UCM_DIR_STATES];

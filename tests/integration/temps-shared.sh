@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# A directory that other machines may use is not locked: a start removes only
-# those unfinished files that nobody can be writing. (It lies in files/ of another
-# mount here: FUSE may be anything.)
+# A directory that other machines may use is not locked, but has an owner: a second
+# daemon is refused, and one that is gone is taken over. Savers may be there beside it:
+# so a start removes only those unfinished files that nobody can be writing. (It is
+# stored in files/ of another mount here: FUSE may be anything.)
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test root fuse
@@ -19,6 +20,10 @@ mount_as() {
 a_file() {
 	: >"$tmp/$1"
 	touch -d "@$(($(date +%s) - $2))" "$tmp/$1"
+}
+
+has_five() {
+	[ "$(find "$tmp" -type f | wc -l)" = 5 ]
 }
 
 need do_mount "$work/tier"
@@ -48,14 +53,32 @@ a_file "$fellow" 7200
 a_file "$unknown" 7200
 a_file "$old" 100000
 
+# ---- one daemon at a time ----
+
+mkdir "$work/two"
+mnt=$work/two
+refused "in use by another ucmfs: host $(uname -n), process $(cat "$work/run/one.pid"), since " \
+	'a second daemon is refused' "$ucmfs" -f "$shared" "$mnt"
+"$ucm" doctor "$work/one" >"$work/said"
+check 'ucm doctor names the first' grep -q \
+	"^OK .*its daemon: host .*, process $(cat "$work/run/one.pid"), since " \
+	"$work/said"
+mnt=$work/one
+kill_daemon
+exec 5>&-
+
+# ---- after a crash, at once ----
+
 mount_as two
+same 'one that is gone is not waited for' 0 "$(grep -c 'waiting whether' "$log")"
+logged 'taken over from an ucmfs that is gone: host '
 same 'what can be in use stays' "$(printf '%s\n' "$mine" "$twin" "$other" \
 	"$fellow" "$unknown" | sort)" "$(ls "$tmp")"
 logged 'removed 2 unfinished files'
-do_umount
-mnt=$work/one
+exec 5>"$mnt/blocks/$(small_paths 1)"
 exec 5>&-
-check "one's own goes with its writer" wait_until test ! -e "$tmp/$mine"
+check "one's own goes with its writer" wait_until has_five
 do_umount
+absent "$shared/.ucmfs/owner"
 mnt=$work/mnt
 do_umount
