@@ -60,7 +60,7 @@ need do_mount -o io_uring=off "$work/tier"
 hung=$mnt/files/hung
 need mkdir -p "$hung"
 mnt=$work/mnt
-need do_mount -o deadline=$deadline,policy=none "fast=$work/fast:slow=$hung"
+need do_mount -o "deadline=$deadline,policy=none,files=$hung" "fast=$work/fast:slow=$hung"
 free=$(free_of_slow)
 check 'there is room' test "$free" -gt $((4 << 20))
 need dd if=/dev/zero of="$work/tier/others" bs=1M count=2 status=none
@@ -69,7 +69,7 @@ before=$(sizes)
 
 need freeze "$(cat "$work/run/server.pid")"
 looked 'just stopped'
-timeout 60 cat "$mnt/files/none" >/dev/null 2>&1 # asks all directories
+timeout 60 cat "$mnt/files/none" >/dev/null 2>&1 # asks it
 check 'it is noticed' slow_has_gone
 looked 'noticed'
 

@@ -17,12 +17,11 @@ mk_large() {
 
 # writers FROM COUNT [LATE]: of the blocks in $work/blocks, makes all files but
 # the last LATE, writes nine tenths of each, makes the others, and writes what
-# is missing; prints how many are whole, and what befell the others. $tree:
-# where to; $tell: how a file that is made is told its size
-tree=blocks
+# is missing; prints how many are whole, and what befell the others. $tell: how a
+# file that is made is told its size
 tell=
 writers() {
-	python3 - "$work" "$mnt/$tree" "$tell" "$1" "$2" "${3-0}" <<'END'
+	python3 - "$work" "$mnt/blocks" "$tell" "$1" "$2" "${3-0}" <<'END'
 import collections, os, sys
 work, tree, tell = sys.argv[1:4]
 first, count, late = map(int, sys.argv[4:])
@@ -134,26 +133,6 @@ refused 'No space left on device' 'and then no more' \
 empty
 do_umount
 
-# files are given the room that those before them have taken
-rm -rf "$work/small"/* "$work/small"/.ucmfs
-need do_mount "small=$work/small:slow=$work/slow"
-head -n 20 "$work/paths" | while read -r path; do
-	mkdir -p "$mnt/files/${path%/*}"
-done
-tree=files
-same 'one file' 1 "$(writers 19 1)"
-check 'it has been closed' wait_until nothing_is_promised
-same 'seven more at once, of which four fit a disk' 7 "$(writers 0 7)"
-same 'they are there' 5 "$(find "$work/small/files" -type f | wc -l)"
-check 'no promise is left' wait_until nothing_is_promised
-need rm -rf "$mnt/files"/*/*
-same 'one file' 1 "$(writers 19 1)"
-check 'it has been closed' wait_until nothing_is_promised
-same 'three that are nearly written, and a fourth' 4 "$(writers 0 4 1)"
-same 'are in the same tier' 5 "$(find "$work/small/files" -type f | wc -l)"
-need rm -rf "$mnt/files"/*
-tree=blocks
-do_umount
 umount "$work/small"
 
 # A block that is larger than the fast disk: the first fails there, as nobody

@@ -85,7 +85,7 @@ KINDS: Dict[str, Kind] = {
                  warms=False),
     "still": Kind(Rules(), 0, "promote=never", warms=False, fill=65),
 }
-POLICIES = ("hazard", "lru", "hazard", "arc")
+POLICIES = ("hazard", "lru")
 
 
 class Soak:

@@ -301,7 +301,7 @@ class Reader(Worker):
 
 class Flusher(Worker):
     def work(self) -> None:
-        self.must_ucm("flush")
+        self.must_ucm("sync")
         self.pause(0.0, 0.5)
 
 

@@ -211,7 +211,7 @@ UNIT_TEST(a_block_being_written_is_no_candidate)
 	ck_assert_int_eq(fx_pwrite(fd, files[0].bytes, files[0].len, 0),
 			 (ssize_t)files[0].len);
 	ck_assert_int_eq(fx_commit_temp(&temp, fd, &files[0].key,
-					UCM_COMMIT_CLOSED), 0);
+					UCM_COMMIT_NOW), 0);
 	ck_assert(!ucm_evict_least(fx_set, &worth));
 	ck_assert_int_eq(evict(0, 1, UCM_EVICT_AT_ONCE), -ENOSPC);
 	ck_assert(is_there(0));
