@@ -220,6 +220,15 @@ static long do_two_names(const struct args *a)
 	return rc;
 }
 
+/* NFS says EBADF where a read is direct and ESTALE where it is not, of a descriptor
+ * that the server no longer knows: it is ESTALE here. */
+static int read_error(int fd)
+{
+	int err = errno, mode = err == EBADF ? fcntl(fd, F_GETFL) : -1;
+
+	return mode >= 0 && (mode & O_ACCMODE) != O_WRONLY ? -ESTALE : -err;
+}
+
 static long do_read(const struct args *a)
 {
 	size_t done = 0, len = (size_t)a->length;
@@ -234,7 +243,7 @@ static long do_read(const struct args *a)
 		if (got < 0 && errno == EINVAL && done % 512)
 			break;
 		if (got < 0)
-			return -errno;
+			return read_error(a->fd);
 		if (got == 0)
 			break;
 		done += (size_t)got;

@@ -67,6 +67,15 @@ void ucm_tree_bucket_name(unsigned bucket, char name[3])
 	name[2] = '\0';
 }
 
+bool ucm_tree_is_remains(const char *name)
+{
+	static const char prefix[] = ".nfs";
+	const char *digits = name + sizeof(prefix) - 1;
+
+	return !strncmp(name, prefix, sizeof(prefix) - 1) && *digits &&
+	       !digits[strspn(digits, "0123456789abcdefABCDEF")];
+}
+
 bool ucm_tree_space_valid(const char *name)
 {
 	if (name[0] == '\0' || name[0] == '.' ||

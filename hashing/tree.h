@@ -65,6 +65,10 @@ int ucm_tree_parse_repr(const char *name, struct ucm_id *out);
 void ucm_tree_repr_name(const struct ucm_id *id,
 			char name[UCM_TREE_REPR_LEN + 1]);
 
+/* ".nfs", and hexadecimal digits: what an NFS client, on any machine, keeps of a file
+ * that was removed while it had it open. It removes that itself. */
+bool ucm_tree_is_remains(const char *name);
+
 /* The bucket that a block is in. */
 static inline unsigned ucm_tree_bucket(const struct ucm_id *id)
 {

@@ -100,6 +100,8 @@ static void scan_name(struct batch *batch, unsigned bucket, const char *name)
 	if (!ucm_tree_parse_repr(name, &key.id) &&
 	    ucm_tree_bucket(&key.id) == bucket)
 		return; /* after the blocks */
+	if (ucm_tree_is_remains(name))
+		return;
 	if (ucm_tree_parse_block(name, &key.id) ||
 	    ucm_tree_bucket(&key.id) != bucket)
 		ucm_count(&store->stats.strays);

@@ -1022,8 +1022,15 @@ static void finish_memory(struct ucm_piece *piece)
 		fail(piece, -EBADMSG, UCM_FAULT_SHORT);
 }
 
-/* The file was opened before its mount went: if that is back, open it once
- * more. */
+/* A server no longer knows the descriptor: it was restarted, or another machine has
+ * removed the file. NFS says so by EBADF where reads are direct. */
+static bool is_stale(int err)
+{
+	return err == -ESTALE || err == -EBADF;
+}
+
+/* The file was opened before its mount went: if that is back, or only the descriptor
+ * is stale, open it once more. */
 static bool try_anew(struct ucm_piece *piece, int err)
 {
 	struct ucm_engine *engine = piece->engine;
@@ -1031,10 +1038,10 @@ static bool try_anew(struct ucm_piece *piece, int err)
 	const struct ucm_task *task = piece->task;
 	struct ucm_load_file *file;
 
-	if (!ucm_is_lost(err) || piece->anew)
+	if ((!ucm_is_lost(err) && !is_stale(err)) || piece->anew)
 		return false;
 	ucm_load_file_forget(piece->file);
-	if (!shared->source_ops->lost(shared->source))
+	if (!shared->source_ops->lost(shared->source) && !is_stale(err))
 		return false;
 	file = ucm_load_file_get(engine, task->group,
 				 &task->blocks[piece->block].id,

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * flush_fails.c - a FUSE file system that tells of write errors at close(2), as
- * network file systems do.
+ * network file systems do, and forgets what is open.
  *
  *	flush_fails DIR MOUNTPOINT SIGN
  *
  * It shows DIR, writes its process id to SIGN.pid, and returns when it is
  * mounted. While there is a file SIGN (an
  * absolute path), the close of a file that was opened for writing fails: with
- * ENOSPC if SIGN begins with that word, else with EIO. It ends when it is
+ * ENOSPC if SIGN begins with that word, else with EIO. If it begins with EBADF, closes
+ * are as ever, and reads of what was opened before it fail with that; while there is a
+ * file SIGN.direct when a file is opened, its reads are not cached. It ends when it is
  * unmounted.
  */
 #include <config.h>
@@ -19,6 +21,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -128,13 +131,49 @@ static int op_utimens(const char *path, const struct timespec times[2],
 	return result(utimensat(root, below(path), times, AT_SYMLINK_NOFOLLOW));
 }
 
+/* The word in it, or "". */
+static void read_sign(char word[7])
+{
+	FILE *in = fopen(sign, "re");
+
+	if (!in || !fgets(word, 7, in))
+		word[0] = '\0';
+	word[strcspn(word, "\n")] = '\0';
+	if (in)
+		fclose(in);
+}
+
+/* By descriptor: opened while the sign says that others are forgotten. */
+static _Atomic bool is_fresh[4096];
+
+static bool forgets(void)
+{
+	char word[7];
+
+	read_sign(word);
+	return !strcmp(word, "EBADF");
+}
+
+static void note_open(struct fuse_file_info *fi)
+{
+	char path[4096];
+
+	snprintf(path, sizeof(path), "%s.direct", sign);
+	fi->direct_io = !access(path, F_OK);
+	if (fi->fh < 4096)
+		is_fresh[fi->fh] = forgets();
+}
+
 static int open_in(const char *path, int flags, mode_t mode,
 		   struct fuse_file_info *fi)
 {
 	int fd = openat(root, below(path), flags | O_CLOEXEC, mode);
 
+	if (fd < 0)
+		return -errno;
 	fi->fh = (uint64_t)fd;
-	return fd < 0 ? -errno : 0;
+	note_open(fi);
+	return 0;
 }
 
 static int op_create(const char *path, mode_t mode, struct fuse_file_info *fi)
@@ -151,6 +190,8 @@ static int op_read(const char *path, char *buffer, size_t size, off_t off,
 		   struct fuse_file_info *fi)
 {
 	(void)path;
+	if (fi->fh < 4096 && !is_fresh[fi->fh] && forgets())
+		return -EBADF;
 	return result(pread((int)fi->fh, buffer, size, off));
 }
 
@@ -175,14 +216,11 @@ static int op_truncate(const char *path, off_t size, struct fuse_file_info *fi)
 
 static int error_of_sign(void)
 {
-	char word[7] = "";
-	FILE *in = fopen(sign, "re");
+	char word[7];
 
-	if (!in)
+	if (access(sign, F_OK) || forgets())
 		return 0;
-	if (!fgets(word, sizeof(word), in))
-		word[0] = '\0';
-	fclose(in);
+	read_sign(word);
 	return strcmp(word, "ENOSPC") ? -EIO : -ENOSPC;
 }
 

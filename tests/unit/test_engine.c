@@ -734,6 +734,24 @@ UNIT_TEST(what_went_for_good_fails, .rows = NUM_ROWS(gone))
 	stop();
 }
 
+static const int stale[] = { -ESTALE, -EBADF };
+
+/* The directory is there, and so is the block. */
+UNIT_TEST(a_stale_descriptor_is_replaced_once, .rows = NUM_ROWS(stale))
+{
+	plant(4);
+	start(1 << 20);
+	ended(submit(false, 0, 4, NULL), 0, 0);
+	lf_cache_clear(&cache);
+	lf_fail(UCM_IO_READ, 1, stale[_i], true);
+	ended(submit(false, 0, 4, NULL), 0, 0);
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert(lf_page_is(&cache, i, 0, 4, i));
+	lf_fail(UCM_IO_READ, 1, stale[_i], false);
+	ended(submit(false, 0, 4, NULL), 0, stale[_i]);
+	stop();
+}
+
 /* Those that gave their memory back to be opened anew fail without it: whoever
  * waits for memory must hear of it all the same. */
 UNIT_TEST(starved_loads_hear_of_memory_given_back)
