@@ -225,7 +225,7 @@ struct ucm_medium_ops {
 	 * removed. */
 	void (*begin)(struct ucm_medium *medium);
 	/* Show others that we are there, if it is time; from any thread that comes
-	 * by at least every second. NULL: nobody looks. */
+	 * by at least every second. NULL: not needed. */
 	void (*beat)(struct ucm_medium *medium);
 	/* Tell others. mount: the device of a mount that is SERVING. NULL:
 	 * nobody asks. */

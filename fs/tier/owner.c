@@ -213,7 +213,7 @@ int ucm_owner_take(const struct ucm_owner *me,
 		   : 0;
 }
 
-/* If somebody has removed it, perhaps one that takes it over right now, the first to
+/* If it was removed, perhaps by one that takes it over right now, the first to
  * make it is its owner. */
 static int owner_open_own(const struct ucm_owner *me, int ctldir,
 			  struct ucm_owner *other)

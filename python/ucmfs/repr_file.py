@@ -10,8 +10,8 @@ To read a layer of one:
         file.readinto(slab.slot(i))
     known.check_layer(layer, slab.slot(i))
 
-To make one beside its block, as "ucm sparse repr build" does, where the keys are
-at hand:
+To make one beside its block, as "ucm sparse repr build" does, with the keys at
+hand:
 
     known = repr_file.of_block(block_header, spec)
     layers = sparse.Slab(num_layers, known.layer_bytes)

@@ -3,7 +3,7 @@
 #
 # A directory that other machines may use is not locked, but has an owner: a second
 # daemon is refused, and one that is gone is taken over. Savers may be there beside it:
-# so a start removes only those unfinished files that nobody can be writing. (It is
+# so a start removes only those unfinished files that cannot be in use. (It is
 # stored in files/ of another mount here: FUSE may be anything.)
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
