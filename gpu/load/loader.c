@@ -20,6 +20,7 @@
 
 #include <ucm/control.h>
 #include <ucm/lessee.h>
+#include <ucm/space.h>
 
 #include "common/align.h"
 #include "common/clock.h"
@@ -241,6 +242,21 @@ static void meet_old_programs(struct ucm_loader_options *own, size_t size)
 		own->stream = UCM_STREAM_OWN;
 }
 
+/* Directories alone may never have been tiers, which a mount would make of them. */
+static int open_source(struct ucm_shared *shared,
+		       const struct ucm_loader_options *options,
+		       struct ucm_error *error)
+{
+	const char *text = options->tiers ? options->tiers : options->mount;
+	int err = shared->source_ops->open(text, &shared->source, error);
+
+	if (err != -ENOENT || options->mount)
+		return err;
+	err = ucm_tiers_make(text, error);
+	return err ? err
+		   : shared->source_ops->open(text, &shared->source, error);
+}
+
 /* What is read from the tiers of a mount is saved through the mount, whose
  * daemon has the tiers for itself. */
 static int open_save_source(struct ucm_shared *shared,
@@ -317,9 +333,7 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 	pthread_mutex_init(&loader->table_lock, NULL);
 	threads = err = set_up(loader, &own, error);
 	if (threads > 0)
-		err = loader->shared.source_ops->open(
-			own.tiers ? own.tiers : own.mount,
-			&loader->shared.source, error);
+		err = open_source(&loader->shared, &own, error);
 	if (!err)
 		err = open_save_source(&loader->shared, &own, error);
 	if (!err && own.write_buffer_bytes)

@@ -182,7 +182,8 @@ struct ucm_loader_options {
 	size_t size;
 	/* Where the blocks are: one of the two. With both they are read from
 	 * the tiers, the mount learns which ones are in use, and what is saved
-	 * goes through the mount. */
+	 * goes through the mount. Tiers alone may be new directories, which
+	 * become tiers. */
 	const char *mount; /* a mount point of ucmfs */
 	const char *tiers; /* the directories, as in SOURCE of ucmfs(8) */
 	enum ucm_copy_kind copy;

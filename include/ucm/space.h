@@ -20,8 +20,8 @@ extern "C" {
 #define UCM_SPACE_MANIFEST_MAX 65536u /* bytes of a manifest, with a NUL */
 
 /*
- * Make tiers of directories that are there and have never been mounted; a
- * daemon does that by itself, and all else below needs them to be tiers. Those
+ * Make tiers of directories that are there and have never been mounted; a daemon
+ * and ucm_loader_open() do that by themselves, and all else below needs it. Those
  * that are tiers stay as they are. -ENOENT: no directory; -EBUSY: a daemon
  * is making them. Several processes may do so at once.
  */

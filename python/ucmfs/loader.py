@@ -116,8 +116,8 @@ class Loader(TaskOwner):
     it reads and writes in a second, and has under way. Any thread; close()
     when no other call is under way.
 
-    NotConnected: no mount of ucmfs there. NotFound: no such directory, or
-    one that has not been a tier yet.
+    NotConnected: no mount of ucmfs there. NotFound: no such directory; tiers
+    alone may be new ones.
     """
 
     def __init__(self, mount: Optional[Path] = None,

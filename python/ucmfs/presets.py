@@ -15,7 +15,6 @@ from typing import Any, Dict, Mapping, Optional
 from .config import NO_DAEMON, Config, validate_config
 from .errors import ConfigError
 from .measuring import EmptyStore, EmptyStoreV0, FakeStore, FakeStoreV0
-from .namespace import make_tiers
 from .store import Store, StoreV0
 
 log = logging.getLogger("ucmfs")
@@ -34,10 +33,9 @@ def arguments_of(config: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def _open_arguments(config: Mapping[str, Any]) -> Dict[str, Any]:
-    """The same for a store that is opened now. Directories may be new."""
+    """The same for a store that is opened now."""
     arguments = arguments_of(config)
     if "tiers" in arguments:
-        make_tiers(arguments["tiers"])
         log.info("ucmfs: %s: %s", ":".join(arguments["tiers"]), NO_DAEMON)
     return arguments
 

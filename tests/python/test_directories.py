@@ -8,11 +8,13 @@ import errno
 import fcntl
 import glob
 import os
+import pathlib
 import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+from typing import List
 
 import ucmfs
 from tests.python.support import (BLOCK, GEOMETRY, LIMIT, SRCDIR, flip, id_of,
@@ -79,8 +81,6 @@ class Case(unittest.TestCase):
 
 class New(Case):
     def test_directories_become_tiers_once(self) -> None:
-        with self.assertRaises(NotFound):
-            ucmfs.Loader(tiers=self.place)
         for _ in range(2):
             namespace.make_tiers(self.place)
             ucmfs.Loader(tiers=self.place).close()
@@ -90,7 +90,27 @@ class New(Case):
         self.saver()
         namespace.make_tiers(self.place)
 
+    def identities(self) -> List[str]:
+        return [pathlib.Path(path, ".ucmfs", "id").read_text()
+                for path in self.paths]
+
+    def test_a_loader_makes_tiers_of_them(self) -> None:
+        ucmfs.Loader(tiers=self.place).close()
+        made = self.identities()
+        namespace.make_tiers(self.place)
+        ucmfs.Loader(tiers=self.place).close()
+        self.assertEqual(self.identities(), made)
+
+    def test_an_engine_that_starts_with_them_has_a_store(self) -> None:
+        loader, attempt = mount.at_start(
+            self.place, "start", lambda: ucmfs.Loader(**source(self.place)),
+            ucmfs.Loader.close)
+        self.assertIsNone(attempt.error)
+        loader.close()
+
     def test_that_are_not_there(self) -> None:
+        with self.assertRaisesRegex(NotFound, "nowhere"):
+            ucmfs.Loader(tiers=self.paths[0] + "/nowhere")
         with self.assertRaisesRegex(NotFound, "nowhere"):
             namespace.make_tiers(self.paths[0] + "/nowhere")
         self.assertEqual(os.listdir(self.paths[0]), [])
