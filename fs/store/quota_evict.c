@@ -20,7 +20,10 @@
 
 #define TRIES 64
 #define MISSES 10 /* a millisecond apart, before a writer is refused */
-#define BATCH_BYTES (UINT64_C(64) << 20) /* evicted before a mover looks again */
+#define BATCH_BYTES (UINT64_C(64) << 20) /* evicted before a mover looks elsewhere */
+/* What is over is evicted in parts: programs remove blocks at the same time,
+ * and the same bytes would be taken away twice. */
+#define PARTS 8
 
 /* ---- promises ---- */
 
@@ -122,19 +125,27 @@ static uint64_t quota_over(const struct ucm_store *store,
 	return over < used ? over : used;
 }
 
+static uint64_t quota_evict_over(struct ucm_store *store,
+				 struct ucm_quota *quota)
+{
+	uint64_t over, freed = 1, sum = 0;
+
+	while (freed && sum < BATCH_BYTES && (over = quota_over(store, quota))) {
+		ucm_evict_space(store, quota, over / PARTS + 1, &freed);
+		sum += freed;
+		atomic_store(&quota->relieved, sum && freed < over);
+	}
+	return sum;
+}
+
 static bool quota_relieve_one(struct ucm_store *store, struct ucm_quota *quota)
 {
-	uint64_t over, freed = 0;
+	uint64_t freed;
 
 	if (!quota_over(store, quota) || atomic_load(&quota->space->removed) ||
 	    atomic_exchange(&quota->busy, true))
 		return false;
-	over = quota_over(store, quota); /* it may have been changed since */
-	if (over) {
-		ucm_evict_space(store, quota,
-				over < BATCH_BYTES ? over : BATCH_BYTES, &freed);
-		atomic_store(&quota->relieved, freed && freed < over);
-	}
+	freed = quota_evict_over(store, quota);
 	atomic_store(&quota->busy, false);
 	return freed;
 }
