@@ -40,7 +40,8 @@ mnt=$work/mnt
 need do_mount "$work/other"
 need mk "$mnt/blocks"
 do_umount
-need do_mount -o deadline=10,entry_timeout=3600 "hung=$hung:other=$work/other"
+# Over io_uring a directory that hangs holds up the requests of a processor.
+need do_mount -o deadline=10,entry_timeout=3600,io_uring=off "hung=$hung:other=$work/other"
 one=$(small_paths 1)
 other=$(nth_path 2)
 check 'two blocks of two buckets' test "${one%/*}" != "${other%/*}"

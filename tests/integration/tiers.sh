@@ -7,6 +7,11 @@
 # empty.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+let_go() {
+	[ ! -f "$work/run/mnt.pid" ] ||
+		kill -CONT "$(cat "$work/run/mnt.pid")" 2>/dev/null
+}
+
 start_test root fuse getfattr python3
 
 metric() {
@@ -166,7 +171,10 @@ strangers() {
 		: >"$work/few/stranger.$i" || return
 	done
 }
+# all at once: it must not make room for them while they take it
+need freeze "$(cat "$work/run/mnt.pid")"
 check 'strangers take what is free' strangers
+need let_go
 check 'blocks make way' wait_until are_left 90
 check 'but not all of them' \
 	test "$(blocks_in "$work/few/blocks")" -ge $((before / 2))

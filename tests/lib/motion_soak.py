@@ -332,7 +332,7 @@ class Soak:
         after = self.counts()
         counts = {key: after[key] - before[key] for key in after}
         history = self.shared.history()
-        for verb in "flush", "drain", "scrub", "warm", "quota":
+        for verb in "sync", "drain", "scrub", "warm", "quota":
             counts[verb] = sum(text.startswith((f"ucm {verb} ", f"ucm {verb}:"))
                                and ": 0: " in text for _, text in history)
         for key, count in counts.items():
@@ -380,7 +380,7 @@ class Soak:
 
     def check_enough(self) -> None:
         """Enough was done to say something."""
-        for key, least in (("read", 200), ("flush", 2), ("drain", 2),
+        for key, least in (("read", 200), ("sync", 2), ("drain", 2),
                            ("scrub", 1), ("removed", 20)):
             if self.sums.get(key, 0) < least:
                 self.failed[f"only {self.sums.get(key, 0)}: {key}"] = 1

@@ -595,8 +595,7 @@ UNIT_TEST(what_one_tier_refuses_goes_to_the_next_but_one)
 	fx_configure("fast=$/a:mid=$/b:slow=$/c");
 	fx_option("policy", "lru");
 	fx_option("limit", "mid:16K");
-	fx_open();
-	fx_start();
+	open_still();
 	commit(0, 2);
 	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICT_MOVING), 0);
 	commit(2, 1);
