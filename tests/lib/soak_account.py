@@ -21,6 +21,7 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple
 from soak_blocks import BYTES, number_of
 
 WRITERS = 4
+MISSES = 4  # looks that do not find a block, one after the other: it is gone
 SPAN = 1 << 20  # blocks that a writer can make
 SPACES = ("blocks", "spaces/q")
 
@@ -241,7 +242,7 @@ class Account:
         self.looks: Deque[Look] = collections.deque(maxlen=600)
         self._first = [writer * SPAN for writer in range(WRITERS)]
         self._begun: Set[int] = set()
-        self._missing: Dict[int, Look] = {}
+        self._missing: Dict[int, List[Look]] = {}
         self._undead: Set[int] = set()
 
     # what must be there
@@ -428,20 +429,20 @@ class Account:
         self.looks.append(look)
         absent = {n for n in expected if n not in look.places and
                   shared.state[n] == LIVE}
-        # one that moves may be missed, but not twice
-        known = {n: first for n, first in self._missing.items() if n in absent}
-        now = {n: known.get(n, look) for n in absent}
-        lost = list(absent if quiet else known)
-        groups: Dict[float, Tuple[Look, List[int]]] = {}
+        # one that moves up, or aside, may be missed now and then
+        missing = {n: self._missing.get(n, []) + [look] for n in absent}
+        lost = [n for n, looks in missing.items()
+                if quiet or len(looks) == MISSES]
+        groups: Dict[float, Tuple[List[Look], List[int]]] = {}
         for number in lost:
-            first = now.pop(number)
-            groups.setdefault(first.began, (first, []))[1].append(number)
-        for first, numbers in groups.values():
-            recent = list(self.looks)[-3:]
-            earlier = [each for each in recent if each.began < first.began]
-            self._lose(numbers, earlier[-1] if earlier else before, first,
-                       look)
-        self._missing = now
+            looks = missing.pop(number)
+            groups.setdefault(looks[0].began, (looks, []))[1].append(number)
+        for looks, numbers in groups.values():
+            earlier = [each for each in self.looks
+                       if each.began < looks[0].began]
+            self._lose(numbers, earlier[-1] if earlier else before, looks[0],
+                       look if quiet else looks[1])
+        self._missing = missing
         self._check_undead(look)
         self._list(look)
         return look
