@@ -315,11 +315,15 @@ static bool walk_all(struct walk *walk, bool (*fn)(struct walk *walk,
 	return true;
 }
 
+static bool wants_saved(const struct walk *walk, const struct ucm_entry *entry)
+{
+	return ucm_wishes_is_unsaved(walk->movers->store, entry);
+}
+
 static bool wants_unsaved(const struct walk *walk,
 			  const struct ucm_entry *entry)
 {
-	return !(entry->flags & UCM_ENTRY_WRITABLE) &&
-	       ucm_wishes_is_unsaved(walk->movers->store, entry);
+	return !(entry->flags & UCM_ENTRY_WRITABLE) && wants_saved(walk, entry);
 }
 
 static bool walk_queue(struct walk *walk, ucm_ref ref)
@@ -441,7 +445,8 @@ static void mover_drain(struct ucm_movers *movers, unsigned dir)
 	ucm_batch_init(&drain.batch, movers->store, dir, true);
 	walk_all(&drain.walk, walk_drain);
 	drain_settle(&drain);
-	atomic_store(&medium->stays, drain.stays);
+	/* a pass that --stop has ended says nothing */
+	atomic_store(&medium->stays, atomic_load(&medium->draining) * drain.stays);
 	movers->drained_ms[dir] = drain.moved ? 0 : ucm_monotonic_ms();
 }
 
@@ -749,11 +754,6 @@ struct flush {
 	uint64_t named, in_a_row;
 	int err; /* of the first that failed */
 };
-
-static bool wants_saved(const struct walk *walk, const struct ucm_entry *entry)
-{
-	return ucm_wishes_is_unsaved(walk->movers->store, entry);
-}
 
 static bool walk_collect(struct walk *walk, ucm_ref ref)
 {
