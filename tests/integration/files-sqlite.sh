@@ -6,6 +6,7 @@
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test root fuse python3
+clients_are_killed
 python3 -c 'import sqlite3' 2>/dev/null || skip 'needs sqlite3 of python3'
 
 cat >"$work/add.py" <<'END'

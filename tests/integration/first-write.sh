@@ -7,6 +7,7 @@
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test root fuse strace
+clients_are_killed
 
 byte() {
 	od -An -tu1 "$mnt/.ucmfs/first-write" | tr -d ' '

@@ -7,6 +7,7 @@
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/load.sh"
 start_test root fuse client
+clients_are_killed
 
 kill_client() {
 	kill -9 "$client"

@@ -8,6 +8,7 @@
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/load.sh"
 start_test root fuse client
+clients_are_killed
 
 MIB=1048576
 rate=$((64 * MIB))

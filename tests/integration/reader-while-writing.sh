@@ -6,6 +6,7 @@
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test root fuse
+clients_are_killed
 
 first=$(small_paths 1)
 make_src
