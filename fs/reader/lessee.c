@@ -3,7 +3,7 @@
  * lessee.c - leases for requests, by a thread.
  *
  * A hold is wanted, then held, and at last ended; only the thread makes calls
- * and frees holds. Others put them into the list and mark them as ended. So what
+ * and frees holds. Others put them into the table and mark them as ended. So what
  * was released before its turn costs no call, and a daemon that hangs holds up
  * the thread alone: what is wanted meanwhile waits or is given up by its
  * requests.
@@ -33,8 +33,8 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/table.h"
 
-#define LESSEE_BUCKETS 1024u
 #define LESSEE_BLOCKS (1u << 20) /* in all holds, at most */
 #define CLOSE_WAIT_S 2
 #define MS_MAX UCM_CONTROL_LEASE_MAX_MS
@@ -46,8 +46,7 @@ enum hold_state {
 };
 
 struct hold {
-	struct hold *next, *prev; /* in the list, oldest first */
-	struct hold *same;	  /* bucket */
+	UT_hash_handle hh;
 	uint64_t number;
 	enum hold_state state;
 	bool leased;	/* a call has succeeded */
@@ -65,65 +64,31 @@ struct ucm_lessee {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
-	struct hold *first, *last;
-	struct hold *by_number[LESSEE_BUCKETS];
+	struct hold *holds; /* by number, oldest first */
 	uint64_t numbers;
 	bool running, stopping;
 	bool told; /* that a call has failed */
 	struct ucm_lessee_stats stats;
 };
 
-/* ---- the list; under the lock ---- */
+/* ---- the holds; under the lock ---- */
 
-static struct hold **lessee_bucket(struct ucm_lessee *lessee, uint64_t number)
+static bool lessee_link(struct ucm_lessee *lessee, struct hold *hold)
 {
-	return &lessee->by_number[number % LESSEE_BUCKETS];
-}
-
-static void lessee_link(struct ucm_lessee *lessee, struct hold *hold)
-{
-	struct hold **bucket;
-
 	hold->number = ++lessee->numbers;
-	bucket = lessee_bucket(lessee, hold->number);
-	hold->same = *bucket;
-	*bucket = hold;
-	hold->prev = lessee->last;
-	if (lessee->last)
-		lessee->last->next = hold;
-	else
-		lessee->first = hold;
-	lessee->last = hold;
+	HASH_ADD(hh, lessee->holds, number, sizeof(hold->number), hold);
+	if (!hold->hh.tbl)
+		return false;
 	lessee->stats.holds++;
 	lessee->stats.blocks += hold->num;
+	return true;
 }
 
 static void lessee_unlink(struct ucm_lessee *lessee, struct hold *hold)
 {
-	struct hold **link = lessee_bucket(lessee, hold->number);
-
-	while (*link != hold)
-		link = &(*link)->same;
-	*link = hold->same;
-	if (hold->prev)
-		hold->prev->next = hold->next;
-	else
-		lessee->first = hold->next;
-	if (hold->next)
-		hold->next->prev = hold->prev;
-	else
-		lessee->last = hold->prev;
+	HASH_DEL(lessee->holds, hold);
 	lessee->stats.holds--;
 	lessee->stats.blocks -= hold->num;
-}
-
-static struct hold *lessee_find(struct ucm_lessee *lessee, uint64_t number)
-{
-	struct hold *hold = *lessee_bucket(lessee, number);
-
-	while (hold && hold->number != number)
-		hold = hold->same;
-	return hold;
 }
 
 static bool hold_is_due(const struct hold *hold, int64_t now_ms)
@@ -143,7 +108,7 @@ static struct hold *lessee_next(struct ucm_lessee *lessee, int64_t now_ms,
 				int64_t *when_ms)
 {
 	*when_ms = INT64_MAX;
-	for (struct hold *hold = lessee->first; hold; hold = hold->next) {
+	for (struct hold *hold = lessee->holds; hold; hold = hold->hh.next) {
 		if (hold_is_due(hold, now_ms))
 			return hold;
 		if (*when_ms > hold_next_ms(hold))
@@ -299,8 +264,8 @@ static void lessee_wait(struct ucm_lessee *lessee, int64_t when_ms)
 
 static void lessee_free(struct ucm_lessee *lessee)
 {
-	while (lessee->first)
-		lessee_end(lessee, lessee->first);
+	while (lessee->holds)
+		lessee_end(lessee, lessee->holds);
 	ucm_blocks_close(lessee->blocks);
 	pthread_mutex_destroy(&lessee->lock);
 	pthread_cond_destroy(&lessee->wake);
@@ -374,7 +339,7 @@ static void lessee_stop(struct ucm_lessee *lessee)
 {
 	pthread_mutex_lock(&lessee->lock);
 	lessee->stopping = true;
-	for (struct hold *hold = lessee->first; hold; hold = hold->next)
+	for (struct hold *hold = lessee->holds; hold; hold = hold->hh.next)
 		hold->state = HOLD_ENDED;
 	pthread_cond_signal(&lessee->wake);
 	pthread_mutex_unlock(&lessee->lock);
@@ -428,8 +393,7 @@ uint64_t ucm_lessee_hold(struct ucm_lessee *lessee, const char *space,
 		return 0;
 	pthread_mutex_lock(&lessee->lock);
 	if (num <= LESSEE_BLOCKS - lessee->stats.blocks &&
-	    !lessee_start(lessee)) {
-		lessee_link(lessee, hold);
+	    !lessee_start(lessee) && lessee_link(lessee, hold)) {
 		number = hold->number;
 		pthread_cond_signal(&lessee->wake);
 	}
@@ -446,7 +410,7 @@ void ucm_lessee_release(struct ucm_lessee *lessee, uint64_t number)
 	if (!number)
 		return;
 	pthread_mutex_lock(&lessee->lock);
-	hold = lessee_find(lessee, number);
+	HASH_FIND(hh, lessee->holds, &number, sizeof(number), hold);
 	if (hold) {
 		hold->state = HOLD_ENDED;
 		pthread_cond_signal(&lessee->wake);

@@ -53,6 +53,7 @@ KNOWN: set = set()
 DOORS = {
     "openssl/": {"hashing/digest.c"},
     "isa-l": {"hashing/crc32c.c"},
+    "uthash.h": {"common/table.h"},
     "yaml.h": {"fs/tier/config_yaml.c"},
     "microhttpd.h": {"tools/ucm_http.c"},
     "cuda.h": {"gpu/copy/cuda_api.h"},
