@@ -27,6 +27,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "common/clock.h"
 #include "common/handover.h"
@@ -253,7 +254,7 @@ struct ucm_handle {
 	int verdict;	      /* what that one was told */
 	int64_t touched_ms; /* last open, close or rename (monotonic) */
 	/* of a block; see kept.h */
-	struct ucm_handle *next_kept, *prev_kept; /* under files.lock */
+	TAILQ_ENTRY(ucm_handle) in_kept; /* under files.lock */
 	bool kept;				  /* the same */
 	int64_t opened_ms;			  /* when fd was opened */
 	struct timespec changed;		  /* its file's ctime then */

@@ -48,34 +48,21 @@ static void kept_link(struct ucm_kept *kept, struct ucm_handle *file)
 {
 	file->kept = true;
 	file->refs++;
-	file->next_kept = NULL;
-	file->prev_kept = kept->newest;
-	if (kept->newest)
-		kept->newest->next_kept = file;
-	else
-		kept->oldest = file;
-	kept->newest = file;
+	TAILQ_INSERT_TAIL(&kept->files, file, in_kept);
 	kept->num++;
 }
 
 /* The list's reference is the caller's. */
 static void kept_unlink(struct ucm_kept *kept, struct ucm_handle *file)
 {
-	if (file->prev_kept)
-		file->prev_kept->next_kept = file->next_kept;
-	else
-		kept->oldest = file->next_kept;
-	if (file->next_kept)
-		file->next_kept->prev_kept = file->prev_kept;
-	else
-		kept->newest = file->prev_kept;
+	TAILQ_REMOVE(&kept->files, file, in_kept);
 	file->kept = false;
 	kept->num--;
 }
 
 static struct ucm_handle *kept_pop(struct ucm_kept *kept)
 {
-	struct ucm_handle *file = kept->oldest;
+	struct ucm_handle *file = TAILQ_FIRST(&kept->files);
 
 	if (file)
 		kept_unlink(kept, file);
@@ -104,9 +91,9 @@ static bool kept_take(struct ucm_daemon *daemon, struct ucm_handle *file)
 static struct ucm_handle *kept_expired(struct ucm_kept *kept, unsigned most,
 				       int64_t before)
 {
-	if (!kept->oldest)
-		return NULL;
-	if (kept->num <= most && kept->oldest->touched_ms > before)
+	const struct ucm_handle *oldest = TAILQ_FIRST(&kept->files);
+
+	if (!oldest || (kept->num <= most && oldest->touched_ms > before))
 		return NULL;
 	return kept_pop(kept);
 }
@@ -175,6 +162,7 @@ int ucm_kept_start(struct ucm_daemon *daemon, unsigned max)
 	kept->max_handles = limit.rlim_cur / 2 < UINT32_MAX
 				    ? (unsigned)(limit.rlim_cur / 2)
 				    : UINT32_MAX;
+	TAILQ_INIT(&kept->files);
 	ucm_cond_init_monotonic(&kept->wake);
 	err = pthread_create(&kept->thread, NULL, kept_main, daemon);
 	if (err)

@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/queue.h>
 
 #include "fs/index/index.h"
 
@@ -23,7 +24,7 @@ struct ucm_handle;
 
 /* Under files.lock. */
 struct ucm_kept {
-	struct ucm_handle *oldest, *newest;
+	TAILQ_HEAD(, ucm_handle) files; /* oldest first */
 	unsigned num, max;
 	unsigned max_handles; /* in the table, before fewer are kept */
 	pthread_cond_t wake;
