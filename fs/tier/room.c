@@ -23,30 +23,31 @@
 struct ucm_room {
 	dev_t dev;
 	unsigned refs; /* under rooms_lock */
-	struct ucm_room *next;
+	LIST_ENTRY(ucm_room) in_rooms;
 	pthread_mutex_t lock; /* guards the rest */
 	uint64_t promised;
 	unsigned guesses; /* promises that are guessed */
-	struct ucm_promise *newest;
+	LIST_HEAD(, ucm_promise) promises; /* newest first */
 };
 
 static pthread_mutex_t rooms_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ucm_room *rooms;
+static LIST_HEAD(, ucm_room) rooms = LIST_HEAD_INITIALIZER(rooms);
 
 struct ucm_room *ucm_room_get(dev_t dev)
 {
 	struct ucm_room *room;
 
 	pthread_mutex_lock(&rooms_lock);
-	for (room = rooms; room && room->dev != dev;)
-		room = room->next;
+	LIST_FOREACH(room, &rooms, in_rooms) {
+		if (room->dev == dev)
+			break;
+	}
 	if (!room) {
 		room = calloc(1, sizeof(*room));
 		if (room) {
 			room->dev = dev;
 			pthread_mutex_init(&room->lock, NULL);
-			room->next = rooms;
-			rooms = room;
+			LIST_INSERT_HEAD(&rooms, room, in_rooms);
 		}
 	}
 	if (room)
@@ -57,15 +58,11 @@ struct ucm_room *ucm_room_get(dev_t dev)
 
 void ucm_room_put(struct ucm_room *room)
 {
-	struct ucm_room **link = &rooms;
-
 	if (!room)
 		return;
 	pthread_mutex_lock(&rooms_lock);
 	if (!--room->refs) {
-		while (*link != room)
-			link = &(*link)->next;
-		*link = room->next;
+		LIST_REMOVE(room, in_rooms);
 		pthread_mutex_destroy(&room->lock);
 		free(room);
 	}
@@ -84,11 +81,7 @@ static uint64_t enter(struct ucm_room *room, struct ucm_promise *promise,
 	room->promised += promise->bytes;
 	room->guesses += promise->guessed;
 	promise->room = room;
-	promise->newer = NULL;
-	promise->older = room->newest;
-	if (promise->older)
-		promise->older->newer = promise;
-	room->newest = promise;
+	LIST_INSERT_HEAD(&room->promises, promise, in_room);
 	pthread_mutex_unlock(&room->lock);
 	return before;
 }
@@ -102,12 +95,7 @@ void ucm_room_give_back(struct ucm_promise *promise)
 	pthread_mutex_lock(&room->lock);
 	room->promised -= promise->bytes;
 	room->guesses -= promise->guessed;
-	if (promise->older)
-		promise->older->newer = promise->newer;
-	if (promise->newer)
-		promise->newer->older = promise->older;
-	else
-		room->newest = promise->older;
+	LIST_REMOVE(promise, in_room);
 	promise->room = NULL;
 	pthread_mutex_unlock(&room->lock);
 }
@@ -146,11 +134,12 @@ static int look_at(const struct ucm_promise *promise, struct stat *out)
 /* What the files before this one have not taken yet. */
 static uint64_t open_before(struct ucm_promise *promise)
 {
+	const struct ucm_promise *of = promise;
 	uint64_t open = 0;
 	int err = 0;
 
 	pthread_mutex_lock(&promise->room->lock);
-	for (const struct ucm_promise *of = promise->older; of; of = of->older) {
+	while ((of = LIST_NEXT(of, in_room))) {
 		uint64_t has = 0;
 		struct stat st;
 

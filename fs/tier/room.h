@@ -17,6 +17,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <sys/types.h>
 
 struct ucm_medium;
@@ -38,7 +39,7 @@ struct ucm_promise {
 	/* room.c: where, and of those taken after this one, and before */
 	struct ucm_medium *medium;
 	struct ucm_room *room; /* NULL: none is taken */
-	struct ucm_promise *newer, *older;
+	LIST_ENTRY(ucm_promise) in_room;
 	char name[UCM_ROOM_NAME_MAX]; /* of the file in there, or "" */
 };
 
