@@ -26,7 +26,7 @@ struct ucm_crew {
 	pthread_mutex_t lock; /* guards the rest */
 	pthread_cond_t work;  /* for idle threads */
 	pthread_cond_t ended; /* for close */
-	struct ucm_job *first, **last;
+	STAILQ_HEAD(, ucm_job) jobs;
 	unsigned most, threads, idle, waiting;
 	bool closing;
 	bool owned; /* by whoever has opened it */
@@ -34,26 +34,30 @@ struct ucm_crew {
 	void (*on_fork)(void *arg);
 	void *on_fork_arg;
 	char name[16];
-	struct ucm_crew *next; /* of all; under all_lock */
+	LIST_ENTRY(ucm_crew) in_all; /* under all_lock */
 };
 
 /* Outer to the lock of each crew. */
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ucm_crew *all;
+static LIST_HEAD(, ucm_crew) all = LIST_HEAD_INITIALIZER(all);
 static pthread_once_t all_once = PTHREAD_ONCE_INIT;
 
 /* ---- fork ---- */
 
 static void crew_before_fork(void)
 {
+	struct ucm_crew *crew;
+
 	pthread_mutex_lock(&all_lock);
-	for (struct ucm_crew *crew = all; crew; crew = crew->next)
+	LIST_FOREACH(crew, &all, in_all)
 		pthread_mutex_lock(&crew->lock);
 }
 
 static void crew_after_fork(void)
 {
-	for (struct ucm_crew *crew = all; crew; crew = crew->next)
+	struct ucm_crew *crew;
+
+	LIST_FOREACH(crew, &all, in_all)
 		pthread_mutex_unlock(&crew->lock);
 	pthread_mutex_unlock(&all_lock);
 }
@@ -63,15 +67,16 @@ static void crew_make_empty(struct ucm_crew *crew)
 	pthread_mutex_init(&crew->lock, NULL);
 	pthread_cond_init(&crew->work, NULL);
 	ucm_cond_init_monotonic(&crew->ended);
-	crew->first = NULL;
-	crew->last = &crew->first;
+	STAILQ_INIT(&crew->jobs);
 	crew->threads = crew->idle = crew->waiting = 0;
 }
 
 /* What waited or ran is the parent's. */
 static void crew_after_fork_in_child(void)
 {
-	for (struct ucm_crew *crew = all; crew; crew = crew->next) {
+	struct ucm_crew *crew;
+
+	LIST_FOREACH(crew, &all, in_all) {
 		crew_make_empty(crew);
 		if (crew->on_fork)
 			crew->on_fork(crew->on_fork_arg);
@@ -89,19 +94,14 @@ static void crew_list(struct ucm_crew *crew)
 {
 	pthread_once(&all_once, crew_watch_forks);
 	pthread_mutex_lock(&all_lock);
-	crew->next = all;
-	all = crew;
+	LIST_INSERT_HEAD(&all, crew, in_all);
 	pthread_mutex_unlock(&all_lock);
 }
 
 static void crew_unlist(struct ucm_crew *crew)
 {
-	struct ucm_crew **link = &all;
-
 	pthread_mutex_lock(&all_lock);
-	while (*link != crew)
-		link = &(*link)->next;
-	*link = crew->next;
+	LIST_REMOVE(crew, in_all);
 	pthread_mutex_unlock(&all_lock);
 }
 
@@ -121,17 +121,15 @@ static struct ucm_job *crew_next_job(struct ucm_crew *crew)
 {
 	struct ucm_job *job;
 
-	while (!crew->first && !crew->closing) {
+	while (STAILQ_EMPTY(&crew->jobs) && !crew->closing) {
 		crew->idle++;
 		pthread_cond_wait(&crew->work, &crew->lock);
 		crew->idle--;
 	}
-	job = crew->first;
+	job = STAILQ_FIRST(&crew->jobs);
 	if (!job)
 		return NULL;
-	crew->first = job->next;
-	if (!crew->first)
-		crew->last = &crew->first;
+	STAILQ_REMOVE_HEAD(&crew->jobs, queued);
 	crew->waiting--;
 	return job;
 }
@@ -206,12 +204,10 @@ bool ucm_crew_add(struct ucm_crew *crew, struct ucm_job *job)
 {
 	bool taken;
 
-	job->next = NULL;
 	pthread_mutex_lock(&crew->lock);
 	taken = crew_has_thread_for(crew, crew->waiting + 1);
 	if (taken) {
-		*crew->last = job;
-		crew->last = &job->next;
+		STAILQ_INSERT_TAIL(&crew->jobs, job, queued);
 		crew->waiting++;
 		pthread_cond_signal(&crew->work);
 	}
@@ -221,21 +217,19 @@ bool ucm_crew_add(struct ucm_crew *crew, struct ucm_job *job)
 
 bool ucm_crew_take_back(struct ucm_crew *crew, struct ucm_job *job)
 {
-	struct ucm_job **link = &crew->first;
-	bool there;
+	struct ucm_job *one;
 
 	pthread_mutex_lock(&crew->lock);
-	while (*link && *link != job)
-		link = &(*link)->next;
-	there = *link;
-	if (there) {
-		*link = job->next;
-		if (!job->next)
-			crew->last = link;
+	STAILQ_FOREACH(one, &crew->jobs, queued) {
+		if (one == job)
+			break;
+	}
+	if (one) {
+		STAILQ_REMOVE(&crew->jobs, job, ucm_job, queued);
 		crew->waiting--;
 	}
 	pthread_mutex_unlock(&crew->lock);
-	return there;
+	return one;
 }
 
 unsigned ucm_crew_threads(struct ucm_crew *crew)

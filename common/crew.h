@@ -16,13 +16,14 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 struct ucm_crew;
 
 /* One piece of work, embedded in whatever it is about. */
 struct ucm_job {
 	void (*run)(struct ucm_job *job); /* the job is run()'s from then on */
-	struct ucm_job *next;		  /* the crew's */
+	STAILQ_ENTRY(ucm_job) queued;	  /* the crew's */
 };
 
 /* name: of the threads, as ps(1) shows them; most: how many. -ENOMEM. */

@@ -360,7 +360,7 @@ static uint32_t start_threads(struct ucm_retrieval *pool)
 
 	pthread_mutex_lock(&pool->lock);
 	for (uint32_t i = 0; i < pool->options.threads; i++) {
-		starters[i] = (struct starter){ { starter_run, NULL }, pool };
+		starters[i] = (struct starter){ { .run = starter_run }, pool };
 		if (!ucm_crew_add(pool->crew, &starters[i].crew))
 			break;
 		pool->started++;
