@@ -37,7 +37,7 @@ struct ucm_buffer {
 	pthread_mutex_t lock; /* guards the rest */
 	struct home *homes;
 	_Atomic size_t num; /* in the table */
-	struct ucm_kept *buckets[BUCKETS];
+	LIST_HEAD(bucket, ucm_kept) buckets[BUCKETS];
 };
 
 static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -187,8 +187,8 @@ void ucm_kept_put(struct ucm_kept *kept)
 
 /* ---- the table ---- */
 
-static struct ucm_kept **bucket_of(struct ucm_buffer *buffer,
-				   const struct ucm_id *id)
+static struct bucket *bucket_of(struct ucm_buffer *buffer,
+				const struct ucm_id *id)
 {
 	uint32_t hash;
 
@@ -200,17 +200,12 @@ void ucm_kept_show(struct ucm_kept *kept, const char *home,
 		   const struct ucm_group *group, const struct ucm_id *id)
 {
 	struct ucm_buffer *buffer = kept->buffer;
-	struct ucm_kept **bucket = bucket_of(buffer, id);
 
+	pthread_mutex_lock(&buffer->lock);
 	kept->home = home;
 	kept->group = group;
 	kept->id = *id;
-	pthread_mutex_lock(&buffer->lock);
-	kept->next = *bucket;
-	kept->prev = bucket;
-	if (kept->next)
-		kept->next->prev = &kept->next;
-	*bucket = kept;
+	LIST_INSERT_HEAD(bucket_of(buffer, id), kept, in_bucket);
 	atomic_fetch_add(&buffer->num, 1);
 	pthread_mutex_unlock(&buffer->lock);
 }
@@ -220,11 +215,9 @@ void ucm_kept_hide(struct ucm_kept *kept)
 	struct ucm_buffer *buffer = kept->buffer;
 
 	pthread_mutex_lock(&buffer->lock);
-	if (kept->prev) {
-		*kept->prev = kept->next;
-		if (kept->next)
-			kept->next->prev = kept->prev;
-		kept->prev = NULL;
+	if (kept->home) {
+		LIST_REMOVE(kept, in_bucket);
+		kept->home = NULL;
 		atomic_fetch_sub(&buffer->num, 1);
 	}
 	pthread_mutex_unlock(&buffer->lock);
@@ -249,9 +242,10 @@ struct ucm_kept *ucm_buffer_find(struct ucm_buffer *buffer, const char *home,
 	struct ucm_kept *kept;
 
 	pthread_mutex_lock(&buffer->lock);
-	kept = *bucket_of(buffer, id);
-	while (kept && !is_wanted(kept, home, group, id))
-		kept = kept->next;
+	LIST_FOREACH(kept, bucket_of(buffer, id), in_bucket) {
+		if (is_wanted(kept, home, group, id))
+			break;
+	}
 	if (kept)
 		kept->refs++;
 	pthread_mutex_unlock(&buffer->lock);

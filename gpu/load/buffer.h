@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include <ucm/error.h>
 
@@ -28,11 +29,11 @@ struct ucm_kept {
 	struct ucm_slot slot;
 	uint8_t *payload; /* of the first layer; room for a header before it */
 	unsigned refs;
-	/* Of a whole block that can be found; under the buffer's lock. */
-	const char *home;
+	/* Of a whole block; under the buffer's lock. */
+	const char *home; /* NULL: it cannot be found */
 	const struct ucm_group *group;
 	struct ucm_id id;
-	struct ucm_kept *next, **prev; /* prev NULL: it cannot be found */
+	LIST_ENTRY(ucm_kept) in_bucket;
 };
 
 /* The buffer of the process, made if it has none yet; else that one, whatever
