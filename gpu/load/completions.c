@@ -23,7 +23,7 @@ struct ucm_completions {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	int fd;
-	struct ucm_task *first, **end;
+	TAILQ_HEAD(, ucm_task) tasks;
 };
 
 int ucm_completions_new(struct ucm_completions **out)
@@ -37,7 +37,7 @@ int ucm_completions_new(struct ucm_completions **out)
 		free(queue);
 		return -errno;
 	}
-	queue->end = &queue->first;
+	TAILQ_INIT(&queue->tasks);
 	pthread_mutex_init(&queue->lock, NULL);
 	ucm_cond_init_monotonic(&queue->cond);
 	*out = queue;
@@ -71,12 +71,10 @@ static void show(struct ucm_completions *queue, bool is_readable)
 
 static void append(struct ucm_completions *queue, struct ucm_task *task)
 {
-	if (!queue->first)
+	if (TAILQ_EMPTY(&queue->tasks))
 		show(queue, true);
-	task->completed_next = NULL;
 	task->is_completed = true;
-	*queue->end = task;
-	queue->end = &task->completed_next;
+	TAILQ_INSERT_TAIL(&queue->tasks, task, in_completed);
 	pthread_cond_signal(&queue->cond);
 }
 
@@ -90,34 +88,21 @@ void ucm_completions_add(struct ucm_task *task)
 	pthread_mutex_unlock(&queue->lock);
 }
 
-static struct ucm_task *pop(struct ucm_completions *queue)
+static void take_out(struct ucm_completions *queue, struct ucm_task *task)
 {
-	struct ucm_task *task = queue->first;
-
-	queue->first = task->completed_next;
+	TAILQ_REMOVE(&queue->tasks, task, in_completed);
 	task->is_completed = false;
-	if (!queue->first) {
-		queue->end = &queue->first;
+	if (TAILQ_EMPTY(&queue->tasks))
 		show(queue, false);
-	}
-	return task;
 }
 
 void ucm_completions_remove(struct ucm_task *task)
 {
 	struct ucm_completions *queue = task->completions;
-	struct ucm_task **at = &queue->first;
 
 	pthread_mutex_lock(&queue->lock);
-	if (task->is_completed) {
-		while (*at != task)
-			at = &(*at)->completed_next;
-		*at = task->completed_next;
-		if (!*at)
-			queue->end = at;
-		if (!queue->first)
-			show(queue, false);
-	}
+	if (task->is_completed)
+		take_out(queue, task);
 	pthread_mutex_unlock(&queue->lock);
 }
 
@@ -126,7 +111,7 @@ static void wait_for_one(struct ucm_completions *queue, int timeout_ms)
 	struct timespec until = ucm_monotonic_in_ms(timeout_ms);
 	int err = 0;
 
-	while (!queue->first && !err) {
+	while (TAILQ_EMPTY(&queue->tasks) && !err) {
 		if (timeout_ms < 0)
 			pthread_cond_wait(&queue->cond, &queue->lock);
 		else
@@ -144,8 +129,10 @@ size_t ucm_completions_take(struct ucm_completions *queue,
 	pthread_mutex_lock(&queue->lock);
 	if (timeout_ms && most)
 		wait_for_one(queue, timeout_ms);
-	while (num < most && queue->first)
-		tasks[num++] = pop(queue);
+	while (num < most && !TAILQ_EMPTY(&queue->tasks)) {
+		tasks[num] = TAILQ_FIRST(&queue->tasks);
+		take_out(queue, tasks[num++]);
+	}
 	pthread_mutex_unlock(&queue->lock);
 	return num;
 }

@@ -651,6 +651,7 @@ int ucm_engine_start(struct ucm_engine *engine, struct ucm_shared *shared,
 	engine->backlog_end = &engine->backlog;
 	engine->savings.hungry_end = &engine->savings.hungry;
 	engine->savings.queued_end = &engine->savings.queued;
+	TAILQ_INIT(&engine->files.idle);
 	engine->files.most = shared->open_files;
 	pthread_mutex_init(&engine->lock, NULL);
 	pthread_cond_init(&engine->cond, NULL);

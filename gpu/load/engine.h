@@ -16,8 +16,10 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <sys/stat.h>
 
+#include "common/table.h"
 #include "gpu/copy/copy.h"
 #include "gpu/load/file_header.h"
 #include "gpu/load/lane.h"
@@ -94,7 +96,7 @@ struct ucm_engine_op {
 	void (*done)(struct ucm_engine *engine, struct ucm_engine_op *op);
 	struct ucm_lane *lane; /* whose call it is, or NULL */
 	struct ucm_op_list *held; /* NULL: it is not; see lane.h */
-	struct ucm_engine_op *held_next, **held_at;
+	TAILQ_ENTRY(ucm_engine_op) in_held;
 };
 
 /* ---- open files (files.c) ---- */
@@ -149,17 +151,14 @@ struct ucm_load_file {
 	uint32_t num_right;
 	unsigned refs;
 	struct ucm_piece_list waiters; /* for a change of state, or the head */
-	struct ucm_load_file *hash_next;
-	struct ucm_load_file *newer, *older; /* of the idle ones */
+	UT_hash_handle hh;
+	TAILQ_ENTRY(ucm_load_file) in_idle;
 	int64_t idle_since_ns;
 };
 
-#define UCM_LOAD_FILE_BUCKETS 1024
-
 struct ucm_load_files {
-	struct ucm_load_file *buckets[UCM_LOAD_FILE_BUCKETS];
-	struct ucm_load_file *newest, *oldest; /* idle */
-	unsigned num;    /* that can be found, idle or not */
+	struct ucm_load_file *all; /* a table, by group and id */
+	TAILQ_HEAD(, ucm_load_file) idle; /* oldest first */
 	unsigned most;   /* that are open, idle or not */
 	unsigned closing; /* that still have descriptors */
 	bool spares;     /* what is closed is closed at once */
@@ -287,12 +286,9 @@ void ucm_load_end_given_up(struct ucm_piece_list *waiting);
 
 struct ucm_saving;
 
-#define UCM_SAVINGS_BUCKETS 4096
-
 /* The blocks that are being saved (saving.h). */
 struct ucm_savings {
-	struct ucm_saving *buckets[UCM_SAVINGS_BUCKETS];
-	struct ucm_saving *first; /* of all */
+	struct ucm_saving *all; /* a table */
 	struct ucm_saving *hungry, **hungry_end; /* want staging memory */
 	struct ucm_turn *queued, **queued_end;   /* see save_turns.c */
 	unsigned open; /* files that stay open between parts */

@@ -26,6 +26,7 @@
 
 #include "gpu/load/engine.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -52,58 +53,42 @@ static void on_opened(struct ucm_engine *engine, struct ucm_engine_op *op);
 
 /* ---- the table ---- */
 
-static struct ucm_load_file **bucket_of(struct ucm_engine *engine,
-				   const struct ucm_group *group,
-				   const struct ucm_id *id)
-{
-	uint32_t hash;
+/* As struct ucm_load_file has them, one after the other. */
+struct key {
+	const struct ucm_group *group;
+	struct ucm_id id;
+};
 
-	memcpy(&hash, id->bytes + 4, sizeof(hash));
-	return &engine->files.buckets[(hash + group->number) %
-				      UCM_LOAD_FILE_BUCKETS];
-}
+static_assert(offsetof(struct ucm_load_file, id) -
+			      offsetof(struct ucm_load_file, group) ==
+		      offsetof(struct key, id),
+	      "the key is in one piece");
 
 static struct ucm_load_file *find(struct ucm_engine *engine,
 			     const struct ucm_group *group,
 			     const struct ucm_id *id)
 {
-	struct ucm_load_file *file = *bucket_of(engine, group, id);
+	const struct key key = { .group = group, .id = *id };
+	struct ucm_load_file *file;
 
-	while (file && (file->group != group ||
-			memcmp(&file->id, id, sizeof(*id)) != 0))
-		file = file->hash_next;
+	HASH_FIND(hh, engine->files.all, &key, sizeof(key), file);
 	return file;
 }
 
 static void unhash(struct ucm_load_file *file)
 {
-	struct ucm_load_file **at =
-		bucket_of(file->engine, file->group, &file->id);
-
-	while (*at != file)
-		at = &(*at)->hash_next;
-	*at = file->hash_next;
-	file->engine->files.num--;
+	HASH_DEL(file->engine->files.all, file);
 }
 
 static void leave_idle(struct ucm_load_file *file)
 {
-	struct ucm_load_files *files = &file->engine->files;
-
-	*(file->newer ? &file->newer->older : &files->newest) = file->older;
-	*(file->older ? &file->older->newer : &files->oldest) = file->newer;
-	file->newer = file->older = NULL;
+	TAILQ_REMOVE(&file->engine->files.idle, file, in_idle);
 }
 
 static void become_idle(struct ucm_load_file *file)
 {
-	struct ucm_load_files *files = &file->engine->files;
-
 	file->idle_since_ns = ucm_monotonic_ns();
-	file->older = files->newest;
-	file->newer = NULL;
-	*(files->newest ? &files->newest->newer : &files->oldest) = file;
-	files->newest = file;
+	TAILQ_INSERT_TAIL(&file->engine->files.idle, file, in_idle);
 }
 
 /* ---- the end of a file ---- */
@@ -167,28 +152,30 @@ static void end_idle(struct ucm_load_file *file)
 
 static void end_oldest(struct ucm_load_files *files)
 {
-	end_idle(files->oldest);
+	end_idle(TAILQ_FIRST(&files->idle));
 }
 
 static void trim(struct ucm_engine *engine, unsigned most)
 {
 	struct ucm_load_files *files = &engine->files;
 
-	while (files->num > most + engine->parked && files->oldest)
+	while (HASH_COUNT(files->all) > most + engine->parked &&
+	       !TAILQ_EMPTY(&files->idle))
 		end_oldest(files);
 }
 
 int64_t ucm_load_files_expire(struct ucm_engine *engine)
 {
 	struct ucm_load_files *files = &engine->files;
-	int64_t now, most = engine->shared->idle_ns;
+	int64_t now = ucm_monotonic_ns(), most = engine->shared->idle_ns;
+	struct ucm_load_file *oldest;
 
-	if (!files->oldest)
-		return -1;
-	now = ucm_monotonic_ns();
-	while (files->oldest && now - files->oldest->idle_since_ns >= most)
-		end_oldest(files);
-	return files->oldest ? files->oldest->idle_since_ns + most - now : -1;
+	while ((oldest = TAILQ_FIRST(&files->idle))) {
+		if (now - oldest->idle_since_ns < most)
+			return oldest->idle_since_ns + most - now;
+		end_idle(oldest);
+	}
+	return -1;
 }
 
 static unsigned idle_room(const struct ucm_engine *engine)
@@ -267,14 +254,11 @@ static void close_unused(struct ucm_load_file *file)
 void ucm_load_files_close_group(struct ucm_engine *engine,
 				const struct ucm_group *group)
 {
-	for (unsigned i = 0; i < UCM_LOAD_FILE_BUCKETS; i++) {
-		struct ucm_load_file *file = engine->files.buckets[i], *next;
+	struct ucm_load_file *file, *next;
 
-		for (; file; file = next) {
-			next = file->hash_next;
-			if (file->group == group)
-				close_unused(file);
-		}
+	HASH_ITER(hh, engine->files.all, file, next) {
+		if (file->group == group)
+			close_unused(file);
 	}
 }
 
@@ -338,7 +322,7 @@ static bool spare_some(struct ucm_load_file *file, int err)
 		return false;
 	file->spared = true;
 	files->spares = true;
-	while (files->oldest)
+	while (!TAILQ_EMPTY(&files->idle))
 		end_oldest(files);
 	files->spares = false;
 	return true;
@@ -663,7 +647,7 @@ struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
 			      struct ucm_group *group,
 			      const struct ucm_id *id, unsigned rank)
 {
-	struct ucm_load_file *file = find(engine, group, id), **bucket;
+	struct ucm_load_file *file = find(engine, group, id);
 	bool again = file && has_been_located(file);
 
 	if (again) {
@@ -681,19 +665,20 @@ struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
 	file = calloc(1, sizeof(*file));
 	if (!file)
 		return NULL;
-	file->engine = engine;
 	file->group = group;
-	ucm_group_get(group);
 	file->id = *id;
+	HASH_ADD(hh, engine->files.all, group, sizeof(struct key), file);
+	if (!file->hh.tbl) {
+		free(file);
+		return NULL;
+	}
+	file->engine = engine;
+	ucm_group_get(group);
 	file->rank = rank;
 	file->again = again;
 	ucm_piece_list_init(&file->waiters);
 	file->fd = -1;
 	file->refs = 2; /* the caller's, and the opening's */
-	bucket = bucket_of(engine, group, id);
-	file->hash_next = *bucket;
-	*bucket = file;
-	engine->files.num++;
 	trim(engine, idle_room(engine));
 	open_next(file);
 	if (file->state != UCM_LOAD_FILE_OPENING)

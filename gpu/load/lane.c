@@ -76,7 +76,7 @@ void ucm_lane_init(struct ucm_lane *lane, struct ucm_dir *dir, unsigned number,
 	for (unsigned i = 0; i < UCM_RANKS; i++)
 		ucm_piece_list_init(&lane->waiting[i]);
 	for (unsigned i = 0; i <= UCM_RANKS; i++)
-		lane->held[i].end = &lane->held[i].first;
+		TAILQ_INIT(&lane->held[i].ops);
 }
 
 void ucm_lane_begin(struct ucm_lane *lane, bool is_open, int64_t now_ns)
@@ -176,28 +176,17 @@ static bool is_open(const struct ucm_engine_op *op)
 static void hold(struct ucm_engine *engine, struct ucm_engine_op *op,
 		 unsigned rank)
 {
-	struct ucm_op_list *list = &op->lane->held[rank];
-
-	op->held = list;
-	op->held_next = NULL;
-	op->held_at = list->end;
-	*list->end = op;
-	list->end = &op->held_next;
-	list->num++;
+	op->held = &op->lane->held[rank];
+	TAILQ_INSERT_TAIL(&op->held->ops, op, in_held);
+	op->held->num++;
 	engine->held++;
 	engine->parked += is_open(op);
 }
 
 void ucm_lane_take_back(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
-	struct ucm_op_list *list = op->held;
-
-	*op->held_at = op->held_next;
-	if (op->held_next)
-		op->held_next->held_at = op->held_at;
-	else
-		list->end = op->held_at;
-	list->num--;
+	TAILQ_REMOVE(&op->held->ops, op, in_held);
+	op->held->num--;
 	op->held = NULL;
 	engine->held--;
 	engine->parked -= is_open(op);
@@ -241,7 +230,7 @@ static bool may_queue(const struct ucm_engine *engine,
 void ucm_lane_queue(struct ucm_engine *engine, struct ucm_engine_op *op,
 		    unsigned rank)
 {
-	if (op->lane->held[rank].first || !may_queue(engine, op))
+	if (op->lane->held[rank].num || !may_queue(engine, op))
 		hold(engine, op, rank);
 	else
 		ucm_engine_queue(engine, op);
@@ -249,7 +238,7 @@ void ucm_lane_queue(struct ucm_engine *engine, struct ucm_engine_op *op,
 
 static bool queue_first(struct ucm_engine *engine, struct ucm_op_list *list)
 {
-	struct ucm_engine_op *op = list->first;
+	struct ucm_engine_op *op = TAILQ_FIRST(&list->ops);
 
 	if (!op || !may_queue(engine, op))
 		return false;
@@ -329,7 +318,7 @@ bool ucm_lanes_wait(const struct ucm_engine *engine)
 	for (struct ucm_lane *lane = engine->lanes; lane; lane = lane->next) {
 		for (unsigned rank = 0; rank < UCM_RANKS; rank++) {
 			if (!lane->late &&
-			    (lane->opens || lane->held[rank].first ||
+			    (lane->opens || lane->held[rank].num ||
 			     lane->waiting[rank].first))
 				return true;
 		}

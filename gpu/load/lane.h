@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "gpu/ring/ring.h"
 #include "gpu/ring/window.h"
@@ -32,7 +33,7 @@ struct ucm_piece_list {
 };
 
 struct ucm_op_list {
-	struct ucm_engine_op *first, **end;
+	TAILQ_HEAD(, ucm_engine_op) ops;
 	unsigned num;
 };
 

@@ -682,13 +682,13 @@ void ucm_load_end_given_up(struct ucm_piece_list *waiting)
 /* Files that are left without anybody who waits for their opens end, too. */
 static void end_given_up_of(struct ucm_lane *lane, unsigned rank)
 {
-	struct ucm_engine_op *op = lane->held[rank].first, *next;
+	struct ucm_engine_op *op = TAILQ_FIRST(&lane->held[rank].ops), *next;
 
 	ucm_load_end_given_up(&lane->waiting[rank]);
 	for (; op; op = next) {
 		struct ucm_load_file *file = (struct ucm_load_file *)op;
 
-		next = op->held_next;
+		next = TAILQ_NEXT(op, in_held);
 		file->refs++; /* it may not go while its list is looked at */
 		ucm_load_end_given_up(&file->waiters);
 		ucm_load_file_put(file);

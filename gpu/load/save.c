@@ -714,8 +714,10 @@ static struct ucm_saving *new_saving(struct ucm_engine *engine,
 	if (!ucm_task_is_whole(task))
 		plan_between_turns(saving);
 	saving->missing = layers;
-	ucm_savings_add(&engine->savings, saving);
-	return saving;
+	if (ucm_savings_add(&engine->savings, saving))
+		return saving;
+	free_saving(saving);
+	return NULL;
 }
 
 static void wait_for_turn(struct ucm_saving *saving,
@@ -934,8 +936,7 @@ void ucm_saving_abandon(struct ucm_engine *engine,
 	}
 	if (given->num)
 		return;
-	for (saving = engine->savings.first; saving; saving = next) {
-		next = saving->next;
+	HASH_ITER(hh, engine->savings.all, saving, next) {
 		if (ucm_abandon_means(given, saving->group, &saving->id))
 			abandon(saving);
 	}

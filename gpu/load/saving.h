@@ -69,7 +69,7 @@ struct ucm_saving {
 	struct ucm_saving *hungry_next; /* waits for staging memory */
 	bool hungry;
 	/* savings.c's */
-	struct ucm_saving *hash_next, *next, **prev;
+	UT_hash_handle hh;
 };
 
 /* ---- which blocks are being saved (savings.c) ---- */
@@ -77,7 +77,8 @@ struct ucm_saving {
 struct ucm_saving *ucm_savings_find(const struct ucm_savings *savings,
 				    const struct ucm_group *group,
 				    const struct ucm_id *id);
-void ucm_savings_add(struct ucm_savings *savings, struct ucm_saving *saving);
+/* false: no memory */
+bool ucm_savings_add(struct ucm_savings *savings, struct ucm_saving *saving);
 void ucm_savings_remove(struct ucm_savings *savings, struct ucm_saving *saving);
 
 /* ---- savings (save.c) ---- */

@@ -23,6 +23,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 #include <ucm/load.h>
 
@@ -101,7 +102,7 @@ struct ucm_task {
 	_Atomic unsigned waiters;
 
 	struct ucm_completions *completions; /* or NULL; guards these two: */
-	struct ucm_task *completed_next;
+	TAILQ_ENTRY(ucm_task) in_completed;
 	bool is_completed; /* it is in there */
 	int eventfd;
 	void (*on_done)(void *arg, struct ucm_task *task);

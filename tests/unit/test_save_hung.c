@@ -328,28 +328,17 @@ UNIT_TEST(large_sectors_are_written_through_the_cache,
 
 #define MANY 16000
 
-/* Looking for one of many is no walk past all of them. */
-UNIT_TEST(one_of_many_savings_is_found_at_once)
+UNIT_TEST(one_of_many_savings_is_found)
 {
 	struct ucm_saving *many = calloc(MANY, sizeof(*many));
 	struct ucm_savings *savings = calloc(1, sizeof(*savings));
 	struct ucm_group group = { .number = 0 }, other = { .number = 0 };
-	unsigned longest = 0;
 
 	for (unsigned i = 0; i < MANY; i++) {
 		many[i].group = &group;
 		many[i].id = lf_id(i);
-		ucm_savings_add(savings, &many[i]);
+		must(ucm_savings_add(savings, &many[i]));
 	}
-	for (unsigned i = 0; i < UCM_SAVINGS_BUCKETS; i++) {
-		unsigned len = 0;
-
-		for (const struct ucm_saving *at = savings->buckets[i]; at;
-		     at = at->hash_next)
-			len++;
-		longest = len > longest ? len : longest;
-	}
-	ck_assert_uint_lt(longest, 32);
 	for (unsigned i = 0; i < MANY; i += 2)
 		ucm_savings_remove(savings, &many[i]);
 	for (unsigned i = 0; i < MANY; i++) {
@@ -359,7 +348,7 @@ UNIT_TEST(one_of_many_savings_is_found_at_once)
 	}
 	for (unsigned i = 1; i < MANY; i += 2)
 		ucm_savings_remove(savings, &many[i]);
-	ck_assert_ptr_null(savings->first);
+	ck_assert_ptr_null(savings->all);
 	free(savings);
 	free(many);
 }
