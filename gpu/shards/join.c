@@ -2,11 +2,11 @@
 /*
  * join.c - neighbouring ranges of a block become one; see join.h.
  *
- * Blocks are numbered as they come, by a table of their ids. The entries are
- * sorted by block and first layer, and each continues a run of its block that
- * ends where it begins, or begins a new one. Where ranges overlap a block has
- * several runs that may be continued; only the latest few are looked at, so that
- * a call that names one shard a thousand times costs no more than others.
+ * The entries are sorted by block and first layer, and each continues a run of
+ * its block that ends where it begins, or begins a new one. Where ranges overlap
+ * a block has several runs that may be continued; only the latest few are looked
+ * at, so that a call that names one shard a thousand times costs no more than
+ * others.
  */
 #include <config.h>
 
@@ -19,54 +19,34 @@
 
 /* ---- which block is which ---- */
 
-static uint32_t hash_of(const struct ucm_id *id)
-{
-	uint64_t word;
-
-	memcpy(&word, id->bytes, sizeof(word));
-	word *= UINT64_C(0x9e3779b97f4a7c15);
-	return (uint32_t)(word >> 32);
-}
-
-/* table: 1 + the index of a block's first entry, 0: none. */
-static uint32_t number_of(uint32_t *table, uint32_t mask,
-			  const struct ucm_shards_entry *entries, uint32_t i)
-{
-	uint32_t at = hash_of(&entries[i].id) & mask;
-
-	while (table[at] && memcmp(&entries[table[at] - 1].id, &entries[i].id,
-				   sizeof(entries[i].id)) != 0)
-		at = (at + 1) & mask;
-	if (!table[at])
-		table[at] = i + 1;
-	return table[at] - 1;
-}
-
-/* A block's number is the place of its first entry. Without memory each entry is
- * a block by itself. */
-static void number_blocks(struct ucm_shards_entry *entries, size_t num)
-{
-	uint32_t *table = NULL, room = 64;
-
-	while (room < 2 * num && room < UINT32_C(1) << 31)
-		room *= 2;
-	if (num < room)
-		table = calloc(room, sizeof(*table));
-	for (uint32_t i = 0; i < num; i++)
-		entries[i].block =
-			table ? number_of(table, room - 1, entries, i) : i;
-	free(table);
-}
-
 static int by_block(const void *left, const void *right)
 {
 	const struct ucm_shards_entry *a = left, *b = right;
+	int order = memcmp(&a->id, &b->id, sizeof(a->id));
 
-	if (a->block != b->block)
-		return a->block < b->block ? -1 : 1;
+	if (order)
+		return order;
 	if (a->first_layer != b->first_layer)
 		return a->first_layer < b->first_layer ? -1 : 1;
 	return a->index < b->index ? -1 : 1;
+}
+
+/* Of sorted entries; a block's number is the index of its first one. */
+static void number_blocks(struct ucm_shards_entry *entries, size_t num)
+{
+	for (size_t i = 0, end; i < num; i = end) {
+		size_t first = entries[i].index;
+
+		for (end = i + 1; end < num; end++) {
+			if (memcmp(&entries[i].id, &entries[end].id,
+				   sizeof(entries[i].id)) != 0)
+				break;
+			if (first > entries[end].index)
+				first = entries[end].index;
+		}
+		for (size_t j = i; j < end; j++)
+			entries[j].block = (uint32_t)first;
+	}
 }
 
 /* ---- runs ---- */
@@ -129,8 +109,8 @@ size_t ucm_shards_join(struct ucm_shards_entry *entries, size_t num,
 {
 	size_t num_runs = 0;
 
-	number_blocks(entries, num);
 	qsort(entries, num, sizeof(*entries), by_block);
+	number_blocks(entries, num);
 	for (size_t i = 0; i < num; i++) {
 		struct ucm_shards_run *run =
 			find_run(&entries[i], runs, num_runs);
