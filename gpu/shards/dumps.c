@@ -17,8 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/table.h"
+
 struct ucm_shards_dump {
-	struct ucm_shards_dump *next;
+	UT_hash_handle hh;
 	struct ucm_id id;
 	bool created;      /* by V0: nothing but a commit ends it */
 	bool giving_up;    /* removed when nothing is under way any more */
@@ -31,17 +33,13 @@ struct ucm_shards_dump {
 	uint8_t seen[];    /* layers that somebody has */
 };
 
-static struct ucm_shards_dump **place_of(struct ucm_shards *store,
-					 const struct ucm_id *id)
+static struct ucm_shards_dump *find(const struct ucm_shards *store,
+				    const struct ucm_id *id)
 {
-	struct ucm_shards_dump **at;
-	uint32_t hash;
+	struct ucm_shards_dump *dump;
 
-	memcpy(&hash, id->bytes, sizeof(hash));
-	at = &store->dumps[hash % UCM_SHARDS_BUCKETS];
-	while (*at && memcmp(&(*at)->id, id, sizeof(*id)) != 0)
-		at = &(*at)->next;
-	return at;
+	HASH_FIND(hh, store->dumps, id, sizeof(*id), dump);
+	return dump;
 }
 
 static void begin_anew(struct ucm_shards *store, struct ucm_shards_dump *dump)
@@ -53,7 +51,6 @@ static void begin_anew(struct ucm_shards *store, struct ucm_shards_dump *dump)
 }
 
 static struct ucm_shards_dump *add(struct ucm_shards *store,
-				   struct ucm_shards_dump **at,
 				   const struct ucm_id *id)
 {
 	struct ucm_shards_dump *dump =
@@ -63,13 +60,16 @@ static struct ucm_shards_dump *add(struct ucm_shards *store,
 		return NULL;
 	dump->id = *id;
 	begin_anew(store, dump);
-	*at = dump;
-	return dump;
+	HASH_ADD(hh, store->dumps, id, sizeof(*id), dump);
+	if (dump->hh.tbl)
+		return dump;
+	free(dump);
+	return NULL;
 }
 
 static void forget(struct ucm_shards *store, struct ucm_shards_dump *dump)
 {
-	*place_of(store, &dump->id) = dump->next;
+	HASH_DEL(store->dumps, dump);
 	free(dump);
 }
 
@@ -112,20 +112,21 @@ static void see(struct ucm_shards_dump *dump, uint32_t first, uint32_t num)
 	}
 }
 
-/* 0, or why not; *at is the block's dump then, if there is one. */
-static int admit_dump(struct ucm_shards *store, struct ucm_shards_dump **at,
-		      const struct ucm_id *id, bool held)
+/* 0: it may be dumped, and out is the block's dump. */
+static int admit_dump(struct ucm_shards *store, const struct ucm_id *id,
+		      bool held, struct ucm_shards_dump **out)
 {
-	struct ucm_shards_dump *dump = *at;
+	struct ucm_shards_dump *dump = find(store, id);
 
 	if (held && (!dump || !dump->created))
 		return -ENOENT;
 	if (dump && (dump->committing || dump->created != held))
 		return -EBUSY;
 	if (!dump)
-		dump = add(store, at, id);
+		dump = add(store, id);
 	if (!dump)
 		return -ENOMEM;
+	*out = dump;
 	return dump->giving_up ? -ECANCELED : 0;
 }
 
@@ -133,12 +134,11 @@ bool ucm_shards_admit(struct ucm_shards *store, const struct ucm_id *id,
 		      uint32_t first_layer, uint32_t num_layers, bool held,
 		      struct ucm_outcome *out)
 {
-	struct ucm_shards_dump **at = place_of(store, id), *dump;
+	struct ucm_shards_dump *dump;
 
-	*out = (struct ucm_outcome){ .err = admit_dump(store, at, id, held) };
+	*out = (struct ucm_outcome){ .err = admit_dump(store, id, held, &dump) };
 	if (out->err)
 		return false;
-	dump = *at;
 	if (has_ended(dump) && !held && !dump->underway &&
 	    any_seen(dump, first_layer, num_layers))
 		begin_anew(store, dump);
@@ -156,7 +156,7 @@ bool ucm_shards_admit(struct ucm_shards *store, const struct ucm_id *id,
 void ucm_shards_dumped(struct ucm_shards *store, const struct ucm_id *id,
 		       const struct ucm_outcome *outcome)
 {
-	struct ucm_shards_dump *dump = *place_of(store, id);
+	struct ucm_shards_dump *dump = find(store, id);
 
 	dump->underway--;
 	dump->existed |= outcome->skipped;
@@ -168,11 +168,11 @@ void ucm_shards_dumped(struct ucm_shards *store, const struct ucm_id *id,
 
 int ucm_shards_reserve(struct ucm_shards *store, const struct ucm_id *id)
 {
-	struct ucm_shards_dump **at = place_of(store, id), *dump = *at;
+	struct ucm_shards_dump *dump = find(store, id);
 
 	if (dump)
 		return dump->created && !dump->giving_up ? -EALREADY : -EBUSY;
-	dump = add(store, at, id);
+	dump = add(store, id);
 	if (!dump)
 		return -ENOMEM;
 	dump->created = true;
@@ -191,7 +191,7 @@ static int give_up(struct ucm_shards *store, struct ucm_shards_dump *dump)
 bool ucm_shards_may_commit(struct ucm_shards *store, const struct ucm_id *id,
 			   bool success, struct ucm_outcome *out)
 {
-	struct ucm_shards_dump *dump = *place_of(store, id);
+	struct ucm_shards_dump *dump = find(store, id);
 
 	*out = (struct ucm_outcome){ .err = 0 };
 	if (!dump || (success && dump->giving_up)) {
@@ -218,7 +218,7 @@ bool ucm_shards_may_commit(struct ucm_shards *store, const struct ucm_id *id,
 void ucm_shards_committed(struct ucm_shards *store, const struct ucm_id *id,
 			  const struct ucm_outcome *outcome)
 {
-	struct ucm_shards_dump *dump = *place_of(store, id);
+	struct ucm_shards_dump *dump = find(store, id);
 
 	if (outcome->err) /* given up before the loader had a look at it? */
 		abandon(store, dump);
@@ -275,9 +275,7 @@ void ucm_shards_end_dumps(struct ucm_shards *store)
 {
 	free(store->links);
 	store->links = NULL;
-	for (unsigned i = 0; i < UCM_SHARDS_BUCKETS; i++) {
-		while (store->dumps[i])
-			forget(store, store->dumps[i]);
-	}
+	while (store->dumps)
+		forget(store, store->dumps);
 	ucm_save_abandon(store->loader, store->group, NULL, 0);
 }

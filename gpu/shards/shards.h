@@ -17,8 +17,6 @@
 
 #include "gpu/shards/join.h"
 
-#define UCM_SHARDS_BUCKETS 4096
-
 struct ucm_shards_call;
 struct ucm_shards_dump;
 struct ucm_shards_link;
@@ -38,7 +36,7 @@ struct ucm_shards {
 	uint32_t deadline_ms;
 	bool may_refuse;
 	pthread_mutex_t lock; /* guards the rest; taken in on_done too */
-	struct ucm_shards_dump *dumps[UCM_SHARDS_BUCKETS];
+	struct ucm_shards_dump *dumps; /* a table, by id */
 	struct ucm_shards_link *links; /* NULL: no parent has been told */
 	struct ucm_shards_slot *slots;
 	uint32_t num_slots;
