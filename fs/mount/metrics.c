@@ -104,8 +104,7 @@ static void put_index(struct ucm_prom *prom, struct ucm_store *store)
 	put_gauge(prom, "ucmfs_index_blocks", "blocks known",
 		  atomic_load(&store->blocks));
 	put_gauge(prom, "ucmfs_index_doubtful_blocks",
-		  "blocks to be checked before use, after an unclean stop or "
-		  "lost writes",
+		  "suspect blocks, to be verified before use",
 		  atomic_load(&store->doubts));
 	put_gauge(prom, "ucmfs_open_blocks", "blocks that are open", open);
 	put_gauge(prom, "ucmfs_leased_blocks",
@@ -118,9 +117,8 @@ static void put_index(struct ucm_prom *prom, struct ucm_store *store)
 		  atomic_load(&store->scanned));
 	ucm_wishes_count_unsaved(store, &unsaved, &bytes);
 	put_gauge(prom, "ucmfs_unsaved_blocks",
-		  "blocks that are to be copied to a lower tier, and have not "
-		  "been", unsaved);
-	put_gauge(prom, "ucmfs_unsaved_bytes", "what they take on disk", bytes);
+		  "blocks that must still be copied to a lower tier", unsaved);
+	put_gauge(prom, "ucmfs_unsaved_bytes", "what these take on disk", bytes);
 	put_gauge(prom, "ucmfs_spaces", "spaces, the default one included",
 		  spaces);
 }
@@ -158,7 +156,7 @@ static void put_tier_space(struct ucm_prom *prom, const struct ucm_store *store,
 		ucm_prom_u64(prom, LABELS("tier", tier->name),
 			     spaces[tier - store->dirs.tiers].total);
 	ucm_prom_family(prom, "ucmfs_tier_free_bytes", "gauge",
-			"room left, within the limit");
+			"free room, within the limit");
 	for_each_tier(tier, store)
 		ucm_prom_u64(prom, LABELS("tier", tier->name),
 			     spaces[tier - store->dirs.tiers].available);
@@ -217,7 +215,7 @@ static void put_dir_space(struct ucm_prom *prom, const struct ucm_store *store)
 		prom, store, dir,
 		(double)atomic_load(&store->dirs.at[dir]->writing));
 	ucm_prom_family(prom, "ucmfs_directory_blocks", "gauge",
-			"blocks that lie there");
+			"blocks stored there");
 	for_each_dir(dir, store) put_dir_gauge(
 		prom, store, dir,
 		(double)atomic_load(&store->dirs.at[dir]->blocks));
@@ -237,9 +235,8 @@ static void put_endurance(struct ucm_prom *prom, struct ucm_store *store)
 				bytes ? (double)bytes : (double)INFINITY);
 	}
 	ucm_prom_family(prom, "ucmfs_tier_endurance_owed_seconds", "gauge",
-			"how long it takes to pay for what is written ahead of "
-			"that budget; from 3600 on nothing is that can be "
-			"left out");
+			"how far writes are ahead of that budget; from 3600 "
+			"on only what must be written is");
 	for_each_tier(tier, store)
 		ucm_prom_u64(prom, LABELS("tier", tier->name),
 			     (uint64_t)(ucm_endurance_owed(store, tier) *
@@ -263,22 +260,21 @@ static void put_dir_reprs(struct ucm_prom *prom, const struct ucm_store *store)
 static void put_dir_motion(struct ucm_prom *prom, const struct ucm_store *store)
 {
 	ucm_prom_family(prom, "ucmfs_directory_alone_blocks", "gauge",
-			"of its blocks, those that lie nowhere else");
+			"of its blocks, those that no other directory has");
 	for_each_dir(dir, store) put_dir_gauge(
 		prom, store, dir,
 		(double)atomic_load(&store->dirs.at[dir]->alone));
 	ucm_prom_family(prom, "ucmfs_directory_withheld_blocks", "gauge",
-			"of those, the ones that no lower tier is to have");
+			"of those, the ones pinned to the tier by its endurance");
 	for_each_dir(dir, store) put_dir_gauge(
 		prom, store, dir,
 		(double)atomic_load(&store->dirs.at[dir]->withheld));
 	ucm_prom_family(prom, "ucmfs_directory_pressure_bytes", "gauge",
-			"bytes that are to leave it, because it is over its "
-			"high mark");
+			"bytes above its high mark, which must leave");
 	for_each_dir(dir, store) put_dir_gauge(
 		prom, store, dir, (double)ucm_pressure(store, dir));
 	ucm_prom_family(prom, "ucmfs_directory_draining", "gauge",
-			"1: what it has is moved elsewhere");
+			"1: it is being drained");
 	for_each_dir(dir, store) put_dir_gauge(
 		prom, store, dir,
 		atomic_load(&store->dirs.at[dir]->draining));
@@ -333,7 +329,7 @@ static void put_tier_state(struct ucm_prom *prom, const struct ucm_store *store)
 						  ucm_dir_states[i]), num[i]);
 	}
 	ucm_prom_family(prom, "ucmfs_tier_doubtful_blocks", "gauge",
-			"the tier's blocks to be checked before use");
+			"suspect blocks, to be verified before use");
 	for_each_tier(tier, store)
 	{
 		uint64_t num = 0;
@@ -409,10 +405,10 @@ static void put_quotas(struct ucm_prom *prom, struct ucm_files_tree *tree)
 	size_t num = ucm_files_marks(tree, &marks);
 
 	ucm_prom_family(prom, "ucmfs_folder_quota_bytes", "gauge",
-			"most that the files of a marked folder may take");
+			"quota of a folder of files/");
 	for_each_mark(mark, marks, num) put_mark(prom, mark, mark->quota);
 	ucm_prom_family(prom, "ucmfs_folder_used_bytes", "gauge",
-			"what the files of a marked folder take on disk");
+			"what its files take on disk");
 	for_each_mark(mark, marks, num) put_mark(prom, mark, mark->used);
 	ucm_prom_family(prom, "ucmfs_folder_files_evicted_total", "counter",
 			"files removed for the quota of their folder");
@@ -423,8 +419,7 @@ static void put_quotas(struct ucm_prom *prom, struct ucm_files_tree *tree)
 	for_each_mark(mark, marks, num)
 		put_mark(prom, mark, mark->bytes_evicted);
 	ucm_prom_family(prom, "ucmfs_folder_files_refused_total", "counter",
-			"files not made, as the quota was used up and nothing "
-			"might go");
+			"files refused: quota used up, and nothing may be removed");
 	for_each_mark(mark, marks, num) put_mark(prom, mark, mark->refused);
 	ucm_files_marks_free(marks, num);
 }
@@ -451,7 +446,7 @@ static void put_space_quotas(struct ucm_prom *prom,
 			     const struct ucm_store *store)
 {
 	ucm_prom_family(prom, "ucmfs_space_quota_bytes", "gauge",
-			"most that the blocks of a space may take");
+			"quota of a space");
 	for_each_quota(quota, store)
 	{
 		uint64_t bytes = ucm_quota_of(store, quota->space);
@@ -472,8 +467,7 @@ static void put_space_quotas(struct ucm_prom *prom,
 	for_each_quota(quota, store) put_space(
 		prom, quota, (double)atomic_load(&quota->evicted_bytes));
 	ucm_prom_family(prom, "ucmfs_space_blocks_refused_total", "counter",
-			"blocks not written, as the quota was used up and "
-			"nothing might go");
+			"blocks refused: quota used up, and nothing may be evicted");
 	for_each_quota(quota, store)
 		put_space(prom, quota, (double)atomic_load(&quota->refused));
 }
@@ -537,19 +531,19 @@ static void put_notices(struct ucm_prom *prom, struct ucm_daemon *daemon)
 
 	ucm_notify_stats(daemon, &stats);
 	put_gauge(prom, "ucmfs_notices_waiting",
-		  "what the kernel is still to be told to forget",
+		  "names and attributes that the kernel must still drop",
 		  stats.waiting);
 	put_gauge(prom, "ucmfs_notices_stuck",
 		  "notifications that hang, as a program holds the folder",
 		  stats.stuck);
 	put_counter(prom, "ucmfs_notices_sent_total",
-		    "names and folders that the kernel was told to forget",
+		    "notifications sent to the kernel",
 		    stats.told);
 	put_counter(prom, "ucmfs_notices_collapsed_total",
-		    "names that were forgotten with all of their folder",
+		    "names dropped with all of their folder",
 		    stats.collapsed);
 	put_counter(prom, "ucmfs_notices_lost_total",
-		    "what the kernel remembers until its timeout",
+		    "names that the kernel caches until entry_timeout",
 		    stats.lost);
 }
 

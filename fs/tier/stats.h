@@ -22,8 +22,8 @@
 	X(opens, "blocks opened for reading")                                 \
 	X(leases, "leases given on blocks, renewals not counted")             \
 	X(leases_refused, "leases refused to a user who has too many")        \
-	X(offers, "blocks offered to be saved, or refused")                   \
-	X(offers_refused, "offered blocks that were refused")                 \
+	X(offers, "blocks whose admission was asked for")                     \
+	X(offers_refused, "blocks that were not admitted")                    \
 	X(commits, "blocks committed")                                        \
 	X(commit_duplicates, "commits of a block that was there already")     \
 	X(commit_refused, "files refused at commit as wrong")                 \
@@ -35,9 +35,9 @@
 	X(strays, "files in buckets that are not blocks")                     \
 	X(misfits, "blocks of another geometry than their space's")           \
 	X(vanished, "blocks that disappeared without the daemon")              \
-	X(doubts_settled, "blocks in doubt that were found good")             \
+	X(doubts_settled, "suspect blocks that were found good")              \
 	X(checkpoints, "syncfs checkpoints")                                  \
-	X(rescanned, "buckets that were read anew by a rescan")               \
+	X(rescanned, "buckets read again by a rescan")                        \
 	X(scrubbed, "blocks that a scrub has compared with the disk")         \
 	X(scrubbed_bytes, "bytes of them")                                    \
 	X(scrub_bad, "wrong blocks that a scrub has set aside")               \
@@ -60,12 +60,12 @@
 	X(files_removed, "files of files/ unlinked or replaced")              \
 	X(promoted, "blocks copied to it because they are used")              \
 	X(promoted_bytes, "sizes of blocks copied to it")                     \
-	X(promotions_refused, "blocks that would have been the next to leave") \
+	X(promotions_refused, "blocks not promoted: next to leave")           \
 	X(demoted, "blocks that left it for a lower tier")                    \
 	X(demoted_bytes, "sizes of blocks that left it for a lower tier")     \
 	X(written_below, "blocks copied from it to a lower tier")             \
 	X(flush_refused, "blocks that a flush left there: no room below")     \
-	X(moves_refused, "blocks not moved to it, as enough is written to it") \
+	X(moves_refused, "blocks not moved to it, for its endurance")         \
 	X(evicted, "blocks evicted from it to make room")                     \
 	X(evicted_bytes, "sizes of blocks evicted from it")                   \
 	X(read_bytes, "bytes read through the daemon, without passthrough")   \

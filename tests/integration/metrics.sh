@@ -70,10 +70,18 @@ metric_is '' ucmfs_tier_errors_total
 # ---- form ----
 
 cat "$mnt/.ucmfs/metrics" >"$work/metrics"
-sed -n 's/^# TYPE \([a-z_]*\) .*/\1/p' "$work/metrics" | sort >"$work/exported"
-sed 's/^\.\(BR\|B\|TP\) //' "$top_srcdir/man/ucmfs.8" |
-	grep -o 'ucmfs_[a-z_]*' | sort -u >"$work/described"
-check 'ucmfs(8) describes what there is, and no more' \
+sed -n 's/^# HELP ucmfs_\([a-z_]*\) /\1\t/p' "$work/metrics" >"$work/exported"
+# the rows of the table in "Names"; a long text stands between T{ and T}
+awk -F '\t' '/^\.TE/ { on = 0 }
+	on && $0 != "T}" {
+		if (sub("T{$", ""))
+			printf "%s", $0
+		else
+			print
+	}
+	/^l lx\.$/ { on = ++tables == 1 }' \
+	"$top_srcdir/man/ucmfs-metrics.7" >"$work/described"
+check 'ucmfs-metrics(7) has the names and texts that there are, and no more' \
 	diff "$work/exported" "$work/described"
 check 'every family has HELP and TYPE, once, and every sample a family' \
 	python3 - "$work/metrics" "$mnt" <<'END'
