@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The configurations that UCM's documents show: each accepted and mapped, or
-refused with the reason and what replaces it.
+refused with the reason and what replaces it. And the command lines of our own
+documents: each runs as it is printed.
 
 Keys and values are those of the sections named beside them: UCM's guide to
 its parts (3 to 14), and the design of its blending connector (B 6).
@@ -8,11 +9,18 @@ its parts (3 to 14), and the design of its blending connector (B 6).
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import json
 import os
+import re
+import signal
+import subprocess
+import sys
 import tempfile
 import unittest
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
+from typing import (Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence,
+                    Tuple)
 from unittest import mock
 
 import ucmfs
@@ -20,6 +28,8 @@ from ucmfs import config
 from ucmfs.errors import ConfigError
 from ucmfs.vllm.options import connector_options
 from ucmfs.vllm.place import Directories
+
+from tests.python.support import BUILDDIR, SRCDIR
 
 try:
     import yaml
@@ -384,6 +394,210 @@ class Engine(unittest.TestCase):
                 "store_pipeline": "Cache|Posix", "storage_backends": "/data",
                 "blend_chunk_size": 64, "rope_theta": 10000.0})
         self.assertEqual(caught.exception.key, "blend_chunk_size")
+
+
+# ---- the command lines of our own documents ----
+
+OURS = ("README.md", "CONTRIBUTING.md", "python/README.md", "doc/*.md",
+        "man/ucm.1", "man/ucmfs.8")
+# What a block between ``` may be; sh is run as it is printed.
+KINDS = {"sh", "c", "json", "python", "text", "yaml"}
+
+# Commands that do not run here, and why. All others do.
+NOT_HERE = {
+    "vllm": "wants a model; the JSON that it is given is parsed",
+    "pip": "installs",
+    "make": "builds or installs; this runs below it",
+    "autoreconf": "as make",
+    "configure": "as make",
+    "tools/install-deps": "installs",
+    "tools/quickstart": "builds, and has a test of its own",
+    "tools/selftest": "runs this",
+    "bench/mount.sh": "takes minutes of a machine that is free",
+    "bench/mount_bench": "the same",
+    "sudo": "there is no user vllm",
+    "id": "the same",
+    "mount": "needs the installed helper, or changes /dev/shm for all",
+    "python": "needs SGLang",
+    "python3": "integration/sparse-example.sh runs it",
+    "journalctl": "does not end",
+}
+# Blocks of EXAMPLES that are no commands.
+NO_COMMANDS = ("/nvme0/kv:/mnt/nfs/kv  /mnt/kv  fuse.ucmfs",)
+
+ROOTS = re.compile(r"(?<![\w.~/-])/(?=(?:etc|mnt|nvme[01]|opt|run|tmp)/)")
+BLOCK_ID = "3f9a0c5be2d14f7786a1b3c4d5e6f7e1"
+PAGE = 2 << 20
+STUB = """#!/bin/sh
+for each; do
+	case $each in
+	{*) printf '%s' "$each" | PYTHON -m json.tool >/dev/null || exit ;;
+	esac
+done
+echo 0
+"""
+# doctor says what this machine lacks, which is its work.
+UCM = """#!/bin/sh
+REAL "$@"
+status=$?
+[ "$1" != doctor ] || [ $status != 1 ] || exit 0
+exit $status
+"""
+
+
+class Printed(NamedTuple):
+    where: str
+    kind: str
+    text: str
+
+
+def of_markdown(path: str, text: str) -> Iterator[Printed]:
+    for match in re.finditer(r"^ *```(.*)\n((?:.*\n)*?) *```$", text, re.M):
+        line = text.count("\n", 0, match.start()) + 1
+        yield Printed(f"{path}:{line}", match[1], match[2])
+
+
+def of_manual(path: str, text: str) -> Iterator[Printed]:
+    start = text.index("\n.SH EXAMPLES")
+    for match in re.finditer(r"^\.EX\n((?:.*\n)*?)\.EE$", text, re.M):
+        if match.start() < start:
+            continue
+        line = text.count("\n", 0, match.start()) + 1
+        plain = match[1].replace("\\-", "-").replace("\\e", "\\")
+        kind = "text" if plain.startswith(NO_COMMANDS) else "sh"
+        yield Printed(f"{path}:{line}", kind, plain)
+
+
+def printed() -> Iterator[Printed]:
+    for pattern in OURS:
+        for name in sorted(glob.glob(os.path.join(SRCDIR, pattern))):
+            with open(name, encoding="utf-8") as file:
+                text = file.read()
+            path = os.path.relpath(name, SRCDIR)
+            yield from (of_markdown if path.endswith(".md")
+                        else of_manual)(path, text)
+
+
+def commands(text: str) -> str:
+    """Where lines have prompts, those alone: the others are output."""
+    lines = text.splitlines()
+    if any(line.startswith("$ ") for line in lines):
+        lines = [line[2:] for line in lines if line[:2] in ("$ ", "> ")]
+    return "\n".join(lines) + "\n"
+
+
+class Place:
+    """A folder with what the documents' command lines find."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        for name in ("nvme0/kv", "nvme1/kv", "mnt/kv", "mnt/nfs/kv", "run",
+                     "tmp", "home", "bin", "work"):
+            os.makedirs(self.at(name))
+        for name in NOT_HERE:
+            self.program(f"work/{name}" if "/" in name or name == "configure"
+                         else f"bin/{name}",
+                         STUB.replace("PYTHON", sys.executable))
+        self.program("bin/ucm", UCM.replace("REAL", f"{BUILDDIR}/ucm"))
+        os.symlink(f"{BUILDDIR}/ucmfs", self.at("bin/ucmfs"))
+        self.write("work/tokens", " ".join(map(str, range(64))))
+        for name, pages in (("work/pages.raw", 4), ("run/saved.raw", 9)):
+            with open(self.at(name), "wb") as file:
+                file.truncate(pages * PAGE)
+
+    def at(self, name: str) -> str:
+        return os.path.join(self.root, name)
+
+    def write(self, name: str, text: str) -> None:
+        os.makedirs(os.path.dirname(self.at(name)), exist_ok=True)
+        with open(self.at(name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def program(self, name: str, text: str) -> None:
+        self.write(name, text)
+        os.chmod(self.at(name), 0o755)
+
+    def run(self, script: str) -> Tuple[int, str]:
+        """Ends what the script has left in the background, too."""
+        script = ROOTS.sub(self.root + "/", script)
+        with open(self.at("run/said"), "w+", encoding="utf-8") as said, \
+                subprocess.Popen(
+                    ["sh", "-eu"], cwd=self.at("work"), text=True,
+                    stdin=subprocess.PIPE, stdout=said, stderr=said,
+                    start_new_session=True,
+                    env={**os.environ, "HOME": self.at("home"),
+                         "PATH": f"{self.at('bin')}:{os.environ['PATH']}"}
+                    ) as shell:
+            try:
+                shell.communicate(script, timeout=100)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(shell.pid, signal.SIGKILL)
+            said.seek(0)
+            return shell.returncode, said.read()
+
+    def mount(self) -> Tuple[int, str]:
+        """As the documents have it, with some blocks and a trace."""
+        put = ("ucm put --mount /mnt/kv --layers 32 --heads 8 --dim 128 "
+               "--tokens 16 --dtype float16")
+        return self.run(
+            "ucmfs nvme=/nvme0/kv,/nvme1/kv:nfs=/mnt/nfs/kv /mnt/kv "
+            "-o allow_other,trace=/run/ucmfs.trace\n"
+            "ucm hash --meta MODEL:1:torch.float16:0 tokens >ids\n"
+            "ucm hash --meta /models/llama:1:torch.float16:0 tokens >more\n"
+            f"echo {BLOCK_ID} | cat ids more - >/run/saved\n"
+            f"{put} /run/saved.raw /run/saved\n"
+            f"cp /mnt/kv/blocks/3f/{BLOCK_ID}.bin /tmp/copy\n"
+            f"cp /tmp/copy /tmp/{BLOCK_ID}.bin\n"
+            f"cp /tmp/copy {BLOCK_ID}.bin\n"
+            "cp /run/ucmfs.trace /run/kv.trace\n")
+
+    def unmount(self) -> None:
+        with open("/proc/self/mounts", encoding="utf-8") as mounts:
+            for line in mounts:
+                point = line.split()[1]
+                if point.startswith(self.root + "/"):
+                    subprocess.run(["umount", point], check=False)
+
+
+# Where these are used nothing may be mounted.
+MOUNTS = re.compile(r"^(ucmfs |ucm evict --tiers)", re.M)
+
+
+class Commands(unittest.TestCase):
+    """Each command line of our documents runs as it is printed."""
+
+    def test_each_block_says_what_it_is(self) -> None:
+        found = list(printed())
+        self.assertGreater(len([x for x in found if x.kind == "sh"]), 30)
+        for each in found:
+            with self.subTest(each.where):
+                self.assertIn(each.kind, KINDS)
+                if each.kind == "text":
+                    self.assertNotRegex(each.text, r"(?m)^(\$ |ucm |ucmfs )")
+
+    @unittest.skipUnless(os.environ.get("UCMFS_TEST_PLACE"), "needs a place")
+    def test_they_run(self) -> None:
+        used = set()
+        for number, each in enumerate(printed()):
+            if each.kind != "sh":
+                continue
+            script = commands(each.text)
+            used |= {name for name in NOT_HERE if re.search(
+                rf"(?m)(^|[&|;(] *|\./){name}\b", script)}
+            place = Place(os.path.join(os.environ["UCMFS_TEST_PLACE"],
+                                       str(number)))
+            with self.subTest(each.where):
+                try:
+                    status, said = place.mount()
+                    self.assertEqual(status, 0, said)
+                    if MOUNTS.search(script):
+                        place.unmount()
+                    status, said = place.run(script)
+                    self.assertEqual(status, 0, f"\n{script}\n{said}")
+                finally:
+                    place.unmount()
+        self.assertEqual(used, set(NOT_HERE), "in no document")
 
 
 if __name__ == "__main__":
