@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -325,38 +326,93 @@ static int set_placement(struct ucm_config *config, const char *value,
 			     value);
 }
 
-int ucm_config_set_number(const char *key, const char *value, uint64_t min,
-			  uint64_t max, unsigned *out, struct ucm_error *error)
+#define AT(field) offsetof(struct ucm_config, field)
+
+/* Settings that are a number. */
+static const struct {
+	const char *key;
+	size_t offset;
+	unsigned min, max;
+} numbers[] = {
+	{ "checkpoint", AT(checkpoint_s), 0, 86400 },
+	{ "scan_threads", AT(scan_threads), 1, 64 },
+	{ "staging_age", AT(staging_age_s), 1, 31536000 },
+	{ "deadline", AT(deadline_s), 0, 3600 },
+	{ "lock_wait", AT(lock_wait_s), 0, 3600 },
+	{ "spaces", AT(spaces), 0, 65534 },
+	{ "leases", AT(leases), 0, 1 << 24 },
+	/* no less than one lease */
+	{ "lease_age", AT(lease_age_s), UCM_CONTROL_LEASE_MAX_MS / 1000, 86400 },
+	{ "reverify", AT(reverify_s), 0, 31536000 },
+	{ "high", AT(high), 2, 100 },
+	{ "low", AT(low), 1, 99 },
+	{ "promote_window", AT(promote_window_s), 1, 31536000 },
+	{ "movers", AT(movers), 1, 64 },
+};
+#define NUM_NUMBERS (sizeof(numbers) / sizeof(numbers[0]))
+
+/* And those that are bytes. */
+static const struct {
+	const char *key;
+	size_t offset;
+	uint64_t min, max;
+	const char *form;
+} sizes[] = {
+	/* the index takes no larger blocks */
+	{ "block_max", AT(block_max), 4096, UINT64_C(1) << 40,
+	  "a size from 4K to 1T" },
+	{ "move_rate", AT(move_rate), 0, UINT64_MAX,
+	  "not bytes a second such as 200M" },
+	{ "space_quota", AT(space_quota), 0, UINT64_MAX,
+	  "not bytes such as 500G" },
+};
+#define NUM_SIZES (sizeof(sizes) / sizeof(sizes[0]))
+
+/* -ENOENT: none of these. */
+static int set_number(struct ucm_config *config, const char *key,
+		      const char *value, struct ucm_error *error)
 {
 	uint64_t number;
 
-	if (ucm_parse_range(value, min, max, &number))
-		return ucm_error_set(error, -EINVAL,
-				     "%s '%s': a number from %llu to %llu", key,
-				     value, (unsigned long long)min,
-				     (unsigned long long)max);
-	*out = (unsigned)number;
-	return 0;
+	for (size_t i = 0; i < NUM_NUMBERS; i++) {
+		if (strcmp(key, numbers[i].key) != 0)
+			continue;
+		if (ucm_parse_range(value, numbers[i].min, numbers[i].max,
+				    &number))
+			return ucm_error_set(error, -EINVAL,
+					     "%s '%s': a number from %u to %u",
+					     key, value, numbers[i].min,
+					     numbers[i].max);
+		*(unsigned *)((char *)config + numbers[i].offset) =
+			(unsigned)number;
+		return 0;
+	}
+	return -ENOENT;
 }
 
-/* The index takes no larger ones. */
-static int set_block_max(struct ucm_config *config, const char *value,
-			 struct ucm_error *error)
+static int set_size(struct ucm_config *config, const char *key,
+		    const char *value, struct ucm_error *error)
 {
 	uint64_t bytes;
 
-	if (ucm_parse_bytes(value, &bytes) || bytes < 4096 ||
-	    bytes > UINT64_C(1) << 40)
-		return ucm_error_set(error, -EINVAL,
-				     "block_max '%s': a size from 4K to 1T",
-				     value);
-	config->block_max = bytes;
-	return 0;
+	for (size_t i = 0; i < NUM_SIZES; i++) {
+		if (strcmp(key, sizes[i].key) != 0)
+			continue;
+		if (ucm_parse_bytes(value, &bytes) || bytes < sizes[i].min ||
+		    bytes > sizes[i].max)
+			return ucm_error_set(error, -EINVAL, "%s '%s': %s", key,
+					     value, sizes[i].form);
+		*(uint64_t *)((char *)config + sizes[i].offset) = bytes;
+		return 0;
+	}
+	return -ENOENT;
 }
 
 int ucm_config_set(struct ucm_config *config, const char *key,
 		   const char *value, struct ucm_error *error)
 {
+	int err;
+
 	if (!strcmp(key, "durability"))
 		return set_durability(config, value, error);
 	if (!strcmp(key, "placement"))
@@ -365,38 +421,12 @@ int ucm_config_set(struct ucm_config *config, const char *key,
 		return set_any_limit(config, value, error);
 	if (!strcmp(key, "readonly"))
 		return set_readonly(config, value, error);
-	if (!strcmp(key, "checkpoint"))
-		return ucm_config_set_number(key, value, 0, 86400,
-					     &config->checkpoint_s, error);
-	if (!strcmp(key, "scan_threads"))
-		return ucm_config_set_number(key, value, 1, 64,
-					     &config->scan_threads, error);
-	if (!strcmp(key, "staging_age"))
-		return ucm_config_set_number(key, value, 1, 31536000,
-					     &config->staging_age_s, error);
-	if (!strcmp(key, "deadline"))
-		return ucm_config_set_number(key, value, 0, 3600,
-					     &config->deadline_s, error);
-	if (!strcmp(key, "block_max"))
-		return set_block_max(config, value, error);
-	if (!strcmp(key, "spaces"))
-		return ucm_config_set_number(key, value, 0, 65534,
-					     &config->spaces, error);
-	if (!strcmp(key, "leases"))
-		return ucm_config_set_number(key, value, 0, 1 << 24,
-					     &config->leases, error);
-	if (!strcmp(key, "lease_age")) /* no less than one lease */
-		return ucm_config_set_number(key, value,
-					     UCM_CONTROL_LEASE_MAX_MS / 1000,
-					     86400, &config->lease_age_s,
-					     error);
-	if (!strcmp(key, "reverify"))
-		return ucm_config_set_number(key, value, 0, 31536000,
-					     &config->reverify_s, error);
-	if (!strcmp(key, "lock_wait"))
-		return ucm_config_set_number(key, value, 0, 3600,
-					     &config->lock_wait_s, error);
-	return ucm_config_motion_set(config, key, value, error);
+	err = set_number(config, key, value, error);
+	if (err == -ENOENT)
+		err = set_size(config, key, value, error);
+	if (err == -ENOENT)
+		err = ucm_config_motion_set(config, key, value, error);
+	return err;
 }
 
 static int check_dir_limit(const struct ucm_config *config,
@@ -486,18 +516,18 @@ void ucm_config_print(const struct ucm_config *config, FILE *out)
 	}
 	fprintf(out, "durability: %s\n", durabilities[config->durability]);
 	fprintf(out, "placement: %s\n", ucm_placement_name(config->placement));
-	fprintf(out, "checkpoint: %u\n", config->checkpoint_s);
-	fprintf(out, "scan_threads: %u\n", config->scan_threads);
-	fprintf(out, "staging_age: %u\n", config->staging_age_s);
-	if (config->deadline_s != UCM_DEADLINE_AUTO)
-		fprintf(out, "deadline: %u\n", config->deadline_s);
-	fprintf(out, "lock_wait: %u\n", config->lock_wait_s);
-	fprintf(out, "spaces: %u\n", config->spaces);
-	fprintf(out, "leases: %u\n", config->leases);
-	fprintf(out, "lease_age: %u\n", config->lease_age_s);
-	fprintf(out, "reverify: %u\n", config->reverify_s);
-	fprintf(out, "block_max: %llu\n",
-		(unsigned long long)config->block_max);
+	for (size_t i = 0; i < NUM_NUMBERS; i++) {
+		unsigned number = *(const unsigned *)((const char *)config +
+						      numbers[i].offset);
+
+		if (number <= numbers[i].max) /* else it is UCM_DEADLINE_AUTO */
+			fprintf(out, "%s: %u\n", numbers[i].key, number);
+	}
+	for (size_t i = 0; i < NUM_SIZES; i++)
+		fprintf(out, "%s: %llu\n", sizes[i].key,
+			(unsigned long long)*(
+				const uint64_t *)((const char *)config +
+						  sizes[i].offset));
 	ucm_config_motion_print(config, out);
 }
 

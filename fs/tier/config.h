@@ -125,10 +125,6 @@ void ucm_config_motion_print(const struct ucm_config *config, FILE *out);
 int ucm_config_motion_check(const struct ucm_config *config,
 			    struct ucm_error *error);
 
-/* A setting that is a number from min to max. */
-int ucm_config_set_number(const char *key, const char *value, uint64_t min,
-			  uint64_t max, unsigned *out, struct ucm_error *error);
-
 /* How a tier is written to, by name: stay, back, through or around. */
 int ucm_config_set_write(struct ucm_tier_config *tier, const char *value,
 			 struct ucm_error *error);
@@ -146,12 +142,8 @@ struct ucm_tier_config *ucm_config_find_tier(struct ucm_config *config,
 					     const char *name, size_t len,
 					     struct ucm_error *error);
 
-/*
- * One setting by name: durability, placement, checkpoint, scan_threads,
- * staging_age, deadline, lock_wait, block_max, spaces, leases, lease_age, reverify, limit
- * (TIER:SIZE or DIRECTORY:SIZE), readonly (TIER). -ENOENT if there is no such
- * setting, -EINVAL and the cause in error for a bad value.
- */
+/* One setting by name. -ENOENT if there is no such setting, -EINVAL and the cause
+ * in error for a bad value. */
 int ucm_config_set(struct ucm_config *config, const char *key,
 		   const char *value, struct ucm_error *error);
 

@@ -129,25 +129,6 @@ static int set_reserve(struct ucm_config *config, const char *value,
 			     value);
 }
 
-static int set_move_rate(struct ucm_config *config, const char *value,
-			 struct ucm_error *error)
-{
-	if (!ucm_parse_bytes(value, &config->move_rate))
-		return 0;
-	return ucm_error_set(error, -EINVAL,
-			     "move_rate '%s': not bytes a second such as 200M",
-			     value);
-}
-
-static int set_space_quota(struct ucm_config *config, const char *value,
-			   struct ucm_error *error)
-{
-	if (!ucm_parse_bytes(value, &config->space_quota))
-		return 0;
-	return ucm_error_set(error, -EINVAL,
-			     "space_quota '%s': not bytes such as 500G", value);
-}
-
 int ucm_config_motion_set(struct ucm_config *config, const char *key,
 			  const char *value, struct ucm_error *error)
 {
@@ -163,22 +144,6 @@ int ucm_config_motion_set(struct ucm_config *config, const char *key,
 		return set_promote(config, value, error);
 	if (!strcmp(key, "reserve"))
 		return set_reserve(config, value, error);
-	if (!strcmp(key, "move_rate"))
-		return set_move_rate(config, value, error);
-	if (!strcmp(key, "space_quota"))
-		return set_space_quota(config, value, error);
-	if (!strcmp(key, "high"))
-		return ucm_config_set_number(key, value, 2, 100,
-					     &config->high, error);
-	if (!strcmp(key, "low"))
-		return ucm_config_set_number(key, value, 1, 99,
-					     &config->low, error);
-	if (!strcmp(key, "promote_window"))
-		return ucm_config_set_number(key, value, 1, 31536000,
-					     &config->promote_window_s, error);
-	if (!strcmp(key, "movers"))
-		return ucm_config_set_number(key, value, 1, 64,
-					     &config->movers, error);
 	return -ENOENT;
 }
 
@@ -202,8 +167,6 @@ int ucm_config_motion_check(const struct ucm_config *config,
 void ucm_config_motion_print(const struct ucm_config *config, FILE *out)
 {
 	fprintf(out, "policy: %s\n", config->policy);
-	fprintf(out, "high: %u\n", config->high);
-	fprintf(out, "low: %u\n", config->low);
 	fprintf(out, "reserve: %llu%s\n",
 		(unsigned long long)config->reserve.size,
 		config->reserve.percent ? "%" : "");
@@ -211,10 +174,4 @@ void ucm_config_motion_print(const struct ucm_config *config, FILE *out)
 		fprintf(out, "promote: %u\n", config->promote);
 	else
 		fprintf(out, "promote: never\n");
-	fprintf(out, "promote_window: %u\n", config->promote_window_s);
-	fprintf(out, "movers: %u\n", config->movers);
-	fprintf(out, "move_rate: %llu\n",
-		(unsigned long long)config->move_rate);
-	fprintf(out, "space_quota: %llu\n",
-		(unsigned long long)config->space_quota);
 }
