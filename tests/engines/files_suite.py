@@ -71,12 +71,12 @@ def wait_until(holds: Callable[[], bool]) -> None:
 class OnFiles(unittest.TestCase):
     """self.mount serves two directories; each test has its own folder."""
 
-    OPTIONS = "placement=round_robin"
+    SETTINGS = "placement=round_robin"
 
     @classmethod
     def setUpClass(cls) -> None:
         python()
-        cls.mount = Mount(tiers=2, options=cls.OPTIONS)
+        cls.mount = Mount(tiers=2, settings=cls.SETTINGS)
         cls.addClassCleanup(cls.mount.close)
 
     def setUp(self) -> None:

@@ -69,14 +69,16 @@ class Mount:
     """Temporary tiers and the daemon that serves them at .path.
 
     tiers: how many, of one directory each. tmpfs: if above 0, each is a tmpfs
-    of so many bytes (a tier that can be full). options: as after -o.
-    start=False: nothing is mounted yet.
+    of so many bytes (a tier that can be full). options: as after -o; settings:
+    those of ucmfs.conf(5) in the same form. start=False: nothing is mounted yet.
     """
 
     def __init__(self, *, tiers: int = 1, tmpfs: int = 0, options: str = "",
-                 base: Optional[str] = None, start: bool = True) -> None:
+                 settings: str = "", base: Optional[str] = None,
+                 start: bool = True) -> None:
         require_fuse()
         self.options = options
+        self.settings = settings
         self.work = os.path.realpath(tempfile.mkdtemp(
             prefix="ucmfs.", dir=base or os.environ.get("UCMFS_TEST_DIR")))
         self.path = os.path.join(self.work, "mnt")
@@ -127,6 +129,8 @@ class Mount:
             options += ",io_uring=" + os.environ.get("UCMFS_TEST_URING", "off")
         if self.options:
             options += "," + self.options
+        if self.settings:
+            options += ",config=" + self._settings_file()
         with open(self.log, "ab") as log:
             self._daemon = subprocess.Popen(
                 [daemon_path(), "-f", ":".join(self.tiers), self.path, "-o",
@@ -141,6 +145,13 @@ class Mount:
         if not said.startswith(b"READY=1"):
             self.crash()
             raise RuntimeError(f"the daemon did not start: {self.said}")
+
+    def _settings_file(self) -> str:
+        path = os.path.join(self.work, "ucmfs.conf")
+        with open(path, "w", encoding="utf-8") as file:
+            for setting in self.settings.split(","):
+                print(setting.replace("=", ": ", 1), file=file)
+        return path
 
     def stop(self) -> None:
         """Unmount in order; the daemon must end well."""

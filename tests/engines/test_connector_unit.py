@@ -1948,7 +1948,7 @@ class Full(Case):
 class Refused(Case):
     """The first blocks use up what may be written for hours."""
 
-    MOUNT = {"options": "endurance=tier0:24K"}
+    MOUNT = {"settings": "endurance=tier0:24K"}
 
     def test_what_the_mount_does_not_want_is_computed_again(self) -> None:
         runner = self.runner(kind=WithEvents)

@@ -40,7 +40,7 @@ class Example(unittest.TestCase):
 
     def test_an_engine_takes_what_another_has_left(self) -> None:
         reference()
-        with Mount(tiers=2, options="placement=round_robin") as mount:
+        with Mount(tiers=2, settings="placement=round_robin") as mount:
             self.check(run_engine(mount), dict.fromkeys(NAMES, 0))
             mount.stop()
             mount.start()

@@ -311,7 +311,7 @@ class Refused(unittest.TestCase):
     first is not wanted."""
 
     def test_what_is_not_wanted_is_no_failure(self) -> None:
-        mount = Mount(options="endurance=tier0:24K")
+        mount = Mount(settings="endurance=tier0:24K")
         self.addCleanup(mount.close)
         slots = Slots(mount)
         self.addCleanup(slots.close)

@@ -38,7 +38,7 @@ promised_a_guess
 exec 5>&-
 do_umount
 
-need do_mount -o block_max=8191 "$work/tier"
+need do_mount -c block_max=8191 "$work/tier"
 refused 'File too large' 'a block that is too large' mk --count 1 "$mnt/blocks"
 logged 'not committed: 8192 bytes: block_max is 8191'
 metric_is 1 ucmfs_commit_refused_total 'cause="size"'
@@ -49,7 +49,7 @@ do_umount
 need do_mount "$work/tier"
 need mk "$mnt/blocks"
 do_umount
-need do_mount -o block_max=8191 "$work/tier"
+need do_mount -c block_max=8191 "$work/tier"
 check 'it is served' verify "$mnt/blocks"
 refused 'File too large' 'another is refused at once' \
 	touch "$mnt/blocks/00/.staging"

@@ -29,7 +29,7 @@ answers() {
 		"$(printf '%s\n' "$in" | "$@" 2>&1 | tr '\n' ' ' | sed 's/ $//')"
 }
 
-need do_mount -o allow_other,checkpoint=0 "fast=$work/tier:slow=$work/slow"
+need do_mount -c checkpoint=0 -o allow_other "fast=$work/tier:slow=$work/slow"
 need mk "$mnt/blocks"
 in=$(ids 18 15) # one that is there, and two that are not
 

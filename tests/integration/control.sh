@@ -8,8 +8,8 @@
 start_test root fuse python3
 
 mkdir "$work/fast" "$work/slow 'two'"
-need do_mount -o "limit=fast:80%,durability=data,threads=3,checkpoint=7,staging_age=77" \
-	"fast=$work/fast:slow=$work/slow 'two'"
+need do_mount -c threads=3,checkpoint=7,staging_age=77 \
+	-o limit=fast:80%,durability=data "fast=$work/fast:slow=$work/slow 'two'"
 need mk "$mnt/blocks"
 same 'the root lists three directories' 'blocks
 files

@@ -23,7 +23,7 @@ says() {
 	check "$*: says $says_text" grep -qF -- "$says_text" "$work/err"
 }
 
-need do_mount -o allow_other,debug=fs.scan=1 "$work/tier"
+need do_mount -c debug=fs.scan=1 -o allow_other "$work/tier"
 need mk --count 2 "$mnt/blocks"
 same 'an area may be on from the start' 1 \
 	"$("$ucm" trace debug "$mnt" | sed -n 's/^fs.scan=//p')"

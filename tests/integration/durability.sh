@@ -11,7 +11,7 @@ trace_for() {
 	ucmfs_wrapper="strace -D -f -q -y -o $work/trace.$1"
 	ucmfs_wrapper="$ucmfs_wrapper -e trace=fsync,fdatasync,linkat"
 	mkdir "$work/tier.$1"
-	need do_mount -o "durability=$1,checkpoint=0" "$work/tier.$1"
+	need do_mount -c checkpoint=0 -o "durability=$1" "$work/tier.$1"
 	need mk --count 10 "$mnt/blocks"
 	do_umount
 	# the tracer ends behind the daemon

@@ -54,7 +54,7 @@ hung=$mnt/files/hung
 need mkdir -p "$hung/files/there"
 echo seen >"$hung/files/there/seen"
 mnt=$work/mnt
-need do_mount -o "deadline=1,entry_timeout=0,files=$hung" \
+need do_mount -c entry_timeout=0 -o "deadline=1,files=$hung" \
 	"healthy=$work/healthy:hung=$hung"
 same 'it is read' seen "$(cat "$mnt/files/there/seen")"
 need mk --count 3 "$mnt/blocks"

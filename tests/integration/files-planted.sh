@@ -11,7 +11,7 @@ back=$work/tier/files
 files=$mnt/files
 
 # no other file is opened than the one that was looked up
-need do_mount -o entry_timeout=1000 "$work/tier"
+need do_mount -c entry_timeout=1000 "$work/tier"
 echo first >"$files/f"
 was=$(stat -c %i "$files/f")
 echo 'the second' >"$back/new"
@@ -27,7 +27,7 @@ do_umount
 
 mkdir "$work/outside"
 echo secret >"$work/outside/secret"
-need do_mount -o entry_timeout=0,allow_other "$work/tier"
+need do_mount -c entry_timeout=0 -o allow_other "$work/tier"
 
 ln -s "$work/outside" "$back/link"
 ln -s "$work/outside/secret" "$back/file"

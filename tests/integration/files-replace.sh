@@ -10,7 +10,7 @@ start_test root fuse python3 strace
 calls=rename,renameat,renameat2,link,linkat,unlink,unlinkat,fsync,fdatasync
 mkdir "$work/a"
 ucmfs_wrapper="strace -D -f -q -o $work/trace -e trace=$calls"
-need do_mount -o checkpoint=0 "$work/a"
+need do_mount -c checkpoint=0 "$work/a"
 
 # The old ones are there before the first is replaced.
 need mkdir "$mnt/files/d"

@@ -12,7 +12,7 @@ start_test root fuse strace
 serve() {
 	ucmfs_wrapper="strace -D -f -q -y -o $work/trace $*
 		-e trace=syncfs,fsync"
-	need do_mount -o checkpoint=0 "a=$work/a:b=$work/b"
+	need do_mount -c checkpoint=0 "a=$work/a:b=$work/b"
 }
 
 syncs() {

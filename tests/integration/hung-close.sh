@@ -51,7 +51,7 @@ need mk --start 100 "$work/fast/blocks"
 need mk "$work/src"
 need "$server" "$work/disk" "$work/tier" "$work/EIO"
 # Over io_uring a directory that hangs holds up the requests of a processor.
-need do_mount -o deadline=$deadline,entry_timeout=0,io_uring=off \
+need do_mount -c entry_timeout=0 -o deadline=$deadline,io_uring=off \
 	"slow=$work/tier:fast=$work/fast"
 # shellcheck disable=SC2046 # names without blanks
 python3 "$top_srcdir/tests/lib/closers.py" "$work/close" "$work/src" \

@@ -113,14 +113,14 @@ check 'they are read once more' verify --start 6 --count 10 "$mnt/blocks"
 check 'and kept' wait_until held_is 10
 do_umount
 
-need do_mount -o keep_open=4 "$work/tier"
+need do_mount -c keep_open=4 "$work/tier"
 check 'no more are kept than the option says' verify --start 6 --count 10 \
 	"$mnt/blocks"
 check 'of those read last' wait_until test -n "$(held)"
 check 'four at most' test "$(held_number)" -le 4
 do_umount
 
-need do_mount -o keep_open=0 "$work/tier"
+need do_mount -c keep_open=0 "$work/tier"
 check 'and none' verify --start 6 --count 10 "$mnt/blocks"
 check 'where it says so' wait_until held_is 0
 do_umount
@@ -128,7 +128,7 @@ do_umount
 # 64 descriptors: a quarter of them is kept at most, and none while they are
 # wanted for files that are open
 ucmfs_wrapper='prlimit --nofile=64:64'
-need do_mount -o threads=2 "$work/tier"
+need do_mount -c threads=2 "$work/tier"
 ucmfs_wrapper=
 need mk --start 20 --count 60 "$mnt/blocks"
 check 'with few descriptors all are read' verify --start 20 --count 60 \

@@ -54,7 +54,7 @@ has_expired() {
 
 rm "$file"
 forged=$(printf '.x\n2026-01-01T00:00:00.000Z ucmfs[1]: all is lost\033[2J')
-need do_mount -o "log=$file,staging_age=1" "$work/tier"
+need do_mount -c staging_age=1 -o "log=$file" "$work/tier"
 bucket=$mnt/blocks/00
 echo x >"$bucket/$forged"
 mkfifo "$work/tier/files/$forged"

@@ -73,7 +73,7 @@ try() {
 		mkdir -p "$work/disk/fs/blocks/${path%/*}"
 	done
 	# only when it is asked for
-	need do_mount -o checkpoint=86400 "fast=$work/disk/fs:slow=$work/slow"
+	need do_mount -c checkpoint=86400 "fast=$work/disk/fs:slow=$work/slow"
 	need blocks --count 4 "$mnt/blocks"
 	need checkpoint
 	dd if=/dev/zero of="$work/disk/fill" bs=64k status=none 2>/dev/null

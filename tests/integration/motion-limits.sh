@@ -44,7 +44,7 @@ rm -r "$work/x" "$work/z"
 
 # with room above, the lower tier is emptied
 mkdir "$work/x" "$work/z"
-need do_mount -o limit=fast:100M,high=95 "fast=$work/x:low=$work/z"
+need do_mount -c high=95 -o limit=fast:100M "fast=$work/x:low=$work/z"
 make_blocks --count 100
 need "$ucm" drain -m "$mnt" -b "$work/x"
 is_below() { [ "$(blocks_in "$work/z/blocks")" = 100 ]; }

@@ -53,8 +53,8 @@ for file in $helper $program; do
 done
 
 check 'mount -t fuse.ucmfs' mount -t fuse.ucmfs "$source" "$mnt" \
-	-o rw,nofail,_netdev,x-systemd.automount,allow_other,threads=2
-check 'options arrive' grep -qx 'threads: 2' "$mnt/.ucmfs/config.yaml"
+	-o rw,nofail,_netdev,x-systemd.automount,allow_other,promote=7
+check 'options arrive' grep -qx 'promote: 7' "$mnt/.ucmfs/config.yaml"
 mounted_by 'mount -t fuse.ucmfs'
 
 echo "$source $mnt fuse.ucmfs defaults,noauto,nofail,_netdev,x-y=z,durability=data 0 0" \

@@ -69,8 +69,8 @@ parts_are() {
 }
 
 for bad in budget=1 budget=-1 inflight=17T budget=some inflight=; do
-	refused "${bad%%=*}" "not $bad" timeout 5 "$ucmfs" -f -o "$bad" \
-		"$work/tier" "$mnt"
+	refused "${bad%%=*}" "not $bad" timeout 5 "$ucmfs" -f \
+		-o "config=$(settings "$bad")" "$work/tier" "$mnt"
 done
 
 # ---- without one ----
@@ -82,7 +82,7 @@ refused 'Operation not supported' 'there is nothing to share' \
 do_umount
 
 # ---- four processes, and one is killed ----
-need do_mount -o "budget=64M,inflight=16M" "$work/tier"
+need do_mount -c budget=64M,inflight=16M "$work/tier"
 same 'everybody may say what he wants' 666 "$(stat -c %a "$mnt/.ucmfs/budget")"
 same 'it is as long as all know' 16384 "$(stat -c %s "$mnt/.ucmfs/budget")"
 truncate -s 100 "$mnt/.ucmfs/budget"
@@ -123,7 +123,7 @@ check "three have a third each: $(tr '\n' ' ' <"$work/parts")" \
 # ---- another daemon ----
 crash_daemon
 umount -l "$mnt"
-need do_mount -o "budget=64M" "$work/tier"
+need do_mount -c budget=64M "$work/tier"
 need wait_until num_sharers_is 3
 measure $((rate / 2))
 measure $((rate / 2))

@@ -31,8 +31,8 @@ nth() {
 
 # One thread for requests, so that its calls are those of one operation.
 start() {
-	options=threads=1,scan_threads=1,keep_open=0,checkpoint=86400
-	do_mount -o $options,durability=full "fast=$work/a,$work/b"
+	do_mount -c threads=1,scan_threads=1,keep_open=0,checkpoint=86400 \
+		-o durability=full "fast=$work/a,$work/b"
 }
 
 # try CALL...: what it says is told; without it nothing more is worth trying

@@ -15,7 +15,7 @@ do_umount
 mount_with() {
 	ucmfs_wrapper="strace -D -f -q -o $work/trace.$1
 		-e trace=ioctl -e inject=ioctl:error=$1:when=1+2"
-	need do_mount -o threads=2 "$work/tier"
+	need do_mount -c threads=2 "$work/tier"
 	ucmfs_wrapper=
 }
 
@@ -47,7 +47,7 @@ check "others were taken: $taken" test "$taken" -gt 1
 # first is the daemon's own.
 ucmfs_wrapper="strace -D -f -q -o $work/trace.first -e trace=ioctl
 	-e inject=ioctl:error=ELOOP:when=1..2"
-need do_mount -o threads=1,io_uring=off,budget=1G "$work/tier"
+need do_mount -c threads=1,budget=1G -o io_uring=off "$work/tier"
 ucmfs_wrapper=
 need wait_until grep -q 'first-write: the kernel refused it' "$log" >&2
 refused 'Operation not supported' 'the index is refused' cat "$mnt/.ucmfs/index"

@@ -73,7 +73,7 @@ mkdir "$work/tier2"
 chown 65534:65534 "$work/tier" "$work/tier2" "$mnt"
 ucmfs=$work/venv/bin/ucmfs
 ucmfs_wrapper='setpriv --reuid=65534 --regid=65534 --clear-groups'
-need do_mount -o budget=10G "$work/tier:$work/tier2"
+need do_mount -c budget=10G "$work/tier:$work/tier2"
 same 'the daemon is the one that came along' "$bundle/ucmfs" \
 	"$(readlink "/proc/$(daemon_pid)/exe")"
 

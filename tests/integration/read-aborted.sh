@@ -10,7 +10,7 @@ start_test root fuse strace
 
 ucmfs_wrapper="strace -D -f -q -o $work/trace -P /dev/fuse -e trace=read,readv,splice
 	-e inject=read,readv,splice:error=ECONNABORTED:when=200+"
-need do_mount -o threads=1,io_uring=off "$work/tier"
+need do_mount -c threads=1 -o io_uring=off "$work/tier"
 ucmfs_wrapper=
 pid=$(daemon_pid)
 

@@ -11,7 +11,7 @@ start_test root fuse python
 
 metric() { sed -n "s/^$1{[^}]*$2[^}]*} //p" "$mnt/.ucmfs/metrics"; }
 
-need do_mount -o endurance=only:24K/day "only=$work/tier"
+need do_mount -c endurance=only:24K/day "only=$work/tier"
 python_tests test_refused
 logged 'tier only: 24576 bytes a day are used up'
 same 'once' 1 "$(grep -c 'are used up' "$log")"
@@ -26,7 +26,7 @@ check 'status tells' sh -c \
 do_umount
 
 # the same budget is no bound without a policy
-need do_mount -o endurance=only:24K,policy=none "only=$work/tier"
+need do_mount -c endurance=only:24K -o policy=none "only=$work/tier"
 check 'with policy=none' mk --start 100 --count 8 "$mnt/blocks"
 same 'nothing is refused' 0 "$(metric ucmfs_offers_refused_total mount)"
 do_umount

@@ -15,7 +15,7 @@ figures() {
 		awk '{ printf "%.4f %.4f\n", $3, $4 }'
 }
 
-need do_mount -o "trace=$trace,trace_size=64K,entry_timeout=0" "$work/tier"
+need do_mount -c trace_size=64K,entry_timeout=0 -o "trace=$trace" "$work/tier"
 need mk --count 4 "$mnt/blocks"
 same 'what was written is asked for once' '0.0000 1.0000' "$(figures 4)"
 # another process: another request, for the same blocks

@@ -20,7 +20,7 @@ index_whole() {
 }
 
 start() {
-	need do_mount -o debug=fs.scan=2 "$work/tier"
+	need do_mount -c debug=fs.scan=2 "$work/tier"
 	need wait_until index_whole
 }
 

@@ -7,7 +7,7 @@
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test root fuse setfattr
 
-need do_mount -o staging_age=1 "$work/tier"
+need do_mount -c staging_age=1 "$work/tier"
 make_src
 path=$(small_paths 1)
 b=$mnt/blocks/${path%/*}

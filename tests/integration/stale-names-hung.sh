@@ -41,7 +41,8 @@ need do_mount "$work/other"
 need mk "$mnt/blocks"
 do_umount
 # Over io_uring a directory that hangs holds up the requests of a processor.
-need do_mount -o deadline=10,entry_timeout=3600,io_uring=off "hung=$hung:other=$work/other"
+need do_mount -c entry_timeout=3600 -o deadline=10,io_uring=off \
+	"hung=$hung:other=$work/other"
 one=$(small_paths 1)
 other=$(nth_path 2)
 check 'two blocks of two buckets' test "${one%/*}" != "${other%/*}"

@@ -45,7 +45,7 @@ do_umount
 rm -rf "$work/a" && mkdir "$work/a"
 
 # what is pinned stays, and says so
-need do_mount -o limit=only:128K,high=100,low=99 "only=$work/a"
+need do_mount -c high=100,low=99 -o limit=only:128K "only=$work/a"
 check 'eight blocks' mk --count 8 "$mnt/blocks"
 for path in $(small_paths 8); do
 	setfattr -n user.ucmfs.pinned -v 1 "$mnt/blocks/$path" ||
@@ -68,7 +68,7 @@ rm -rf "$work/a" && mkdir "$work/a"
 
 # two tiers: down by the mark, up by use
 # (lru: what was just used is the last to go down again)
-need do_mount -o limit=fast:256K,high=80,low=50,promote=2,policy=lru \
+need do_mount -c high=80,low=50 -o limit=fast:256K,promote=2,policy=lru \
 	"fast=$work/a:slow=$work/b"
 check 'more than the fast tier has room for' mk --count 64 "$mnt/blocks"
 check 'all are served' verify --count 64 "$mnt/blocks"
@@ -159,7 +159,7 @@ our_inodes() {
 	echo $((100 * ours / (ours + $(free_inodes))))
 }
 are_left() { [ "$(our_inodes)" -le "$1" ]; }
-need do_mount -o high=90,low=60 "few=$work/few"
+need do_mount -c high=90,low=60 "few=$work/few"
 room=$(free_inodes)
 check 'three times as many blocks as inodes' \
 	mk --count $((3 * room)) "$mnt/blocks"

@@ -48,7 +48,7 @@ hash_of() {
 	basename "$1" .bin
 }
 
-need do_mount -o "trace=$trace,trace_size=64K,entry_timeout=0" \
+need do_mount -c trace_size=64K,entry_timeout=0 -o "trace=$trace" \
 	"fast=$work/tier:slow=$work/slow"
 one=$(small_paths 1)
 need mk --count 1 "$mnt/blocks"

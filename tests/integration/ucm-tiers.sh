@@ -60,7 +60,7 @@ status 'a directory that was never used' 1 of ls
 says "$work/tier: .ucmfs: No such file or directory"
 status 'nothing is removed from one' 1 of evict --all
 same 'and nothing is made in it' '' "$(find "$work/tier" "$work/slow" -mindepth 1)"
-need do_mount -o checkpoint=0,policy=none "$tiers"
+need do_mount -c checkpoint=0 -o policy=none "$tiers"
 need mk --count 8 "$mnt/blocks"
 need mkdir "$mnt/spaces/one" "$mnt/spaces/engine"
 need mk --count 24 "$mnt/spaces/one"
@@ -90,7 +90,7 @@ status 'lookup: one is absent' 1 of stat --present "$work/ids"
 everything >"$work/after"
 check 'looking changes nothing' cmp "$work/before" "$work/after"
 
-need do_mount -o checkpoint=0,policy=none "$tiers"
+need do_mount -c checkpoint=0 -o policy=none "$tiers"
 need "$ucm" sync rescan "$mnt" >/dev/null
 alike du
 alike du --human --space one
@@ -227,7 +227,7 @@ status 'the space goes' 0 of evict --all --space one --with-space
 absent "$work/tier/spaces/one"
 status 'and is no more' 1 of ls --space one
 status 'not the default one' 2 of evict --all --with-space
-need do_mount -o checkpoint=0,policy=none "$tiers"
+need do_mount -c checkpoint=0 -o policy=none "$tiers"
 at du >/dev/null # reads what has changed
 alike du 2>"$work/err"
 check 'the mount has what is left' cmp \

@@ -20,7 +20,7 @@ cp "$ucm" "$work/ucm" && chmod 755 "$work/ucm"
 as_nobody "$work/ucm" --version >/dev/null ||
 	skip "$work/ucm cannot be run by other users"
 mkdir "$work/slow"
-need do_mount -o allow_other,checkpoint=0 "fast=$work/tier:slow=$work/slow"
+need do_mount -c checkpoint=0 -o allow_other "fast=$work/tier:slow=$work/slow"
 need mk --count 8 "$mnt/blocks"
 need mkdir "$mnt/spaces/full" "$mnt/spaces/empty"
 need mk --count 40 "$mnt/spaces/full"

@@ -80,7 +80,7 @@ call() {
 disk=$work/disk
 mkfs_flags='-b 4096'
 make_fs ext4 32M "$disk"
-need do_mount -o allow_other,checkpoint=0 "$disk"
+need do_mount -c checkpoint=0 -o allow_other "$disk"
 
 # ---- marks, and what a mark gives up ----
 
@@ -167,7 +167,7 @@ ask load 3 1
 unsummed 'before a restart' 1
 rot 3
 do_umount TERM
-need do_mount -o allow_other,checkpoint=0,reverify=2 "$disk"
+need do_mount -c checkpoint=0,reverify=2 -o allow_other "$disk"
 check 'another daemon knows of none' verified_are 0
 ask_until '= ok 0 skipped 0 wrong 0 absent 0 failed 1' load 3 1
 answers 'and what was damaged is found' 0 0 0 0 1
@@ -190,7 +190,7 @@ do_umount
 
 # ---- who may say so ----
 
-need do_mount -o allow_other,checkpoint=0 "$disk"
+need do_mount -c checkpoint=0 -o allow_other "$disk"
 cat "$mnt"/blocks/*/*.bin >"$work/all" || fail 'all can be read'
 cp "$load_client" "$work/client" 2>/dev/null
 [ ! -x "$top_builddir/tests/integration/.libs/load_client" ] || {
@@ -269,7 +269,7 @@ same 'and cannot be marked' EOPNOTSUPP "$(basename "$path" .bin |
 		"file=$path")"
 end_client
 do_umount
-need do_mount -o reverify=0 "$disk"
+need do_mount -c reverify=0 "$disk"
 start
 ask load 8 8
 block 8

@@ -113,9 +113,8 @@ class Soak:
 
     def start(self, kind: Kind) -> None:
         policy = POLICIES[(SEED + self.number) % len(POLICIES)]
-        self.mount.options = (f"{self.limits},high={kind.rules.high},"
-                              f"low={kind.rules.low},"
-                              f"policy={policy},{kind.options}")
+        self.mount.options = f"{self.limits},policy={policy},{kind.options}"
+        self.mount.settings = f"high={kind.rules.high},low={kind.rules.low}"
         self.shared.ending[0] = 0
         for which in range(len(DIRECTORIES)):
             self.shared.drained[which] = 0

@@ -322,12 +322,23 @@ is_mounted() {
 	grep -q " ${1:-$mnt} " /proc/self/mountinfo
 }
 
-# do_mount [-o options] SOURCE: the daemon serves $mnt when this returns.
+# settings NAME=VALUE,...: a file of ucmfs.conf(5) that has these, for config=
+settings() {
+	echo "$1" | tr , '\n' | sed 's/=/: /' >"$work/ucmfs.conf"
+	echo "$work/ucmfs.conf"
+}
+
+# do_mount [-c settings] [-o options] SOURCE: the daemon serves $mnt when this
+# returns. settings: those of ucmfs.conf(5), which has them as NAME: VALUE.
 # $ucmfs_wrapper: a command that executes the daemon; $mount_flags: more flags.
 do_mount() {
 	mount_opts=
+	[ "$1" != -c ] || {
+		mount_opts=,config=$(settings "$2")
+		shift 2
+	}
 	[ "$1" != -o ] || {
-		mount_opts=,$2
+		mount_opts=$mount_opts,$2
 		shift 2
 	}
 	mount_key=$(basename "$mnt")

@@ -133,6 +133,7 @@ class Scene:
 
     tiers = "fast=a:slow=b"
     options = "policy=lru"
+    settings = ""
     movers = True    # their calls alone count
     from_start = False  # also those of the start
     planted: Dict[str, int] = {}  # blocks that lie in a directory
@@ -153,8 +154,9 @@ class Scene:
     # what there is
 
     def configure(self, tiers: str) -> None:
-        self.mount.options = (f"{self.options},scan_threads=1,"
-                              "checkpoint=86400,keep_open=0")
+        self.mount.options = self.options
+        self.mount.settings = ("scan_threads=1,checkpoint=86400,keep_open=0"
+                               f",{self.settings}").rstrip(",")
         self.mount.tiers = [self.source_of(tier) for tier in tiers.split(":")]
 
     def source_of(self, tier: str) -> str:
@@ -376,7 +378,8 @@ class Scene:
 class Down(Scene):
     """Over the high mark of a fast tier, with another one below it."""
     tiers = "fast=a:mid=b,c:slow=d"
-    options = "policy=lru,promote=never,limit=fast:128K,high=80,low=65"
+    options = "policy=lru,promote=never,limit=fast:128K"
+    settings = "high=80,low=65"
 
     def arrange(self) -> None:
         self.write(12)
@@ -406,8 +409,8 @@ class UpWhereFull(Scene):
     """For it another one goes down, and leaves the lowest."""
     tiers = "fast=a:slow=b"
     # looking at all once, as is done afterwards, is not enough
-    options = ("policy=lru,promote=2,high=100,low=99,limit=fast:16K,"
-               "limit=slow:32K")
+    options = "policy=lru,promote=2,limit=fast:16K,limit=slow:32K"
+    settings = "high=100,low=99"
     planted = {"b": 4, "a": 2}  # the oldest first
     may_go = 2
 
@@ -433,8 +436,8 @@ class Back(Scene):
 
 class Leave(Scene):
     """Copied below already: one place goes."""
-    options = ("policy=lru,promote=never,write=fast:back,limit=fast:128K,"
-               "high=80,low=65")
+    options = "policy=lru,promote=never,write=fast:back,limit=fast:128K"
+    settings = "high=80,low=65"
 
     def arrange(self) -> None:
         self.write(12)
@@ -460,14 +463,15 @@ class Through(Scene):
 class Evict(Down):
     """Over the high mark of the only tier."""
     tiers = "only=a"
-    options = "policy=lru,limit=only:128K,high=80,low=65"
+    options = "policy=lru,limit=only:128K"
     may_go = 4
 
 
 class Room(Scene):
     """A new block takes the room of another one."""
     tiers = "only=a"
-    options = "policy=lru,limit=only:64K,high=100,low=99,movers=1"
+    options = "policy=lru,limit=only:64K"
+    settings = "high=100,low=99,movers=1"
     movers = False
     may_go = 3
 
@@ -529,7 +533,7 @@ class Rebalance(Scene):
 class DownWithReprs(Down):
     """With all that they have, which takes as much."""
     reprs = True
-    options = "policy=lru,promote=never,limit=fast:256K,high=80,low=65"
+    options = "policy=lru,promote=never,limit=fast:256K"
 
 
 class UpWithReprs(Up):

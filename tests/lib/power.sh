@@ -74,8 +74,8 @@ power_start() {
 	[ $((power_cut % 3)) = 1 ] || power_checkpoint=1
 	[ $# = 1 ] || power_checkpoint=86400
 	power_options=durability=$1,passthrough=$power_passthrough
-	power_options=$power_options,checkpoint=$power_checkpoint
-	need do_mount -o "$power_options" "fast=$disk/a,$disk/b"
+	need do_mount -c checkpoint=$power_checkpoint -o "$power_options" \
+		"fast=$disk/a,$disk/b"
 	ucmfs_wrapper=
 }
 
