@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <ucm/control.h>
-
 #include "common/error.h"
 #include "common/parse.h"
 #include "fs/watch/trace.h"
@@ -54,8 +52,7 @@ static const struct option_row rows[] = {
 	{ "high", "PERCENT", STORE, 0, 0, "of a limit: blocks begin to move down or go [95]" },
 	{ "low", "PERCENT", STORE, 0, 0, "of a limit: so far they do [90]" },
 	{ "reserve", "SIZE", STORE, 0, 0, "free space to leave to others on each file system: 20G, 5% [0]" },
-	{ "promote", "N", STORE, 0, 0, "copy a block to the fastest tier at its N-th use [2]; now, never" },
-	{ "promote_window", "SECONDS", STORE, 0, 0, "in which these uses are [3600]" },
+	{ "promote", "N", STORE, 0, 0, "copy a block to the fastest tier at its N-th use within an hour [2]; now, never" },
 	{ "write", "TIER:MODE", STORE, 0, 0, "new blocks of a tier stay (default), are copied below soon (back; memory's default), at once (through), or go below (around); once per tier" },
 	{ "endurance", "TIER:BYTES", STORE, 0, 0, "that may be written to a tier in a day, by what can be left out [any]; once per tier" },
 	{ "movers", "N", STORE, 0, 0, "threads that move blocks [2]" },
@@ -64,20 +61,16 @@ static const struct option_row rows[] = {
 	{ "block_max", "SIZE", STORE, 0, 0, "refuse larger blocks, and geometries with larger blocks [1G]" },
 	{ "spaces", "N", STORE, 0, 0, "most spaces that one user other than root may make during a mount [8192]" },
 	{ "readonly", "TIER", STORE, 0, 0, "never write to this tier; once per tier" },
-	{ "scan_threads", "N", STORE, 0, 0, "threads that fill the index at the start [4]" },
 	{ "staging_age", "SECONDS", STORE, 0, 0, "remove staging files untouched for so long [3600]" },
 	{ "deadline", "SECONDS", STORE, 0, 0, "take a directory as gone that does not answer for so long [network file systems: 30, others: 0, never]" },
-	{ "lock_wait", "SECONDS", STORE, 0, 0, "wait so long for another ucmfs that is ending and still has a directory [10]" },
 	{ "files", "DIR", TEXT, AT(files), 0, "the directory of SOURCE that has files/ [the first on disk that is not read-only]" },
 	{ "passthrough", "WHEN", SWITCH, AT(passthrough), 0, "auto (default), on or off: let the kernel read and write the files itself" },
 	{ "io_uring", "WHEN", SWITCH, AT(io_uring), 0, "off (default), on or auto: FUSE requests over io_uring; a directory that hangs then holds up others" },
-	{ "threads", "N", NUMBER, AT(threads), 1024, "threads that answer requests [10]" },
+	{ "threads", "N", NUMBER, AT(threads), 1024, "threads that answer requests [10]; as many, at most 4, fill the index" },
 	{ "entry_timeout", "SECONDS", NUMBER, AT(entry_timeout_s), 31536000, "how long the kernel may remember a committed block [3600]" },
 	{ "keep_open", "N", NUMBER, AT(keep_open), 1 << 20, "most blocks whose files stay open for some seconds after they are closed [4096]; 0: none" },
 	{ "budget", "SIZE", LIMIT, AT(budget), 0, "bytes a second that all loaders of the node together may read and write [0: any]" },
 	{ "inflight", "SIZE", LIMIT, AT(inflight), 0, "bytes that they may have under way [0: any]" },
-	{ "leases", "N", STORE, 0, 0, "most leases on blocks that one user may have at a time [65536]" },
-	{ "lease_age", "SECONDS", STORE, 0, 0, "how long a user may keep a block from eviction by renewing leases [600]" },
 	{ "reverify", "SECONDS", STORE, 0, 0, "how long a block that a loader has verified counts as verified, for loaders with verify=once [86400]; 0: they verify each load" },
 	{ "ready-fd", "N", NUMBER, AT(ready_fd), 65535, "write READY=1 to this descriptor when the mount answers" },
 	{ "uid", "N", OWNER, AT(uid), 0, "owner of blocks/ [who runs ucmfs]" },
@@ -504,6 +497,8 @@ int ucm_options_parse(struct ucm_options *options, int argc, char **argv,
 		err = each_option(options, lists[i], set_option, error);
 	if (!err)
 		err = ucm_config_check(&options->config, error);
+	if (options->threads < options->config.scan_threads)
+		options->config.scan_threads = options->threads;
 	free(lists);
 	return err;
 }

@@ -28,14 +28,20 @@
 #include <assert.h>
 #include <errno.h>
 
+#include <ucm/control.h>
+
 #include "common/clock.h"
 #include "fs/store/inside.h"
 #include "fs/store/wishes.h"
 
-void ucm_holds_init(struct ucm_holds *holds, unsigned leases,
-		    unsigned lease_age_s)
+/* How long a user may keep a block, with all renewals. */
+#define LEASE_AGE_S 600
+static_assert(LEASE_AGE_S >= UCM_CONTROL_LEASE_MAX_MS / 1000,
+	      "a lease of the longest time is not cut");
+
+void ucm_holds_init(struct ucm_holds *holds)
 {
-	ucm_leases_init(&holds->leases, leases, lease_age_s);
+	ucm_leases_init(&holds->leases, UCM_LEASES_A_USER, LEASE_AGE_S);
 	for (unsigned i = 0; i < UCM_OPEN_LOCKS; i++)
 		pthread_mutex_init(&holds->locks[i], NULL);
 }

@@ -39,6 +39,7 @@ struct ucm_open {
 
 #define UCM_OPEN_HEADS 4096u
 #define UCM_OPEN_LOCKS 64u
+#define UCM_LEASES_A_USER 65536u
 
 struct ucm_holds {
 	struct ucm_leases leases;
@@ -46,8 +47,7 @@ struct ucm_holds {
 	struct ucm_open *heads[UCM_OPEN_HEADS];
 };
 
-void ucm_holds_init(struct ucm_holds *holds, unsigned leases,
-		    unsigned lease_age_s);
+void ucm_holds_init(struct ucm_holds *holds);
 void ucm_holds_fini(struct ucm_holds *holds);
 
 /* ---- opens ---- */

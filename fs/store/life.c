@@ -104,7 +104,7 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 		return -ENOMEM;
 	store->config = config;
 	init_name_locks(store);
-	ucm_holds_init(&store->holds, config->leases, config->lease_age_s);
+	ucm_holds_init(&store->holds);
 	ucm_unread_init(&store->unread);
 	ucm_pins_init(&store->pins);
 	ucm_offers_init(&store->offers);

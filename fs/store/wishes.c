@@ -118,7 +118,7 @@ static bool seen_enough(struct ucm_wishes *wishes,
 		    seen->last == UCM_USE_LEASE;
 
 	if (seen->ref != ref ||
-	    now - seen->since_s > config->promote_window_s) {
+	    now - seen->since_s > UCM_PROMOTE_WINDOW_S) {
 		*seen = (struct ucm_wish_seen){ .ref = ref, .since_s = now };
 		same = false;
 	}

@@ -23,6 +23,7 @@ struct ucm_store;
 struct ucm_tier;
 
 #define UCM_WISHES_MAX 4096u
+#define UCM_PROMOTE_WINDOW_S 3600u /* promote counts uses within this time */
 
 struct ucm_wish_queue {
 	ucm_ref refs[UCM_WISHES_MAX];

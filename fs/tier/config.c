@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <ucm/control.h>
-
 #include "common/error.h"
 #include "common/parse.h"
 
@@ -30,11 +28,9 @@ void ucm_config_init(struct ucm_config *config)
 		.scan_threads = 4,
 		.staging_age_s = 3600,
 		.deadline_s = UCM_DEADLINE_AUTO,
-		.lock_wait_s = 10,
+		.lock_wait_s = 30,
 		.block_max = UINT64_C(1) << 30,
 		.spaces = 8192,
-		.leases = 65536,
-		.lease_age_s = 600,
 		.reverify_s = 86400,
 	};
 	ucm_config_motion_init(config);
@@ -335,18 +331,12 @@ static const struct {
 	unsigned min, max;
 } numbers[] = {
 	{ "checkpoint", AT(checkpoint_s), 0, 86400 },
-	{ "scan_threads", AT(scan_threads), 1, 64 },
 	{ "staging_age", AT(staging_age_s), 1, 31536000 },
 	{ "deadline", AT(deadline_s), 0, 3600 },
-	{ "lock_wait", AT(lock_wait_s), 0, 3600 },
 	{ "spaces", AT(spaces), 0, 65534 },
-	{ "leases", AT(leases), 0, 1 << 24 },
-	/* no less than one lease */
-	{ "lease_age", AT(lease_age_s), UCM_CONTROL_LEASE_MAX_MS / 1000, 86400 },
 	{ "reverify", AT(reverify_s), 0, 31536000 },
 	{ "high", AT(high), 2, 100 },
 	{ "low", AT(low), 1, 99 },
-	{ "promote_window", AT(promote_window_s), 1, 31536000 },
 	{ "movers", AT(movers), 1, 64 },
 };
 #define NUM_NUMBERS (sizeof(numbers) / sizeof(numbers[0]))

@@ -84,16 +84,13 @@ struct ucm_config {
 	 * 0: wait for ever; UCM_DEADLINE_AUTO: 30 s on network file systems. */
 	unsigned deadline_s;
 	unsigned spaces; /* that one user may make */
-	unsigned leases;      /* on blocks, of one user */
-	unsigned lease_age_s; /* of one lease, with all renewals */
-	unsigned reverify_s;  /* so long a block counts as verified; 0: never */
+	unsigned reverify_s; /* so long a block counts as verified; 0: never */
 	uint64_t block_max; /* bytes; a larger block is refused */
 	/* Which block goes, and when (config_motion.c). */
 	char policy[UCM_POLICY_NAME_MAX + 1];
 	unsigned high, low; /* percent of a limit */
 	struct ucm_limit reserve; /* free space to leave on file systems */
 	unsigned promote;         /* the use that does it; 0: none */
-	unsigned promote_window_s;
 	unsigned movers; /* threads */
 	uint64_t move_rate; /* bytes a second; 0: any */
 	uint64_t space_quota; /* of spaces that have none of their own; 0: none */

@@ -24,7 +24,6 @@ void ucm_config_motion_init(struct ucm_config *config)
 	config->high = 95;
 	config->low = 90;
 	config->promote = 2;
-	config->promote_window_s = 3600;
 	config->movers = 2;
 }
 

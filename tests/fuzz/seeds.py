@@ -54,9 +54,9 @@ GEOMETRY = (b'"geometry":{"num_layers":2,"block_size":4,"dtype":"float16",'
 CONFIG = {
     "source": b"\0nvme=/a,/b'c:/n\ndurability=full\nplacement=random\n"
               b"limit=nvme:80%\nlimit=tier1:5G\nreadonly=tier1\n"
-              b"checkpoint=5\nscan_threads=7\nstaging_age=9\ndeadline=3\n",
+              b"checkpoint=5\nstaging_age=9\ndeadline=3\n",
     "motion": b"\0fast=/a:slow=/b\npolicy=lru\nhigh=90\nlow=70\nreserve=1G\n"
-              b"promote=3\npromote_window=60\nwrite=fast:back\nmovers=3\n"
+              b"promote=3\nwrite=fast:back\nmovers=3\n"
               b"move_rate=100M\nendurance=slow:500G/day\nspace_quota=2G\n",
     "yaml": b"\1tiers:\n  - name: nvme\n    directories: [/a, '/b c']\n"
             b"    limit: 80%\n  - directories:\n      - /n\n"

@@ -60,7 +60,7 @@ need do_mount "$work/tier"
 exec 8<"$mnt/.ucmfs/stats.json"
 need umount -l "$mnt"
 mkdir "$work/mnt2"
-"$ucmfs" -o lock_wait=100 "$work/tier" "$work/mnt2" 2>"$work/said" 8<&- &
+"$ucmfs" "$work/tier" "$work/mnt2" 2>"$work/said" 8<&- &
 start=$!
 keep_pid $start
 check 'a start waits' \

@@ -60,7 +60,6 @@ bad "placement 'striped': use rendezvous" "$t" "$mnt" -o placement=striped
 bad "policy 'arc': use hazard, lru or none" "$t" "$mnt" -o policy=arc
 bad "checkpoint 'soon'" "$t" "$mnt" -o checkpoint=soon
 bad "checkpoint '-1'" "$t" "$mnt" -o checkpoint=-1
-bad "scan_threads '0'" "$t" "$mnt" -o scan_threads=0
 bad "staging_age ''" "$t" "$mnt" -o staging_age=
 bad "threads '1.5'" "$t" "$mnt" -o threads=1.5
 bad "threads '99999999999999999999'" "$t" "$mnt" -o threads=99999999999999999999

@@ -188,16 +188,3 @@ for what in pin unpin evict; do
 	answers "read-only: no $what" EROFS call $what
 done
 do_umount
-
-# leases of one user, and of another
-need do_mount -o allow_other,leases=2 "fast=$work/tier:slow=$work/slow"
-mk --existing-ok --count 4 "$mnt/blocks" >/dev/null
-in=$(ids 4)
-leased() {
-	call locate "" "uid=$1" lease=60000 | sed 's/ .*//'
-}
-answers 'a user has so many leases' 'tier=0 tier=0 EDQUOT EDQUOT' leased 1234
-answers 'and may renew them' 'tier=0 tier=0 EDQUOT EDQUOT' leased 1234
-answers 'another has his own' 'tier=0 tier=0 EDQUOT EDQUOT' leased 1235
-answers 'what is leased is not evicted' 'EBUSY EBUSY 0 0' call evict
-do_umount

@@ -27,7 +27,7 @@ need mk --bucket 1 --count 4 "$work/tier/blocks"
 need mk "$work/tier/blocks"
 ucmfs_wrapper="strace -D -f -q -o $work/trace -e trace=getdents64
 	-P $work/tier/blocks/01 -e inject=getdents64:delay_enter=1000000000"
-need do_mount -c scan_threads=1 "$work/tier"
+need do_mount -c threads=1 "$work/tier"
 same 'all names are there' "$(names "$work/tier/blocks")" \
 	"$(names "$mnt/blocks")"
 check 'though the scan has not come so far' \

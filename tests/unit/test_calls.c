@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/filestamp.h"
 #include "fs/store/inside.h"
 #include "tests/unit/store_fixture.h"
@@ -115,6 +116,23 @@ static int lease(uint32_t uid, uint32_t lease_ms, uint32_t flags)
 					       .flags = flags };
 
 	return ucm_calls_one(fx_set, UCM_BATCH_LEASE, &file.key, &terms);
+}
+
+UNIT_TEST(a_user_who_has_too_many_leases_is_refused)
+{
+	ucm_ref other = 1u << 20; /* of other blocks */
+
+	for (unsigned i = 0; i < UCM_LEASES_A_USER; i++)
+		ck_assert_int_eq(ucm_lease_take(&fx_set->holds.leases,
+						other + i, 1,
+						ucm_monotonic_ms(), 60000,
+						false),
+				 0);
+	ck_assert_int_eq(lease(1, 60000, 0), -EDQUOT);
+	ck_assert_uint_eq(atomic_load(&fx_set->stats.leases_refused), 1);
+	ck_assert_int_eq(one(UCM_BATCH_EVICT, &file), 0);
+	ck_assert_int_eq(lease(2, 60000, 0), -ENOENT);
+	ck_assert_uint_eq(atomic_load(&fx_set->stats.leases_refused), 1);
 }
 
 UNIT_TEST(a_lease_for_two_requests_is_given_back_twice)

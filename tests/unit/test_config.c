@@ -165,9 +165,9 @@ static const struct {
 	{ "checkpoint", "86400", 0, NULL },
 	{ "checkpoint", "86401", -EINVAL, "86400" },
 	{ "checkpoint", "-1", -EINVAL, "checkpoint" },
-	{ "scan_threads", "0", -EINVAL, "1 to 64" },
-	{ "scan_threads", "64", 0, NULL },
-	{ "scan_threads", "65", -EINVAL, "1 to 64" },
+	{ "movers", "0", -EINVAL, "1 to 64" },
+	{ "movers", "64", 0, NULL },
+	{ "movers", "65", -EINVAL, "1 to 64" },
 	{ "block_max", "4K", 0, NULL },
 	{ "block_max", "1T", 0, NULL },
 	{ "block_max", "4095", -EINVAL, "4K to 1T" },
@@ -175,8 +175,7 @@ static const struct {
 	{ "block_max", "80%", -EINVAL, "block_max" },
 	{ "spaces", "0", 0, NULL },
 	{ "spaces", "65535", -EINVAL, "65534" },
-	{ "lock_wait", "0", 0, NULL },
-	{ "lock_wait", "3601", -EINVAL, "3600" },
+	{ "lock_wait", "1", -ENOENT, NULL },
 	{ "staging_age", "0", -EINVAL, "staging_age" },
 	{ "staging_age", "60", 0, NULL },
 	{ "limit", "nvme:500G", 0, NULL },
@@ -231,12 +230,10 @@ UNIT_TEST(settings_change_what_they_are_called)
 	ck_assert_int_eq(
 		ucm_config_source(&fx_config, "nvme=/a:nfs=/b", &error), 0);
 	ck_assert_uint_eq(fx_config.checkpoint_s, 30);
-	ck_assert_uint_eq(fx_config.lock_wait_s, 10);
 	ck_assert_uint_eq(fx_config.staging_age_s, 3600);
 	fx_option("durability", "full");
 	fx_option("placement", "random");
 	fx_option("checkpoint", "7");
-	fx_option("scan_threads", "3");
 	fx_option("staging_age", "9");
 	fx_option("limit", "nvme:64K");
 	fx_option("limit", "nfs:80%");
@@ -245,7 +242,6 @@ UNIT_TEST(settings_change_what_they_are_called)
 	ck_assert_int_eq(fx_config.durability, UCM_DURABILITY_FULL);
 	ck_assert_int_eq(fx_config.placement, UCM_PLACEMENT_RANDOM);
 	ck_assert_uint_eq(fx_config.checkpoint_s, 7);
-	ck_assert_uint_eq(fx_config.scan_threads, 3);
 	ck_assert_uint_eq(fx_config.staging_age_s, 9);
 	ck_assert_uint_eq(fx_config.tiers[0].limit.size, 65536);
 	ck_assert(!fx_config.tiers[0].limit.percent);

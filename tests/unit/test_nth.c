@@ -139,7 +139,7 @@ static ucm_ref ref_of(unsigned i)
 static void start(void)
 {
 	fx_configure(source);
-	fx_option("scan_threads", "1");
+	fx_config.scan_threads = 1;
 	fx_open();
 	fx_start();
 }
@@ -157,7 +157,7 @@ static int try_to_start(void)
 	int err;
 
 	fx_configure(source);
-	fx_option("scan_threads", "1");
+	fx_config.scan_threads = 1;
 	err = ucm_store_open(&fx_config, &fx_set, &error);
 	if (err) {
 		fx_set = NULL;

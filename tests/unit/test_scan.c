@@ -86,7 +86,7 @@ UNIT_TEST(a_file_that_could_not_be_looked_at_is_probed_for, .rows = 2)
 	};
 
 	fx_configure("$/a");
-	fx_option("scan_threads", "1");
+	fx_config.scan_threads = 1;
 	block_in(&good, 0, 64, &fx_geometry);
 	fx_plant("$/a", "blocks", &good);
 	block_in(&file, 128, 256, &fx_geometry);
@@ -507,7 +507,7 @@ UNIT_TEST(spaces_on_any_directory_are_found_and_scanned)
 UNIT_TEST(many_blocks_in_many_threads_are_all_found_once)
 {
 	fx_configure("$/a,$/b");
-	fx_option("scan_threads", "8");
+	fx_config.scan_threads = 8;
 	for (unsigned i = 0; i < 500; i++) {
 		fx_block(&file, i, FX_PACKED);
 		fx_plant(i % 2 ? "$/a" : "$/b", "blocks", &file);

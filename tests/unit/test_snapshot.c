@@ -158,7 +158,7 @@ UNIT_TEST(after_a_clean_end_no_header_is_read)
 UNIT_TEST(no_bucket_is_listed_before_the_index_is_complete)
 {
 	prepare();
-	fx_option("scan_threads", "1");
+	fx_config.scan_threads = 1;
 	fx_open();
 	know_spaces();
 	fx_fail_on("list", "blocks/", 1, -EIO, false);

@@ -137,7 +137,7 @@ UNIT_TEST(a_use_long_ago_does_not_count)
 	slow_block();
 	use();
 	for (unsigned i = 0; i < NUM_ROWS(wishes->seen); i++)
-		wishes->seen[i].since_s -= fx_config.promote_window_s + 1;
+		wishes->seen[i].since_s -= UCM_PROMOTE_WINDOW_S + 1;
 	use();
 	ck_assert_uint_eq(wishes->up.num, 0);
 	use();
