@@ -5,7 +5,6 @@
 #include "tools/ucm_media.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,16 +16,6 @@
 #include "tools/ucm_tool.h"
 
 /* ---- one file ---- */
-
-/* Looking at a block is no use of it. Only its owner and root may ask for that; of
- * what others read, the file system changes the time as it likes. */
-static void leave_times(int fd)
-{
-	int flags = fcntl(fd, F_GETFL);
-
-	if (flags >= 0)
-		fcntl(fd, F_SETFL, flags | O_NOATIME);
-}
 
 static void note_stray(struct ucm_media *media,
 		       const struct ucm_medium *medium, const char *below,
@@ -87,7 +76,7 @@ int ucm_media_look(struct ucm_media *media, unsigned dir,
 		return 0;
 	if (err)
 		return ucm_media_note(media, &media->dirs[dir], below, err);
-	leave_times(file.fd);
+	ucm_file_leave_times(&file); /* looking at a block is no use of it */
 	bytes = ucm_file_bytes(&file);
 	err = ucm_verify_header(&bytes, (uint64_t)st.st_size, id, &header,
 				&fault);
@@ -169,7 +158,7 @@ int ucm_media_open_block(struct ucm_media *media, const char *space,
 
 	if (err)
 		return err;
-	leave_times(file.fd);
+	ucm_file_leave_times(&file);
 	return file.fd;
 }
 

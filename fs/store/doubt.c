@@ -198,8 +198,8 @@ static int settle_once(struct ucm_store *store, ucm_ref ref)
 			       : -EAGAIN;
 	if (err)
 		return err;
-	err = ucm_store_verify_on_disk(&file, &st, &entry.id, &block, &fault,
-				       &plane);
+	err = ucm_file_verify(&file, &st, &entry.id, NULL, NULL, &block, &fault,
+			      &plane);
 	if (err) {
 		ucm_error("%s: block %s: read: %s",
 			  store->dirs.at[entry.dir]->path,

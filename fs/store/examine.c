@@ -91,69 +91,6 @@ int ucm_store_admit(struct ucm_store *store, struct ucm_space *space,
 	return err && err != -EEXIST ? err : 1;
 }
 
-/* The bytes of a file, which are paid for. */
-struct paced {
-	struct ucm_bytes bytes, of;
-	int (*pay)(void *arg, size_t bytes);
-	void *arg;
-};
-
-static ssize_t read_paced(const struct ucm_bytes *bytes, void *buffer,
-			  size_t len, uint64_t offset)
-{
-	const struct paced *paced = bytes->from;
-	ssize_t got = paced->of.read(&paced->of, buffer, len, offset);
-	int err = got > 0 ? paced->pay(paced->arg, (size_t)got) : 0;
-
-	return err ? err : got;
-}
-
-static int verify_paced(const struct ucm_file *file, const struct stat *st,
-			const struct ucm_id *id, struct ucm_block *block,
-			enum ucm_fault *fault, uint32_t *plane,
-			int (*pay)(void *arg, size_t bytes), void *arg)
-{
-	struct paced paced = {
-		.bytes = { .read = read_paced, .from = &paced, .fd = -1 },
-		.of = ucm_file_bytes(file),
-		.pay = pay,
-		.arg = arg,
-	};
-
-	return ucm_verify_whole(pay ? &paced.bytes : &paced.of,
-				(uint64_t)st->st_size, id, block, fault, plane);
-}
-
-/* The page cache may have good bytes that never came to the disk, so it is not
- * asked. Where there is no O_DIRECT it is made to forget the file: what has
- * been written is written back before, and what is mapped stays. */
-int ucm_store_verify_paced(const struct ucm_file *file, const struct stat *st,
-			   const struct ucm_id *id, struct ucm_block *block,
-			   enum ucm_fault *fault, uint32_t *plane,
-			   int (*pay)(void *arg, size_t bytes), void *arg)
-{
-	_cleanup_file_ struct ucm_file direct = UCM_NO_FILE;
-	int err = ucm_file_uncached(file, &direct);
-
-	if (!err)
-		err = verify_paced(&direct, st, id, block, fault, plane, pay,
-				   arg);
-	if (err != -EINVAL)
-		return err;
-	err = ucm_file_forget(file);
-	return err ? err
-		   : verify_paced(file, st, id, block, fault, plane, pay, arg);
-}
-
-int ucm_store_verify_on_disk(const struct ucm_file *file,
-			     const struct stat *st, const struct ucm_id *id,
-			     struct ucm_block *block, enum ucm_fault *fault,
-			     uint32_t *plane)
-{
-	return ucm_store_verify_paced(file, st, id, block, fault, plane, NULL,
-				      NULL);
-}
-
 /* A copy of what is known from another directory has no entry that could be in
  * doubt, so it is checked at once. What is wrong is set aside; what cannot be
  * read keeps its directory from being called clean. */
@@ -165,8 +102,8 @@ static bool is_good_copy(struct ucm_store *store, struct ucm_space *space,
 	struct ucm_block block;
 	uint32_t plane;
 
-	if (ucm_store_verify_on_disk(file, st, &key->id, &block, &fault,
-				     &plane)) {
+	if (ucm_file_verify(file, st, &key->id, NULL, NULL, &block, &fault,
+			    &plane)) {
 		ucm_unread_add(&store->unread, key, dir, ucm_monotonic_ms());
 		return false;
 	}

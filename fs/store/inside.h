@@ -262,18 +262,6 @@ int ucm_store_open_file(struct ucm_store *store, struct ucm_space *space,
 			const struct ucm_id *id, unsigned dir,
 			struct ucm_file *out, struct stat *st);
 
-/* Compare all of a file, as the disk and not the page cache has it. */
-int ucm_store_verify_on_disk(const struct ucm_file *file,
-			     const struct stat *st, const struct ucm_id *id,
-			     struct ucm_block *block, enum ucm_fault *fault,
-			     uint32_t *plane);
-/* The same; after each read pay() gets the number of bytes, and takes its time:
- * what it returns, if it is not 0, ends that. */
-int ucm_store_verify_paced(const struct ucm_file *file, const struct stat *st,
-			   const struct ucm_id *id, struct ucm_block *block,
-			   enum ucm_fault *fault, uint32_t *plane,
-			   int (*pay)(void *arg, size_t bytes), void *arg);
-
 /* Into the index, or noted as a copy of what is there. 1, or -errno. */
 int ucm_store_admit(struct ucm_store *store, struct ucm_space *space,
 		    const struct ucm_entry *entry, const struct ucm_id *parent);

@@ -390,8 +390,8 @@ static int scrub_verify(struct run *run, ucm_ref ref,
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	struct ucm_block block = { .flags = 0 };
 	uint32_t plane = 0;
-	int err = ucm_store_verify_paced(file, st, &entry->id, &block, &fault,
-					 &plane, scrub_pay, run);
+	int err = ucm_file_verify(file, st, &entry->id, scrub_pay, run, &block,
+				  &fault, &plane);
 
 	if (err)
 		return err;

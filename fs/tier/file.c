@@ -13,6 +13,7 @@
 #include <fcntl.h>
 
 #include "common/osfile.h"
+#include "fs/block/verify.h"
 
 ssize_t ucm_file_read(const struct ucm_file *file, void *buffer, size_t len,
 		      uint64_t offset)
@@ -73,6 +74,16 @@ void ucm_file_want(const struct ucm_file *file, size_t len)
 		ucm_os_advise(file->fd, 0, (off_t)len, POSIX_FADV_WILLNEED);
 }
 
+/* Only its owner and root may ask for that; of what others read, the file system
+ * changes the time as it likes. */
+void ucm_file_leave_times(const struct ucm_file *file)
+{
+	int flags = file->fd >= 0 ? fcntl(file->fd, F_GETFL) : -1;
+
+	if (flags >= 0)
+		fcntl(file->fd, F_SETFL, flags | O_NOATIME);
+}
+
 /* Who reads without a descriptor asks the medium itself. */
 int ucm_file_uncached(const struct ucm_file *file, struct ucm_file *out)
 {
@@ -84,6 +95,7 @@ int ucm_file_uncached(const struct ucm_file *file, struct ucm_file *out)
 	if (fd < 0)
 		return fd;
 	*out = ucm_file_of(file->medium, fd);
+	ucm_file_leave_times(out);
 	return 0;
 }
 
@@ -119,4 +131,62 @@ struct ucm_bytes ucm_file_bytes(const struct ucm_file *file)
 	if (file->fd >= 0)
 		return ucm_bytes_of_fd(file->fd);
 	return (struct ucm_bytes){ .read = medium_read_bytes, .from = file };
+}
+
+/* ---- all of a block ---- */
+
+/* The bytes of a file, which are paid for. */
+struct paced {
+	struct ucm_bytes bytes, of;
+	int (*pay)(void *arg, size_t bytes);
+	void *arg;
+};
+
+static ssize_t read_paced(const struct ucm_bytes *bytes, void *buffer,
+			  size_t len, uint64_t offset)
+{
+	const struct paced *paced = bytes->from;
+	ssize_t got = paced->of.read(&paced->of, buffer, len, offset);
+	int err = got > 0 ? paced->pay(paced->arg, (size_t)got) : 0;
+
+	return err ? err : got;
+}
+
+static int verify_file(const struct ucm_file *file, const struct stat *st,
+		       const struct ucm_id *id,
+		       int (*pay)(void *arg, size_t bytes), void *arg,
+		       struct ucm_block *block, enum ucm_fault *fault,
+		       uint32_t *plane)
+{
+	struct paced paced = {
+		.bytes = { .read = read_paced, .from = &paced, .fd = -1 },
+		.of = ucm_file_bytes(file),
+		.pay = pay,
+		.arg = arg,
+	};
+
+	return ucm_verify_whole(pay ? &paced.bytes : &paced.of,
+				(uint64_t)st->st_size, id, block, fault, plane);
+}
+
+/* The page cache may have good bytes that never came to the disk, so it is not
+ * asked. Where there is no O_DIRECT it is made to forget the file: what has
+ * been written is written back before, and what is mapped stays. */
+int ucm_file_verify(const struct ucm_file *file, const struct stat *st,
+		    const struct ucm_id *id,
+		    int (*pay)(void *arg, size_t bytes), void *arg,
+		    struct ucm_block *block, enum ucm_fault *fault,
+		    uint32_t *plane)
+{
+	_cleanup_file_ struct ucm_file direct = UCM_NO_FILE;
+	int err = ucm_file_uncached(file, &direct);
+
+	if (!err)
+		err = verify_file(&direct, st, id, pay, arg, block, fault,
+				  plane);
+	if (err != -EINVAL)
+		return err;
+	err = ucm_file_forget(file);
+	return err ? err
+		   : verify_file(file, st, id, pay, arg, block, fault, plane);
 }

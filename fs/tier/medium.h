@@ -82,6 +82,8 @@ int ucm_file_sync(const struct ucm_file *file);
 void ucm_file_start_writing(const struct ucm_file *file);
 /* Its first bytes are about to be read. */
 void ucm_file_want(const struct ucm_file *file, size_t len);
+/* Reads of this descriptor are no use of the file: its times stay. */
+void ucm_file_leave_times(const struct ucm_file *file);
 /* The same file, so that reads see what the disk has and no cache; -EINVAL: not
  * in this way. It must be closed. */
 int ucm_file_uncached(const struct ucm_file *file, struct ucm_file *out);
@@ -92,6 +94,16 @@ void ucm_file_close(struct ucm_file *file);
 
 /* For verify.h; as long as the file is open. */
 struct ucm_bytes ucm_file_bytes(const struct ucm_file *file);
+
+/* Compare all of a block's file, as the disk and not the page cache has it; see
+ * ucm_verify_whole(). Its times stay. After each read pay(), unless it is NULL, gets
+ * the number of bytes, and takes its time: what it returns, if it is not 0, ends
+ * that. */
+int ucm_file_verify(const struct ucm_file *file, const struct stat *st,
+		    const struct ucm_id *id,
+		    int (*pay)(void *arg, size_t bytes), void *arg,
+		    struct ucm_block *block, enum ucm_fault *fault,
+		    uint32_t *plane);
 
 #define _cleanup_file_ __attribute__((cleanup(ucm_file_close)))
 
