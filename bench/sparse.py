@@ -21,8 +21,8 @@ for library in ("OPENBLAS", "MKL", "OMP"):
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
                              "..", "python"))
 import numpy as np  # noqa: E402
-from ucmfs._lib_sparse import (  # noqa: E402
-    CodeRequest, Query, ScoreRequest as Request, Slab)
+from ucmfs._c import (  # noqa: E402
+    CodeRequest, Query, ReprSlab as Slab, ScoreRequest as Request)
 
 HEADS, DIM, BLOCKS, MANY, TOPK, NEAREST = 8, 128, 1024, 32768, 9830, 64
 

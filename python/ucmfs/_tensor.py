@@ -13,7 +13,7 @@ import ctypes
 from array import array
 from typing import Any, NamedTuple, Optional, Sequence, Tuple, Union
 
-from . import _lib, _lib_sparse, _pack
+from . import _c, _pack
 from .errors import InvalidArgument
 from .layout import Raw, _number_of, raw_of
 
@@ -42,7 +42,7 @@ class Array(NamedTuple):
 
     @property
     def dtype_number(self) -> int:
-        return _lib.DTYPES.index(self.dtype)
+        return _c.DTYPE.index(self.dtype)
 
 
 def array_of(values: Any, name: str, dims: Dims, dtypes: Sequence[str], *,
@@ -169,7 +169,7 @@ def _check_apart(found: Array, name: str) -> None:
 # ---- keys and queries ----
 
 def keys_of(keys: Any, name: str, dims: Dims, dtype: Optional[str], *,
-            writable: bool = False) -> Tuple[_lib_sparse.Keys, Array]:
+            writable: bool = False) -> Tuple[_c.Keys, Array]:
     """struct ucm_keys of [block, token, head, channel]; of three dimensions,
     they are block 0."""
     found = array_of(keys, name, dims, KEYS, dtype=dtype, writable=writable)
@@ -180,16 +180,16 @@ def keys_of(keys: Any, name: str, dims: Dims, dtype: Optional[str], *,
     shape, strides = found.shape, found.strides
     if len(shape) == 3:
         shape, strides = (1, *shape), (0, *strides)
-    return _lib_sparse.Keys(found.pointer, found.dtype_number, shape[0],
+    return _c.Keys(found.pointer, found.dtype_number, shape[0],
                             *strides[:3]), found
 
 
 def query_of(query: Any, name: str, head_dim: Optional[int],
-             dtype: Optional[str]) -> Tuple[_lib_sparse.Query, Array]:
+             dtype: Optional[str]) -> Tuple[_c.Query, Array]:
     """struct ucm_query of [head, channel]."""
     found = array_of(query, name, (("head", None), ("channel", head_dim)),
                      KEYS, dtype=dtype)
-    return _lib_sparse.Query(found.pointer, found.dtype_number,
+    return _c.Query(found.pointer, found.dtype_number,
                              found.shape[0], found.strides[0]), found
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Optional, Tuple
 
-from . import _lib, _lib_sparse, _pack, _tensor
+from . import _c, _lib, _pack, _tensor
 from ._tensor import Ids
 from .errors import InvalidArgument
 from .position import Rope
@@ -46,7 +46,7 @@ class _Request:
         self.num_blocks = -(-tokens // max(size, 1))
         self.shape = (asked.num_heads, there.shape[3])
         self._keep = (found, there, q, which)
-        self.c = _lib_sparse.Attention(
+        self.c = _c.Attention(
             asked, old, kept, which[0], tokens, heads, dim, self.shape[1],
             size, scale)
 
@@ -62,7 +62,7 @@ class _Request:
 
     def run(self, kind: str, name: str, *before: Any) -> Result:
         """Have a call write numbers of that typecode."""
-        library, error = _lib_sparse.lib(), _lib.Error()
+        library, error = _lib.sparse(), _lib.Error()
         item = ctypes.sizeof({"d": ctypes.c_double,
                               "f": ctypes.c_float}[kind])
         out = _tensor.Memory(item * self.shape[0] * self.shape[1])
@@ -102,8 +102,8 @@ class ReRope:
 
     def __init__(self, rope: Rope, window: int, *, block_size: int,
                  training_length: int = 0) -> None:
-        self._lib = _lib_sparse.lib()
-        self._c = _pack.fill(_lib_sparse.Rerope(rope._c), "rerope", {
+        self._lib = _lib.sparse()
+        self._c = _pack.fill(_c.Rerope(rope._c), "rerope", {
             "window": window, "training_length": training_length})
         size = _pack.u32("rerope", "block_size", block_size)
         self.block_size = size

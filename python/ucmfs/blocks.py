@@ -8,13 +8,11 @@ import errno
 import os
 from typing import List, NamedTuple, Optional, Union
 
-from . import _lib, _log, _pack
+from . import _c, _lib, _log, _pack
 from .errors import InvalidArgument, from_errno
 
-_PEEK = 0x2
-_RENEW = 0x4
-_PINNED, _OPEN, _LEASED, _WRITTEN = 0x1, 0x4, 0x8, 0x10
-_PATH_MAX = 4096
+_FLAGS = (_c.UCM_PLACE_PINNED, _c.UCM_PLACE_OPEN, _c.UCM_PLACE_LEASED,
+          _c.UCM_PLACE_WRITTEN)
 
 
 class Place(NamedTuple):
@@ -98,7 +96,7 @@ class Blocks:
         results = (ctypes.c_int32 * max(num, 1))()
         self._check(self._lib.ucm_blocks_lease(
             self._open(), _lib.text_bytes(space), packed, num,
-            _RENEW if renew else 0,
+            _c.UCM_LEASE_RENEW if renew else 0,
             _pack.u32(self._what, "lease_ms", lease_ms), results))
         return [-result for result in results[:num]]
 
@@ -130,20 +128,19 @@ class Blocks:
         they are not evicted for so long."""
         packed = _pack.pack_ids(ids)
         num = len(packed) // _pack.ID_BYTES
-        places = (_lib.ControlPlace * max(num, 1))()
+        places = (_c.ControlPlace * max(num, 1))()
         self._check(self._lib.ucm_blocks_locate(
             self._open(), _lib.text_bytes(space), packed, num,
-            0 if lease_ms else _PEEK,
+            0 if lease_ms else _c.UCM_LOCATE_PEEK,
             _pack.u32(self._what, "lease_ms", lease_ms), places))
         return [None if at.result else Place(
             at.tier, at.directory, at.size, at.uses,
-            *(bool(at.flags & flag)
-              for flag in (_PINNED, _OPEN, _LEASED, _WRITTEN)))
+            *(bool(at.flags & flag) for flag in _FLAGS))
             for at in places[:num]]
 
     def path(self, id: bytes, space: Optional[str] = None) -> str:
         """The path of a block's file in its tier."""
-        path = ctypes.create_string_buffer(_PATH_MAX)
+        path = ctypes.create_string_buffer(_c.UCM_BLOCKS_PATH_MAX)
         self._check(self._lib.ucm_blocks_path(
             self._open(), _lib.text_bytes(space),
             _pack.pack_ids([id]), path))

@@ -18,7 +18,7 @@ import functools
 from dataclasses import asdict, dataclass
 from typing import Any, List, Optional, Sequence
 
-from . import _lib, _lib_sparse, _pack, _tensor
+from . import _c, _lib, _pack, _tensor
 from ._tensor import Ids
 from .errors import InvalidArgument
 from .layout import _number_of
@@ -45,27 +45,27 @@ class Spec:
     seed: int = 0
 
     @functools.cached_property
-    def _c(self) -> _lib_sparse.CodeSpec:
-        out = _pack.fill(_lib_sparse.CodeSpec(), "spec", {
+    def _c(self) -> _c.CodeSpec:
+        out = _pack.fill(_c.CodeSpec(), "spec", {
             **asdict(self), "norms": bool(self.norms),
-            "form": _number_of("spec: form", self.form, _lib_sparse.FORMS)})
-        if not _lib_sparse.lib().ucm_code_bytes(out):
+            "form": _number_of("spec: form", self.form, _c.CODE_FORM)})
+        if not _lib.sparse().ucm_code_bytes(out):
             error = _lib.Error()  # this call says what is wrong
-            error.check(_lib_sparse.lib().ucm_code_encoder_make(
+            error.check(_lib.sparse().ucm_code_encoder_make(
                 out, None, None, error), "spec")
         return out
 
     @classmethod
-    def of(cls, c: _lib_sparse.CodeSpec) -> Spec:
+    def of(cls, c: _c.CodeSpec) -> Spec:
         """What C says."""
         values = {name: getattr(c, name) for name in cls.__dataclass_fields__}
-        values.update(form=_lib_sparse.FORMS[c.form], norms=bool(c.norms))
+        values.update(form=_c.CODE_FORM[c.form], norms=bool(c.norms))
         return cls(**values)
 
     @functools.cached_property
     def nbytes(self) -> int:
         """Of a block's codes."""
-        return _lib_sparse.lib().ucm_code_bytes(self._c)
+        return _lib.sparse().ucm_code_bytes(self._c)
 
     def slab(self, num_slots: int) -> Slab:
         return Slab(num_slots, self.nbytes)
@@ -87,19 +87,19 @@ class Method:
     merged_heads: int = 1
 
     @classmethod
-    def of(cls, c: _lib_sparse.CodeMethod) -> Method:
+    def of(cls, c: _c.CodeMethod) -> Method:
         """What C says."""
-        return cls(_lib_sparse.MEASURES[c.measure], _lib_sparse.OVERS[c.over],
-                   _lib_sparse.PERS[c.per], c.num_heads, c.merged_heads)
+        return cls(_c.CODE_MEASURE[c.measure], _c.CODE_OVER[c.over],
+                   _c.SCORE_PER[c.per], c.num_heads, c.merged_heads)
 
     @functools.cached_property
-    def _c(self) -> _lib_sparse.CodeMethod:
+    def _c(self) -> _c.CodeMethod:
         values = asdict(self)
-        for name, names in (("measure", _lib_sparse.MEASURES),
-                            ("over", _lib_sparse.OVERS),
-                            ("per", _lib_sparse.PERS)):
+        for name, names in (("measure", _c.CODE_MEASURE),
+                            ("over", _c.CODE_OVER),
+                            ("per", _c.SCORE_PER)):
             values[name] = _number_of(f"method: {name}", values[name], names)
-        return _pack.fill(_lib_sparse.CodeMethod(), "method", values)
+        return _pack.fill(_c.CodeMethod(), "method", values)
 
 
 class Encoder:
@@ -108,7 +108,7 @@ class Encoder:
 
     def __init__(self, spec: Spec, centers: Any = None) -> None:
         self.spec = spec
-        self._lib = _lib_sparse.lib()
+        self._lib = _lib.sparse()
         self._memory = _tensor.Memory(
             self._lib.ucm_code_encoder_bytes(spec._c))
         middle = None
@@ -130,7 +130,7 @@ class Encoder:
         channels. To be read."""
         spec, stride = self.spec, ctypes.c_size_t()
         start = self._lib.ucm_code_matrix(self._memory.address, bool(rope),
-                                          stride)
+                                          ctypes.byref(stride))
         if not start:
             raise InvalidArgument("encoder: rope: spec has no rope_dim")
         channels = spec.rope_dim if rope else spec.head_dim - spec.rope_dim
@@ -190,7 +190,7 @@ class Query:
                  dtype: Optional[str]) -> None:
         spec = encoder.spec
         self.encoder, self.spec, self.method = encoder, spec, method
-        self._lib = _lib_sparse.lib()
+        self._lib = _lib.sparse()
         apart, part = None, 0
         if rope is not None:
             apart, _keep = _tensor.query_of(rope, "rope", spec.rope_dim,
@@ -228,14 +228,14 @@ def score_all(requests: Sequence[Scoring]) -> List[Any]:
         place = Scores(wanted, query.rows, query.per,
                        query.spec.block_size if each else 1)
         places.append(place)
-        parts.append(_lib_sparse.CodeRequest(
+        parts.append(_c.CodeRequest(
             query._words.address,
             ctypes.pointer(wanted.slab.need(query.spec.nbytes)), place.slots,
             place.first, place.num, place.address, place.stride))
     if parts:
         error = _lib.Error()
-        error.check(_lib_sparse.lib().ucm_code_score(
+        error.check(_lib.sparse().ucm_code_score(
             like.spec._c, like.method._c,
-            (_lib_sparse.CodeRequest * len(parts))(*parts), len(parts),
+            (_c.CodeRequest * len(parts))(*parts), len(parts),
             error), "scores")
     return [place.out for place in places]

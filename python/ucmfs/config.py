@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import (Any, Callable, Dict, Iterable, List, Mapping, NamedTuple,
                     Optional, Tuple, Union)
 
-from ._lib_sparse import METHODS
+from ._lib import METHODS
 from .errors import ConfigError
 from .factory import NO_MOONCAKE, check_name
 

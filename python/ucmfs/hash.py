@@ -7,7 +7,7 @@ import ctypes
 from array import array
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import _lib, _pack
+from . import _c, _lib, _pack
 from .errors import InvalidArgument
 from .layout import _number_of
 
@@ -29,7 +29,7 @@ class HashState:
 
     __slots__ = ("_c",)
 
-    def __init__(self, state: _lib.HashState) -> None:
+    def __init__(self, state: _c.HashState) -> None:
         self._c = state
 
     @property
@@ -41,7 +41,7 @@ class HashState:
         return bytes(self._c.parent)
 
     def copy(self) -> HashState:
-        return HashState(_lib.HashState.from_buffer_copy(self._c))
+        return HashState(_c.HashState.from_buffer_copy(self._c))
 
 
 class _Extras:
@@ -53,21 +53,21 @@ class _Extras:
         if lora_digest is not None and len(lora_digest) != 32:
             raise InvalidArgument("hash: lora_digest has not 32 bytes")
         self.any = bool(salt or lora or lora_digest or items)
-        self.items = (_lib.HashItem * len(items or ()))(
+        self.items = (_c.HashItem * len(items or ()))(
             *(_item(i) for i in items or ()))
-        self.c = _lib.HashExtras(
+        self.c = _c.HashExtras(
             salt=_lib.text_bytes(salt, "hash: salt"),
             lora=_lib.text_bytes(lora, "hash: lora"),
             lora_digest=lora_digest, items=self.items,
             num_items=len(self.items))
 
 
-def _item(item: Tuple[bytes, int, int]) -> _lib.HashItem:
+def _item(item: Tuple[bytes, int, int]) -> _c.HashItem:
     digest, position, length = item
     if len(digest) != 32:
         raise InvalidArgument("hash: an item is 32 bytes of hash, a position "
                               "and a length")
-    return _pack.fill(_lib.HashItem((ctypes.c_uint8 * 32)(*digest)),
+    return _pack.fill(_c.HashItem((ctypes.c_uint8 * 32)(*digest)),
                       "hash: item", {"position": position, "length": length})
 
 
@@ -95,8 +95,8 @@ class Hasher:
         self._handle = ctypes.c_void_p()
         self._lib = _lib.lib()
         error = _lib.Error()
-        self._check(self._lib.ucm_hasher_open(_pack.fill(_lib.HashMeta(
-            scheme=_number_of("scheme", scheme, _lib.SCHEMES),
+        self._check(self._lib.ucm_hasher_open(_pack.fill(_c.HashMeta(
+            scheme=_number_of("scheme", scheme, _c.SCHEME),
             mla=bool(mla), model=_lib.text_bytes(model, "hash: model"),
             dtype=_lib.text_bytes(dtype, "hash: dtype"), space_id=space_id,
             extras=extras.c), "hash", {
@@ -110,7 +110,7 @@ class Hasher:
         """Ids that a request of so many tokens has."""
         return self._lib.ucm_hash_count(
             self._handle, _pack.u64("hash", "num_tokens", num_tokens),
-            _lib.HASH_PARTIAL if partial else 0)
+            _c.UCM_HASH_PARTIAL if partial else 0)
 
     def request(self, tokens: _pack.Numbers, *, partial: bool = False,
                 state: Optional[HashState] = None,
@@ -143,7 +143,7 @@ class Hasher:
         parts = [self._prepare(tokens, partial, None,
                                states[i] if states else None)
                  for i, tokens in enumerate(requests)]
-        many = (_lib.HashRequest * num)(*(part[0] for part in parts))
+        many = (_c.HashRequest * num)(*(part[0] for part in parts))
         error = _lib.Error()
         self._check(self._lib.ucm_hash_batch(self._handle, many, num, error),
                     error)
@@ -151,14 +151,14 @@ class Hasher:
 
     def _prepare(self, tokens: _pack.Numbers, partial: bool,
                  extras: Optional[_Extras], state: Optional[HashState],
-                 ) -> Tuple[_lib.HashRequest, array, Any]:
+                 ) -> Tuple[_c.HashRequest, array, Any]:
         """A request, where its ids go, and what it points to."""
         numbers = _pack.pack_numbers(tokens, "q", "tokens")
         num = len(numbers)
         ids = array("B", bytes(16 * self.count(num, partial)))
-        out = _lib.HashRequest(
+        out = _c.HashRequest(
             tokens=_pack.address_of(numbers), num_tokens=num,
-            flags=_lib.HASH_PARTIAL if partial else 0,
+            flags=_c.UCM_HASH_PARTIAL if partial else 0,
             ids=_pack.address_of(ids), room=len(ids) // 16)
         if extras is not None and extras.any:
             out.extras = ctypes.pointer(extras.c)
@@ -171,7 +171,7 @@ class Hasher:
               items: Optional[Sequence[Item]] = None) -> HashState:
         """The state before a request's first token."""
         extras = _Extras(salt, lora, lora_digest, items)
-        out, error = _lib.HashState(), _lib.Error()
+        out, error = _c.HashState(), _lib.Error()
         self._check(self._lib.ucm_hash_start(
             self._handle, extras.c if extras.any else None, out, error),
                     error)
@@ -180,7 +180,7 @@ class Hasher:
     def resume(self, parent: bytes, tokens: int) -> HashState:
         """The state behind a block that is known by its id (rank 0's) and
         the tokens of the request up to its end."""
-        out = _lib.HashState()
+        out = _c.HashState()
         self._check(self._lib.ucm_hash_resume(
             self._handle, _pack.pack_ids([parent], "parent"),
             _pack.u64("hash", "tokens", tokens), out))

@@ -10,10 +10,9 @@ import ctypes
 import os
 from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
 
-from . import _lib, _log, _pack
+from . import _c, _lib, _log, _pack
 from .errors import InvalidArgument, from_errno
 
-_PINNED = 0x2
 _ENOENT, _EAGAIN = -2, -11
 # The digits of a number in base two, as bytes 0 and 1.
 _BITS = bytes.maketrans(b"01", b"\0\1")
@@ -56,6 +55,7 @@ class Index:
         self._prefix = self._lib.ucm_index_prefix
         self._count = ctypes.c_size_t()
         self._unknown = ctypes.c_int()
+        self._found = ctypes.byref(self._count), ctypes.byref(self._unknown)
         self._check(self._lib.ucm_index_open(
             _lib.path_bytes(mount, "mount"), _lib.text_bytes(space),
             self._handle))
@@ -88,7 +88,7 @@ class Index:
         packed = ids if type(ids) is bytes and not len(ids) % 16 \
             else _pack.pack_ids(ids)
         err = self._prefix(self._handle or self._open(), packed,
-                           len(packed) // 16, self._count, self._unknown)
+                           len(packed) // 16, *self._found)
         if err:
             self._check(err)
         return self._count.value, self._unknown.value != 0
@@ -96,7 +96,7 @@ class Index:
     def entry(self, id: bytes) -> Optional[Entry]:
         """None: absent. UcmfsError with EAGAIN: nobody can say."""
         packed = _pack.pack_ids([id])
-        out = _lib.IndexEntry()
+        out = _c.IndexEntry()
         err = self._lib.ucm_index_entry(self._open(), packed, out)
         if err == _ENOENT:
             return None
@@ -105,12 +105,13 @@ class Index:
                              "not known yet whether it is there")
         self._check(err)
         return Entry(out.size, out.generation, out.tier,
-                     out.tier_name.decode(), bool(out.flags & _PINNED))
+                     out.tier_name.decode(),
+                     bool(out.flags & _c.UCM_INDEX_PINNED))
 
     def info(self) -> Dict[str, Any]:
         """backend ("map", "control" or "stat"), why it is not "map" (None),
         blocks in the map, complete (what is not there is absent)."""
-        out = _lib.IndexInfo()
+        out = _c.IndexInfo()
         self._check(self._lib.ucm_index_info(self._open(), out))
         return {"backend": out.backend.decode(),
                 "why": out.why.decode() if out.why else None,

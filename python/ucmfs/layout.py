@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import (Any, Dict, List, Mapping, NamedTuple, Optional, Sequence,
                     Tuple, Union)
 
-from . import _lib, _pack
+from . import _c, _lib, _pack
 from .errors import InvalidArgument
 
 _CPU, _CUDA = "cpu", "cuda"
@@ -59,11 +59,11 @@ class Geometry:
         except TypeError as error:
             raise InvalidArgument(f"geometry: {error}") from None
 
-    def _c(self) -> _lib.Geometry:
+    def _c(self) -> _c.Geometry:
         fields = self.to_json()
-        for name, names in (("dtype", _lib.DTYPES), ("order", _lib.ORDERS)):
+        for name, names in (("dtype", _c.DTYPE), ("order", _lib.ORDERS)):
             fields[name] = _number_of(name, fields[name], names)
-        return _pack.fill(_lib.Geometry(), "geometry", fields)
+        return _pack.fill(_c.Geometry(), "geometry", fields)
 
 
 def _number_of(what: str, value: object, names: Sequence[str]) -> int:
@@ -77,7 +77,7 @@ def _number_of(what: str, value: object, names: Sequence[str]) -> int:
 def _verify_of(value: object) -> int:
     """enum ucm_verify; "always" is what "full" is."""
     return _number_of("verify", "full" if value == "always" else value,
-                      _lib.VERIFY)
+                      _c.VERIFY)
 
 
 class Region(NamedTuple):
@@ -225,11 +225,12 @@ class Layout:
         many = ctypes.c_int64 * len(dims)
         error = _lib.Error()
         error.check(self._lib.ucm_layout_add_tensor(
-            self._handle, _pack.fill(_lib.Tensor(
-                size=ctypes.sizeof(_lib.Tensor), data=raw.pointer,
+            self._handle, _pack.fill(_c.Tensor(
+                size=ctypes.sizeof(_c.Tensor), data=raw.pointer,
                 name=_lib.text_bytes(name, "name"),
                 dims=_lib.text_bytes(dims, f"{name}: dims"),
-                shape=many(*raw.shape), strides=many(*raw.strides),
+                shape=ctypes.cast(many(*raw.shape), ctypes.c_void_p),
+                strides=ctypes.cast(many(*raw.strides), ctypes.c_void_p),
                 item_bytes=raw.item_bytes,
                 plane=_number_of("plane", plane, _lib.PLANES)), name, {
                     "layer": layer,
@@ -244,7 +245,7 @@ class Layout:
         of more than one layer, or has impossible addresses."""
         error = _lib.Error()
         error.check(self._lib.ucm_layout_add_region(
-            self._handle, _pack.fill(_lib.Region(), "region",
+            self._handle, _pack.fill(_c.Region(), "region",
                                      region._asdict()), error), "layout")
 
     def seal(self) -> Layout:

@@ -8,7 +8,7 @@ import ctypes
 import os
 from typing import Dict, Optional, Union
 
-from . import _lib, _log, _pack
+from . import _c, _lib, _log, _pack
 from .errors import from_errno
 from .task import milliseconds
 
@@ -53,9 +53,9 @@ class Lessee:
         if hold and self._handle and self._pid == os.getpid():
             self._lib.ucm_lessee_release(self._handle, hold)
 
-    def counted(self) -> _lib.LesseeStats:
+    def counted(self) -> _c.LesseeStats:
         """stats() as a struct, which costs less."""
-        out = _lib.LesseeStats()
+        out = _c.LesseeStats()
         if self._handle:
             self._lib.ucm_lessee_get_stats(self._handle, out)
         return out

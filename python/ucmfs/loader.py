@@ -9,20 +9,13 @@ import os
 from array import array
 from typing import Any, Dict, List, Optional, Sequence, Set, Union
 
-from . import _lib, _log, _pack
+from . import _c, _lib, _log, _pack
 from .errors import InvalidArgument, from_errno
 from .layout import Layout, _number_of, _verify_of
 from .task import Completions, Task, TaskOwner, new_eventfd
 
-COPIES = ("host", "cuda")
-IOS = ("auto", "uring", "threads")
-ORDERS = ("blocks", "layers")
-PRIORITIES = ("demand", "prefetch")
-LENDS = ("never", "local", "always")
-_NO_LEASES = 0xffffffff
 _NO_LOCK = contextlib.nullcontext()
 _OWN_STREAM = ctypes.c_void_p(-1).value
-_ALL_LAYERS = 0xffffffff
 
 Path = Union[str, bytes, "os.PathLike[str]"]
 Tiers = Union[Path, Sequence[Path]]
@@ -57,7 +50,7 @@ class LoaderTask(Task):
         but those that have failed. Timeout, Busy (a stream is being captured)
         and other errors: the stream does not wait.
         """
-        number = _ALL_LAYERS if layer is None else _pack.u32(
+        number = _c.UCM_ALL_LAYERS if layer is None else _pack.u32(
             self._what, "layer", layer)
         return self._partly(
             lambda handle, ms: _lib.lib().ucm_task_wait_stream(
@@ -142,17 +135,18 @@ class Loader(TaskOwner):
         error = _lib.Error()
         what = f"loader of {mount if mount is not None else tiers}"
         error.check(self._lib.ucm_loader_open(
-            _pack.fill(_lib.LoaderOptions(), "loader", dict(
-                size=ctypes.sizeof(_lib.LoaderOptions),
+            _pack.fill(_c.LoaderOptions(), "loader", dict(
+                size=ctypes.sizeof(_c.LoaderOptions),
                 mount=_lib.path_bytes(mount, "mount"),
                 tiers=source_of(tiers),
-                copy=_number_of("copy", copy, COPIES),
-                io=_number_of("io", io, IOS), threads=threads,
+                copy=_number_of("copy", copy, _c.COPY_KIND),
+                io=_number_of("io", io, _c.IO_KIND), threads=threads,
                 staging_bytes=staging_bytes, window_bytes=window_bytes,
                 save_budget_bytes=save_budget_bytes, read_bytes=read_bytes,
                 open_files=open_files, device=device,
                 stream=_OWN_STREAM if stream is None else stream, ctas=ctas,
-                lease_ms=_NO_LEASES if lease_ms is None else lease_ms,
+                lease_ms=_c.UCM_LOAD_NO_LEASES if lease_ms is None
+                else lease_ms,
                 numa=_node(numa), in_mount=bool(in_mount),
                 write_buffer_bytes=write_buffer_bytes, budget=budget,
                 inflight=inflight)), self._handle, error), what)
@@ -174,14 +168,14 @@ class Loader(TaskOwner):
         number = ctypes.c_uint()
         error = _lib.Error()
         error.check(self._lib.ucm_loader_add_group(
-            self._open(), layout._handle, _lib.text_bytes(space), number,
-            error), f"space {space or 'blocks'}")
+            self._open(), layout._handle, _lib.text_bytes(space),
+            ctypes.byref(number), error), f"space {space or 'blocks'}")
         self._keep.append(layout)
         return Group(self, number.value, layout, space)
 
     def stats(self) -> Dict[str, int]:
         """Counters since it was opened; see struct ucm_loader_stats."""
-        out = _lib.LoaderStats()
+        out = _c.LoaderStats()
         self._lib.ucm_loader_get_stats(self._open(), out, ctypes.sizeof(out))
         return {name: getattr(out, name) for name, _ in out._fields_}
 
@@ -264,7 +258,7 @@ class Group:
         count = ctypes.c_size_t()
         err = _lib.lib().ucm_loader_prefix(
             self.loader._open(), self.number, packed,
-            len(packed) // _pack.ID_BYTES, count)
+            len(packed) // _pack.ID_BYTES, ctypes.byref(count))
         if err:
             raise from_errno(err, "prefix")
         return count.value
@@ -336,10 +330,11 @@ class Group:
             completions,
             first_layer=first_layer, num_layers=num_layers,
             verify=_verify_of(verify),
-            order=_number_of("order", order, ORDERS),
+            order=_number_of("order", order, _c.LOAD_ORDER),
             group_layers=group_layers,
-            priority=_number_of("priority", priority, PRIORITIES),
-            deadline_ms=deadline_ms, lend=_number_of("lend", lend, LENDS),
+            priority=_number_of("priority", priority, _c.LOAD_PRIORITY),
+            deadline_ms=deadline_ms,
+            lend=_number_of("lend", lend, _c.LOAD_LEND),
             after=after)
 
     def save(self, ids: _pack.Ids, pages: Optional[_pack.Numbers] = None, *,
@@ -394,8 +389,8 @@ class Group:
         num = len(packed) // _pack.ID_BYTES
         moves = _moves(what, packed, num, pages, addresses)
         keep = [self.layout, moves]
-        request = _pack.fill(_lib.Request(
-            size=ctypes.sizeof(_lib.Request), group=self.number,
+        request = _pack.fill(_c.Request(
+            size=ctypes.sizeof(_c.Request), group=self.number,
             blocks=_pack.address_of(moves), num_blocks=num), what, options)
         if addresses is not None:
             numbers = _pack.pack_numbers(addresses, "Q", "addresses")

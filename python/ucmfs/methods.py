@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import (Any, Dict, List, Mapping, NamedTuple, Optional, Sequence,
                     Tuple, Union)
 
-from . import _lib, _lib_sparse, _pack, codes, sparse, star
+from . import _c, _lib, _pack, codes, sparse, star
 from .errors import InvalidArgument
 from .layout import _number_of
 from .retrieve import Step, step_of
@@ -36,14 +36,14 @@ class Method(NamedTuple):
 
 def find(name: str) -> Optional[Method]:
     """A method by its name or alias; None: there is none."""
-    found = _lib_sparse.lib().ucm_sparse_find(
+    found = _lib.sparse().ucm_sparse_find(
         _lib.text_bytes(name, "method"))
     return None if not found else _method_of(found.contents)
 
 
-def _method_of(c: _lib_sparse.SparseMethod) -> Method:
+def _method_of(c: _c.SparseMethod) -> Method:
     return Method(c.name.decode(), c.alias.decode(),
-                  _lib_sparse.KEEPS[c.keeps])
+                  _c.KEEPS[c.keeps])
 
 
 @dataclass(frozen=True)
@@ -59,18 +59,18 @@ class Model:
     rope_dim: int = 0
     seed: int = 0
 
-    def c(self) -> _lib_sparse.SparseModel:
-        return _pack.fill(_lib_sparse.SparseModel(), "model", {
+    def c(self) -> _c.SparseModel:
+        return _pack.fill(_c.SparseModel(), "model", {
             **asdict(self),
-            "dtype": _number_of("model: dtype", self.dtype, _lib.DTYPES)})
+            "dtype": _number_of("model: dtype", self.dtype, _c.DTYPE)})
 
 
 class Config:
     """What a method is configured by; of parse()."""
 
-    def __init__(self, c: _lib_sparse.SparseConfig) -> None:
+    def __init__(self, c: _c.SparseConfig) -> None:
         self._c = c
-        self._lib = _lib_sparse.lib()
+        self._lib = _lib.sparse()
 
     @property
     def method(self) -> Method:
@@ -115,13 +115,13 @@ class Config:
     def repr_spec(self, model: Model) -> sparse.Spec:
         """Of the representations that the method keeps. InvalidArgument: it
         keeps something else."""
-        out = _lib_sparse.ReprSpec()
+        out = _c.ReprSpec()
         self._kept("repr", model, out)
         return sparse.Spec.of(out)
 
     def code_spec(self, model: Model) -> Tuple[codes.Spec, codes.Method]:
         """Of the hash codes that it keeps, and how they are compared."""
-        out, method = _lib_sparse.CodeSpec(), _lib_sparse.CodeMethod()
+        out, method = _c.CodeSpec(), _c.CodeMethod()
         self._kept("code", model, out, method)
         return codes.Spec.of(out), codes.Method.of(method)
 
@@ -129,7 +129,7 @@ class Config:
                   channels: Optional[Sequence[int]] = None) -> star.Spec:
         """Of the merged channels that it keeps. channels: of a choose() of
         this spec; None until then."""
-        out = _lib_sparse.StarSpec()
+        out = _c.StarSpec()
         self._kept("star", model, None, out)
         return star.Spec.of(out, channels)
 
@@ -138,8 +138,8 @@ class Config:
         out, error = ctypes.c_uint32(), _lib.Error()
         error.check(self._lib.ucm_sparse_slots(
             self._c, _pack.u32("method", "prompt_tokens", prompt_tokens),
-            _pack.u32("method", "output_tokens", output_tokens), out, error),
-                    "method")
+            _pack.u32("method", "output_tokens", output_tokens),
+            ctypes.byref(out), error), "method")
         return out.value
 
 
@@ -150,7 +150,7 @@ def _text(value: object) -> str:
 
 def find_all() -> List[Method]:
     """All methods there are."""
-    table = _lib_sparse.METHODS
+    table = _lib.METHODS
     return [method for method in map(find, table) if method]
 
 
@@ -159,8 +159,8 @@ def parse(text: Union[str, Mapping[str, Any]], *, block_size: int,
     """Read "METHOD", "METHOD:key=value,key=value", or a dictionary as UCM's
     configurations have it. NotFound: no such method or key."""
     said = (text if isinstance(text, str) else json.dumps(text)).encode()
-    out, error = _lib_sparse.SparseConfig(), _lib.Error()
-    error.check(_lib_sparse.lib().ucm_sparse_parse(
+    out, error = _c.SparseConfig(), _lib.Error()
+    error.check(_lib.sparse().ucm_sparse_parse(
         said, len(said), _pack.u32("method", "block_size", block_size),
         _pack.u32("method", "num_layers", num_layers), out, error), "method")
     return Config(out)
@@ -171,8 +171,8 @@ class Request:
 
     def __init__(self, config: Config, prompt_tokens: int) -> None:
         self._config = config  # C has a pointer to it
-        self._c = _lib_sparse.SparseRequest()
-        self._lib = _lib_sparse.lib()
+        self._c = _c.SparseRequest()
+        self._lib = _lib.sparse()
         self._call("begin", config._c, _pack.u32("request", "prompt_tokens",
                                                  prompt_tokens))
 
@@ -185,7 +185,8 @@ class Request:
         """So many more of the prompt's tokens are there. True: all; step 0 is
         what is to be done now."""
         done = ctypes.c_uint32()
-        self._call("prefill", _pack.u32("request", "tokens", tokens), done)
+        self._call("prefill", _pack.u32("request", "tokens", tokens),
+                   ctypes.byref(done))
         return bool(done.value)
 
     def step(self, tokens: int = 1) -> None:
@@ -194,7 +195,7 @@ class Request:
 
     def layer(self, layer: int) -> Step:
         """What to do at this step in a layer."""
-        out = _lib_sparse.Step()
+        out = _c.Step()
         self._call("layer", _pack.u32("request", "layer", layer), out)
         return step_of(out)
 

@@ -215,7 +215,7 @@ def spaces(mount: Paths) -> List[str]:
     """The names of all of a mount's but the default one."""
     names: List[str] = []
 
-    @_lib.SPACE_NAME
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)
     def each(_: object, name: bytes) -> int:
         names.append(os.fsdecode(name))
         return 0

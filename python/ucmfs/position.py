@@ -16,7 +16,7 @@ import functools
 from dataclasses import asdict, dataclass
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import _lib, _lib_sparse, _pack, _tensor
+from . import _c, _lib, _pack, _tensor
 from ._tensor import Ids
 from .errors import InvalidArgument
 from .layout import _number_of
@@ -47,19 +47,19 @@ class Rope:
     attention_factor: float = 0.0
 
     @functools.cached_property
-    def _c(self) -> _lib_sparse.Rope:
+    def _c(self) -> _c.Rope:
         values = asdict(self)
-        for name, names in (("pairing", _lib_sparse.PAIRINGS),
-                            ("scaling", _lib_sparse.SCALINGS)):
+        for name, names in (("pairing", _c.ROPE_PAIRING),
+                            ("scaling", _c.ROPE_SCALING)):
             values[name] = _number_of(f"rope: {name}", values[name], names)
-        return _pack.fill(_lib_sparse.Rope(), "rope", values)
+        return _pack.fill(_c.Rope(), "rope", values)
 
     def frequencies(self) -> memoryview:
         """The angles per position, in radians: one for each pair."""
         num = (self.rotary_dim or self.head_dim) // 2
         c, error = self._c, _lib.Error()
         memory = _tensor.Memory(8 * num)
-        error.check(_lib_sparse.lib().ucm_rope_frequencies(
+        error.check(_lib.sparse().ucm_rope_frequencies(
             c, memory.address, num, error), "rope")
         return memory.view("d", num)
 
@@ -95,9 +95,9 @@ class Rope:
             _check_in_place(which[2] or range(num), where[2] or range(num))
         every, per_token, _keep = _deltas_of(deltas, num, size)
         error = _lib.Error()
-        error.check(_lib_sparse.lib().ucm_rope_shift(
-            self._c, _lib_sparse.ShiftRequest(
-                source, _lib_sparse.KeyRoom(
+        error.check(_lib.sparse().ucm_rope_shift(
+            self._c, _c.ShiftRequest(
+                source, _c.KeyRoom(
                     room.base, room.num_blocks, room.stride_block,
                     room.stride_token, room.stride_head),
                 which[0], where[0], num, heads, size,
@@ -139,8 +139,8 @@ class ChunkConfig:
     head_tokens: int = 0
 
     @functools.cached_property
-    def _c(self) -> _lib_sparse.ChunkConfig:
-        return _pack.fill(_lib_sparse.ChunkConfig(), "chunks", asdict(self))
+    def _c(self) -> _c.ChunkConfig:
+        return _pack.fill(_c.ChunkConfig(), "chunks", asdict(self))
 
 
 class Source(NamedTuple):
@@ -174,27 +174,27 @@ def find_chunks(config: ChunkConfig, tokens: Any, sources: Sequence[Source],
     mine = _pack.pack_numbers(tokens, "q", "tokens")
     texts = [_pack.pack_numbers(source.tokens, "q", "sources")
              for source in sources]
-    c_sources = (_lib_sparse.ChunkSource * max(len(sources), 1))(
-        *(_lib_sparse.ChunkSource(
+    c_sources = (_c.ChunkSource * max(len(sources), 1))(
+        *(_c.ChunkSource(
             _pack.address_of(text), len(text),
             _pack.u32("chunks", "position", source.position))
           for text, source in zip(texts, sources)))
     room = -(-len(mine) // max(config._c.chunk_tokens, 1))
-    out = (_lib_sparse.Chunk * max(room, 1))()
+    out = (_c.Chunk * max(room, 1))()
     num, error = ctypes.c_uint32(), _lib.Error()
-    error.check(_lib_sparse.lib().ucm_chunks_find(
+    error.check(_lib.sparse().ucm_chunks_find(
         config._c, _pack.address_of(mine), len(mine),
         _pack.u32("chunks", "position", position), c_sources, len(sources),
-        out, room, num, error), "chunks")
-    return [Chunk(c.begin, c.end, _lib_sparse.CHUNKS[c.kind], c.matched,
+        out, room, ctypes.byref(num), error), "chunks")
+    return [Chunk(c.begin, c.end, _c.CHUNK_KIND[c.kind], c.matched,
                   c.source, c.token, c.delta) for c in out[:num.value]]
 
 
 def _chunks_of(chunks: Sequence[Chunk]) -> ctypes.Array:
-    out = (_lib_sparse.Chunk * max(len(chunks), 1))()
+    out = (_c.Chunk * max(len(chunks), 1))()
     for c, chunk in zip(out, chunks):
         _pack.fill(c, "chunks", {**chunk._asdict(), "kind": _number_of(
-            "chunks: kind", chunk.kind, _lib_sparse.CHUNKS)})
+            "chunks: kind", chunk.kind, _c.CHUNK_KIND)})
     return out
 
 
@@ -202,11 +202,11 @@ def recompute(config: ChunkConfig, chunks: Sequence[Chunk]) -> Ranges:
     """What is computed of ascending chunks, as (begin, end): those that are
     not cached, what differs, and boundaries."""
     room = 2 * len(chunks)
-    out = (_lib_sparse.Range * max(room, 1))()
+    out = (_c.Range * max(room, 1))()
     num, error = ctypes.c_uint32(), _lib.Error()
-    error.check(_lib_sparse.lib().ucm_chunks_recompute(
-        config._c, _chunks_of(chunks), len(chunks), out, room, num, error),
-                "chunks")
+    error.check(_lib.sparse().ucm_chunks_recompute(
+        config._c, _chunks_of(chunks), len(chunks), out, room,
+        ctypes.byref(num), error), "chunks")
     return [(r.begin, r.end) for r in out[:num.value]]
 
 
@@ -216,7 +216,7 @@ def chunk_deltas(chunks: Sequence[Chunk], num: int,
     Rope.shift(); 0 for those that are not used."""
     num = _pack.u32("chunks", "num", num)
     memory, error = _tensor.Memory(4 * num), _lib.Error()
-    error.check(_lib_sparse.lib().ucm_chunks_deltas(
+    error.check(_lib.sparse().ucm_chunks_deltas(
         _chunks_of(chunks), len(chunks), _pack.u32("chunks", "first", first),
         memory.address, num, error), "chunks")
     return memory.view("i", num)
@@ -224,12 +224,12 @@ def chunk_deltas(chunks: Sequence[Chunk], num: int,
 
 def merge_ranges(ranges: Sequence[Tuple[int, int]]) -> Ranges:
     """Sorted, and one of those that overlap or touch; empty ones go."""
-    out = (_lib_sparse.Range * max(len(ranges), 1))()
+    out = (_c.Range * max(len(ranges), 1))()
     for c, (begin, end) in zip(out, ranges):
         _pack.fill(c, "ranges", {"begin": begin, "end": end})
     num, error = ctypes.c_uint32(), _lib.Error()
-    error.check(_lib_sparse.lib().ucm_ranges_merge(out, len(ranges), num,
-                                                   error), "ranges")
+    error.check(_lib.sparse().ucm_ranges_merge(
+        out, len(ranges), ctypes.byref(num), error), "ranges")
     return [(r.begin, r.end) for r in out[:num.value]]
 
 
@@ -255,7 +255,7 @@ def deviation(cached: Any, fresh: Any, *, cached_values: Any = None,
     old, there = _tensor.keys_of(
         cached, "cached", (("block", None), ("token", None), *rows), dtype)
     size = there.shape[1]
-    values, keep = [_lib_sparse.Keys()] * 2, []
+    values, keep = [_c.Keys()] * 2, []
     if cached_values is not None:
         for i, (array, name, dims) in enumerate((
                 (cached_values, "cached_values",
@@ -266,8 +266,8 @@ def deviation(cached: Any, fresh: Any, *, cached_values: Any = None,
             keep.append(kept)
     which = _tensor.table_of(table, size, tokens)
     memory, error = _tensor.Memory(4 * tokens), _lib.Error()
-    error.check(_lib_sparse.lib().ucm_kv_deviation(
-        _lib_sparse.DeviationRequest(old, new, *values, which[0], tokens,
+    error.check(_lib.sparse().ucm_kv_deviation(
+        _c.DeviationRequest(old, new, *values, which[0], tokens,
                                      heads, dim, size, bool(relative)),
         memory.address, error), "deviation")
     return memory.view("f", tokens)
@@ -281,8 +281,8 @@ def select_tokens(scores: Any, rule: str, value: float) -> memoryview:
     room = found.shape[0]
     memory, num = _tensor.Memory(4 * room), ctypes.c_uint32()
     error = _lib.Error()
-    error.check(_lib_sparse.lib().ucm_hkvd_select(
+    error.check(_lib.sparse().ucm_hkvd_select(
         found.pointer, room,
-        _number_of("rule", rule, _lib_sparse.RULES), value, memory.address,
-        room, num, error), "tokens")
+        _number_of("rule", rule, _c.HKVD_RULE), value, memory.address,
+        room, ctypes.byref(num), error), "tokens")
     return memory.view("I", num.value)

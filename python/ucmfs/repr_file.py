@@ -30,11 +30,13 @@ import os
 from array import array
 from typing import Any, Optional, Sequence, Union
 
-from . import _lib, _lib_sparse, _pack, _tensor, codes, sparse, star
+from . import _c, _lib, _pack, _tensor, codes, sparse, star
 from .errors import InvalidArgument
 from .layout import Geometry
 
-HEADER_BYTES = _lib_sparse.REPR_HEADER_BYTES
+HEADER_BYTES = _c.UCM_REPR_FILE_HEADER_BYTES
+_FILE_KINDS = {_c.UCM_REPR_FILE_CODES: "codes",
+               _c.UCM_REPR_FILE_CHANNELS: "channels"}
 _DIGEST = slice(32, 64)  # of params, where a kind has one
 _FAULT_NONE = 0
 
@@ -49,21 +51,21 @@ class ReprFile:
     see star_spec(). size: of the file.
     """
 
-    def __init__(self, c: _lib_sparse.ReprFile,
+    def __init__(self, c: _c.ReprFile,
                  header: Optional[bytes]) -> None:
         self._c = c
         self._header = header
-        self._lib = _lib_sparse.lib()
+        self._lib = _lib.sparse()
         self.id = bytes(c.id)
         self.space_id = bytes(c.space_id)
         self.layer_bytes = c.layer_bytes
         self.size = self._lib.ucm_repr_file_size(c)
-        self.kind = _lib_sparse.FILE_KINDS.get(c.spec.kind) or \
-            _lib_sparse.KINDS[c.spec.kind]
+        self.kind = _FILE_KINDS.get(c.spec.kind) or \
+            _c.REPR_KIND[c.spec.kind]
         self.spec = self._spec()
         fields = {name: getattr(c.geometry, name)
                   for name in Geometry.__dataclass_fields__}
-        fields["dtype"] = _lib.DTYPES[fields["dtype"]]
+        fields["dtype"] = _c.DTYPE[fields["dtype"]]
         fields["order"] = _lib.ORDERS[fields["order"]]
         self.geometry = Geometry(**fields)
 
@@ -74,11 +76,11 @@ class ReprFile:
 
     def _spec(self) -> Spec:
         if self.kind == "codes":
-            code = _lib_sparse.CodeSpec()
+            code = _c.CodeSpec()
             self._call("codes", code)
             return codes.Spec.of(code)
         if self.kind == "channels":
-            merged = _lib_sparse.StarSpec()
+            merged = _c.StarSpec()
             self._call("channels", merged)
             return star.Spec.of(merged)
         return sparse.Spec.of(self._c.spec)
@@ -87,7 +89,7 @@ class ReprFile:
     def digest(self) -> Optional[bytes]:
         """SHA-256 of the centers of its codes, or of the channels that it
         keeps; None: there are none, or all are kept."""
-        if self.kind not in _lib_sparse.FILE_KINDS.values():
+        if self.kind not in _FILE_KINDS.values():
             return None
         digest = bytes(self._c.params)[_DIGEST]
         return digest if any(digest) else None
@@ -180,9 +182,9 @@ class ReprFile:
         return f"representations of {self.id.hex()}"
 
 
-def _block_of(header: Any, size: int) -> _lib_sparse.Block:
+def _block_of(header: Any, size: int) -> _c.Block:
     found = _bytes_of(header, "header")
-    lib, out = _lib_sparse.lib(), _lib_sparse.Block()
+    lib, out = _lib.sparse(), _c.Block()
     fault = lib.ucm_block_parse(
         found.pointer, found.shape[0],
         _pack.u64("header", "size", size), out)
@@ -231,8 +233,8 @@ def of_block(header: Any, spec: Spec, *, centers: Any = None,
     channel] of float32. channels: of star, those of each layer, if not all
     are kept.
     """
-    block, out = _block_of(header, size), _lib_sparse.ReprFile()
-    lib, error = _lib_sparse.lib(), _lib.Error()
+    block, out = _block_of(header, size), _c.ReprFile()
+    lib, error = _lib.sparse(), _lib.Error()
     layers = block.geometry.num_layers
     if isinstance(spec, codes.Spec):
         found = _centers_of(centers, layers, spec)
@@ -265,8 +267,8 @@ def parse(header: Any) -> ReprFile:
     """Decode a file's first HEADER_BYTES. InvalidArgument: not such a file;
     UcmfsError with EBADMSG: its checksum differs."""
     text = _header_of(header)
-    out, error = _lib_sparse.ReprFile(), _lib.Error()
-    error.check(_lib_sparse.lib().ucm_repr_file_parse(
+    out, error = _c.ReprFile(), _lib.Error()
+    error.check(_lib.sparse().ucm_repr_file_parse(
         text, len(text), out, error), "representations")
     return ReprFile(out, text)
 
@@ -274,7 +276,7 @@ def parse(header: Any) -> ReprFile:
 def verify(data: Any) -> ReprFile:
     """Decode a whole file, and compare all of it with its checksums."""
     found = _bytes_of(data, "data")
-    out, error = _lib_sparse.ReprFile(), _lib.Error()
-    error.check(_lib_sparse.lib().ucm_repr_file_verify(
+    out, error = _c.ReprFile(), _lib.Error()
+    error.check(_lib.sparse().ucm_repr_file_verify(
         found.pointer, found.shape[0], out, error), "representations")
     return ReprFile(out, _header_of(data))

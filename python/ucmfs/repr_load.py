@@ -14,11 +14,10 @@ import ctypes
 import os
 from typing import Any, List, NamedTuple, Optional, Sequence, Union
 
-from . import _lib, _lib_sparse, _log, _pack, _tensor
+from . import _c, _lib, _log, _pack, _tensor
 from ._tensor import Ids
 from .errors import InvalidArgument
 from .layout import _number_of
-from .loader import IOS
 from .repr_file import ReprFile
 from .sparse import Slab
 
@@ -43,11 +42,11 @@ class Reprs:
     def __init__(self, mount: Union[str, os.PathLike, None] = None, *,
                  tiers: Optional[str] = None, space: str = "",
                  io: str = "auto", depth: int = 0) -> None:
-        self._lib = _lib_sparse.lib()
+        self._lib = _lib.sparse()
         _log.start()
         self._handle = ctypes.c_void_p()
-        options = _pack.fill(_lib_sparse.ReprsOptions(), "representations", {
-            "io": _number_of("io", io, IOS), "depth": depth})
+        options = _pack.fill(_c.ReprsOptions(), "representations", {
+            "io": _number_of("io", io, _c.IO_KIND), "depth": depth})
         options.size = ctypes.sizeof(options)
         options.mount = _lib.path_bytes(mount, "mount")
         options.tiers = _lib.path_bytes(tiers, "tiers")
@@ -64,7 +63,7 @@ class Reprs:
     def header(self, block: bytes) -> ReprFile:
         """What the file of a block says. NotFound: it has none."""
         packed = _pack.pack_ids([block])
-        out, error = _lib_sparse.ReprFile(), _lib.Error()
+        out, error = _c.ReprFile(), _lib.Error()
         error.check(self._lib.ucm_reprs_header(self._open(), packed, out,
                                                error),
                     f"representations of {packed.hex()}")
@@ -91,17 +90,18 @@ class Reprs:
                                   "layers are asked for")
         if len({slab._c.base for slab in slabs}) != layers:
             raise InvalidArgument("slabs: one is there twice")
-        many = (_lib_sparse.Slab * layers)(*(
+        many = (_c.ReprSlab * layers)(*(
             slab.need(like.layer_bytes) for slab in slabs))
         where = _tensor.ids_of(slots, "slots", num, distinct=True)
         results = (ctypes.c_int32 * max(num, 1))(*([_UNTOUCHED] * num))
         loaded, error = ctypes.c_size_t(), _lib.Error()
-        request = _lib_sparse.ReprsRequest(
-            ctypes.sizeof(_lib_sparse.ReprsRequest),
+        request = _c.ReprsRequest(
+            ctypes.sizeof(_c.ReprsRequest),
             ctypes.cast(ctypes.c_char_p(packed), ctypes.c_void_p), num,
             ctypes.pointer(like._c), first, layers, many, where[0],
             ctypes.addressof(results))
-        err = self._lib.ucm_reprs_load(self._open(), request, loaded, error)
+        err = self._lib.ucm_reprs_load(self._open(), request,
+                                       ctypes.byref(loaded), error)
         if err and (not partial or not num or _UNTOUCHED in results[:num]):
             error.check(err, "representations")
         return Loaded(list(slabs), [-result for result in results[:num]])

@@ -19,7 +19,7 @@ import ctypes
 import dataclasses
 from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
 
-from . import _lib, _lib_sparse, _log, _pack, _tensor, codes, sparse, star
+from . import _c, _lib, _log, _pack, _tensor, codes, sparse, star
 from ._tensor import Ids
 from .errors import InvalidArgument, UcmfsError
 from .sparse import Budget, Slab
@@ -56,7 +56,7 @@ class Retrieval:
                  method: Optional[codes.Method] = None,
                  num_queries: int = 1) -> None:
         self.spec, self.method = spec, method
-        self._lib = _lib_sparse.lib()
+        self._lib = _lib.sparse()
         _log.start()
         self._handle = ctypes.c_void_p()
         self._jobs: Dict[int, Dict[int, Tuple[Any, int]]] = {}
@@ -67,7 +67,7 @@ class Retrieval:
             raise InvalidArgument(
                 f"retrieval: num_heads {num_heads}, num_queries "
                 f"{num_queries}, method: spec has no such query")
-        options = _pack.fill(_lib_sparse.RetrievalOptions(), "retrieval", {
+        options = _pack.fill(_c.RetrievalOptions(), "retrieval", {
             "threads": threads, "jobs": jobs, "lanes": lanes,
             "max_blocks": max_blocks, "query_floats": floats})
         options.size = ctypes.sizeof(options)
@@ -86,13 +86,13 @@ class Retrieval:
             return self._lib.ucm_star_query_floats(like._c, num_queries,
                                                    num_heads)
         return self._lib.ucm_query_floats(self.spec._c, num_heads,
-                                          _lib_sparse.PERS.index("block"))
+                                          _c.SCORE_PER.index("block"))
 
-    def _job(self, query: Query) -> _lib_sparse.RetrievalJob:
+    def _job(self, query: Query) -> _c.RetrievalJob:
         """What blocks are scored by."""
         if isinstance(query, codes.Query):
             same = (query.spec, query.method) == (self.spec, self.method)
-            job = _lib_sparse.RetrievalJob(
+            job = _c.RetrievalJob(
                 codes=ctypes.pointer(query.spec._c),
                 code_method=ctypes.pointer(query.method._c),
                 code_query=query._words.address)
@@ -100,13 +100,13 @@ class Retrieval:
             # the channels may be of each lane
             same = isinstance(self.spec, star.Spec) and dataclasses.replace(
                 query.spec, channels=self.spec.channels) == self.spec
-            job = _lib_sparse.RetrievalJob(
+            job = _c.RetrievalJob(
                 star=ctypes.pointer(query.spec._c),
                 query=query._floats.address, num_heads=query.num_heads,
                 num_queries=query.num_queries)
         else:
             same = query.spec == self.spec and not query.distance
-            job = _lib_sparse.RetrievalJob(
+            job = _c.RetrievalJob(
                 spec=ctypes.pointer(query.spec._c),
                 query=query._floats.address, num_heads=query.num_heads)
         if not same or query.per != "block":
@@ -126,7 +126,7 @@ class Retrieval:
         as may be. slab must not be written to before take() or cancel(), but
         for the blocks of the budget's windows."""
         job = self._job(query)
-        c = _pack.fill(_lib_sparse.Budget(), "budget", budget._asdict())
+        c = _pack.fill(_c.Budget(), "budget", budget._asdict())
         where = _tensor.ids_of(slots, "slots", None if slots is None
                                else budget.num_blocks)
         job.slab = ctypes.pointer(slab.need(query.spec.nbytes))
@@ -160,7 +160,7 @@ class Retrieval:
         kept = self._jobs.get(lane, {})
         room = kept[step][1] if step in kept else 0
         memory, error = _tensor.Memory(4 * room), _lib.Error()
-        out = _lib_sparse.RetrievalResult(blocks=memory.address, room=room)
+        out = _c.RetrievalResult(blocks=memory.address, room=room)
         try:
             error.check(self._lib.ucm_retrieval_take(
                 self._open(), _pack.u32("retrieval", "lane", lane),
@@ -186,7 +186,7 @@ class Retrieval:
 
     def stats(self) -> Dict[str, int]:
         """Counts since the start; waiting, running and done: now."""
-        out = _lib_sparse.RetrievalStats()
+        out = _c.RetrievalStats()
         self._lib.ucm_retrieval_get_stats(self._open(), out)
         return {name: getattr(out, name) for name, _ in out._fields_}
 

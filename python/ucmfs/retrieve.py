@@ -19,7 +19,7 @@ import enum
 from typing import (Any, Dict, Iterable, List, NamedTuple, Optional, Sequence,
                     Tuple)
 
-from . import _lib, _lib_sparse, _pack, _tensor
+from . import _c, _lib, _pack, _tensor
 from ._tensor import Ids
 from .layout import _number_of
 
@@ -65,30 +65,30 @@ class Schedule:
     def __init__(self, *, stride: int = 1, lead: int = 0, queries: int = 1,
                  num_layers: int, dense: Iterable[int] = (),
                  reuse: Iterable[int] = ()) -> None:
-        self._lib = _lib_sparse.lib()
-        self._c = _pack.fill(_lib_sparse.Schedule(), "schedule", {
+        self._lib = _lib.sparse()
+        self._c = _pack.fill(_c.Schedule(), "schedule", {
             "stride": stride, "lead": lead, "queries": queries,
             "num_layers": num_layers})
         for name, layers in (("dense", dense), ("reuse", reuse)):
             bits = getattr(self._c, name).bits
             for layer in layers:
                 layer = _pack.below("schedule", f"{name}: layer", layer,
-                                    _lib_sparse.LAYERS_MAX)
+                                    _c.UCM_LAYERS_MAX)
                 bits[layer // 64] |= 1 << layer % 64
         error = _lib.Error()
         error.check(self._lib.ucm_schedule_check(self._c, error), "schedule")
 
     def step(self, step: int, layer: int) -> Step:
         """What to do at a step (0: the prefill) in a layer."""
-        out, error = _lib_sparse.Step(), _lib.Error()
+        out, error = _c.Step(), _lib.Error()
         error.check(self._lib.ucm_schedule_step(
             self._c, _pack.u64("schedule", "step", step),
             _pack.u32("schedule", "layer", layer), out, error), "schedule")
         return step_of(out)
 
 
-def step_of(c: _lib_sparse.Step) -> Step:
-    return Step(_lib_sparse.ROLES[c.role], c.source, Do(c.begin), Do(c.end),
+def step_of(c: _c.Step) -> Step:
+    return Step(_c.LAYER_ROLE[c.role], c.source, Do(c.begin), Do(c.end),
                 c.collects, c.uses)
 
 
@@ -127,10 +127,10 @@ class Resident:
                  evict: str = "hybrid", score_weight: float = 0.7,
                  recency_weight: float = 0.3,
                  hysteresis: float = 0.0) -> None:
-        self._lib = _lib_sparse.lib()
-        config = _pack.fill(_lib_sparse.ResidentConfig(), "residency", {
+        self._lib = _lib.sparse()
+        config = _pack.fill(_c.ResidentConfig(), "residency", {
             "num_blocks": num_blocks, "num_slots": num_slots,
-            "evict": _number_of("evict", evict, _lib_sparse.EVICT),
+            "evict": _number_of("evict", evict, _c.EVICT),
             "score_weight": score_weight, "recency_weight": recency_weight,
             "hysteresis": hysteresis})
         self.num_blocks, self.num_slots = num_blocks, num_slots
@@ -147,9 +147,9 @@ class Resident:
     def _plan(self, name: str, blocks: Any, scores: Any, now: int) -> Swap:
         want, _keep = _wanted(blocks, scores, now)
         num = want.num
-        loads, evicted = ((_lib_sparse.Fill * max(num, 1))()
+        loads, evicted = ((_c.Fill * max(num, 1))()
                           for _ in range(2))
-        out = _lib_sparse.Swap(loads, evicted, num)
+        out = _c.Swap(loads, evicted, num)
         self._call(name, want, out)
         return Swap(_fills(loads, out.num_loads),
                     _fills(evicted, out.num_evicted), out.num_loaded,
@@ -177,9 +177,9 @@ class Resident:
     def _loads_of(self, name: str, blocks: Ids) -> List[Fill]:
         address, num, _keep = _tensor.ids_of(blocks, "blocks", kind="I")
         room = self.num_slots if blocks is None else num
-        out = (_lib_sparse.Fill * max(room, 1))()
+        out = (_c.Fill * max(room, 1))()
         have = ctypes.c_size_t()
-        self._call(name, address, num, out, have)
+        self._call(name, address, num, out, ctypes.byref(have))
         return _fills(out, have.value)
 
     def cancel(self, blocks: Any) -> List[Fill]:
@@ -197,7 +197,8 @@ class Resident:
         go."""
         slot, evicted = ctypes.c_uint32(), ctypes.c_uint32()
         self._call("put", _pack.u32("residency", "block", block),
-                   _pack.u64("residency", "now", now), slot, evicted)
+                   _pack.u64("residency", "now", now), ctypes.byref(slot),
+                   ctypes.byref(evicted))
         return slot.value, None if evicted.value == _NO_BLOCK \
             else evicted.value
 
@@ -207,7 +208,8 @@ class Resident:
         address, num, _keep = _tensor.list_of(blocks, "blocks", "I")
         there, slots = _tensor.Memory(4 * num), _tensor.Memory(4 * num)
         have = ctypes.c_size_t()
-        self._call("take", address, num, there.address, slots.address, have)
+        self._call("take", address, num, there.address, slots.address,
+                   ctypes.byref(have))
         return there.view("I", have.value), slots.view("I", have.value)
 
     def release(self, slots: Any) -> None:
@@ -223,16 +225,16 @@ class Resident:
 
     def stats(self) -> Dict[str, int]:
         """Counts since the start, and of slots now."""
-        out = _lib_sparse.ResidentStats()
+        out = _c.ResidentStats()
         self._lib.ucm_resident_get_stats(self._c, out)
         return {name: getattr(out, name) for name, _ in out._fields_}
 
 
 def _wanted(blocks: Any, scores: Any,
-            now: int) -> Tuple[_lib_sparse.Wanted, Any]:
+            now: int) -> Tuple[_c.Wanted, Any]:
     """struct ucm_wanted, and what keeps its memory."""
     address, num, keep = _tensor.list_of(blocks, "blocks", "I")
-    want = _pack.fill(_lib_sparse.Wanted(address, num), "residency",
+    want = _pack.fill(_c.Wanted(address, num), "residency",
                       {"now": now})
     found = None
     if scores is not None:
@@ -259,8 +261,8 @@ class Prefetch:
     def __init__(self, resident: Resident, *, blocks: int, ahead: int = 2,
                  trend: float = 0.5) -> None:
         self.resident = resident
-        self._lib = _lib_sparse.lib()
-        config = _pack.fill(_lib_sparse.PrefetchConfig(), "prefetch", {
+        self._lib = _lib.sparse()
+        config = _pack.fill(_c.PrefetchConfig(), "prefetch", {
             "num_blocks": resident.num_blocks, "ahead": ahead,
             "blocks": blocks, "trend": trend})
         self._memory = _tensor.Memory(self._lib.ucm_prefetch_bytes(config))
@@ -286,24 +288,26 @@ class Prefetch:
         for Group.load() with priority="prefetch". resident.ended() is told
         how each has ended."""
         num, near = ctypes.c_size_t(), ctypes.c_size_t()
-        fills = self._lib.ucm_prefetch_loads(self._c, num, near)
+        fills = self._lib.ucm_prefetch_loads(self._c, ctypes.byref(num),
+                                             ctypes.byref(near))
         every = _fills(fills, num.value)
         return every[:near.value], every[near.value:]
 
     def cancels(self) -> List[Fill]:
         """Loads of earlier runs that are not wanted any more."""
         num = ctypes.c_size_t()
-        fills = self._lib.ucm_prefetch_cancels(self._c, num)
+        fills = self._lib.ucm_prefetch_cancels(self._c, ctypes.byref(num))
         return _fills(fills, num.value)
 
     def misses(self) -> List[int]:
         """Which of set()'s blocks, by their place in the list, were neither
         there nor under way."""
         num = ctypes.c_size_t()
-        return self._lib.ucm_prefetch_misses(self._c, num)[:num.value]
+        return self._lib.ucm_prefetch_misses(
+            self._c, ctypes.byref(num))[:num.value]
 
     def stats(self) -> Dict[str, int]:
-        out = _lib_sparse.PrefetchStats()
+        out = _c.PrefetchStats()
         self._lib.ucm_prefetch_get_stats(self._c, out)
         return {name: getattr(out, name) for name, _ in out._fields_}
 
@@ -313,7 +317,7 @@ def run_all(prefetches: Sequence[Prefetch]) -> None:
     num = len(prefetches)
     many = ctypes.c_void_p * max(num, 1)
     error = _lib.Error()
-    error.check(_lib_sparse.lib().ucm_prefetch_run(
+    error.check(_lib.sparse().ucm_prefetch_run(
         many(*(p._c.value for p in prefetches)),
         many(*(p.resident._c.value for p in prefetches)), num, error),
                 "prefetch")

@@ -26,7 +26,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import _lib, _lib_sparse, _pack, _tensor
+from . import _c, _lib, _pack, _tensor
 from ._tensor import Ids
 from .errors import InvalidArgument
 from .layout import _number_of
@@ -58,7 +58,7 @@ class Slab:
         self.num_slots = num_slots
         self.slot_bytes = slot_bytes
         self._keep = memory
-        self._c = _lib_sparse.Slab(base, num_slots, max(step, slot_bytes))
+        self._c = _c.ReprSlab(base, num_slots, max(step, slot_bytes))
 
     def slot(self, number: int) -> memoryview:
         """The bytes of a slot, to be read or written."""
@@ -92,13 +92,13 @@ class Built:
     def call(self, name: str, *arguments: Any) -> None:
         """A C call of this spec, which may fail."""
         error = _lib.Error()
-        error.check(getattr(_lib_sparse.lib(), f"{self._calls}_{name}")(
+        error.check(getattr(_lib.sparse(), f"{self._calls}_{name}")(
             self._c, *arguments, error), "representations")
 
     @property
     def nbytes(self) -> int:
         """Of a block's representation."""
-        return getattr(_lib_sparse.lib(), f"{self._calls}_bytes")(self._c)
+        return getattr(_lib.sparse(), f"{self._calls}_bytes")(self._c)
 
     def slab(self, num_slots: int) -> Slab:
         return Slab(num_slots, self.nbytes)
@@ -155,22 +155,22 @@ class Spec(Built):
     block_size: int
 
     @functools.cached_property
-    def _c(self) -> _lib_sparse.ReprSpec:
-        out = _pack.fill(_lib_sparse.ReprSpec(), "spec", {
-            "kind": _number_of("spec: kind", self.kind, _lib_sparse.KINDS),
-            "dtype": _number_of("spec: dtype", self.dtype, _lib.DTYPES),
+    def _c(self) -> _c.ReprSpec:
+        out = _pack.fill(_c.ReprSpec(), "spec", {
+            "kind": _number_of("spec: kind", self.kind, _c.REPR_KIND),
+            "dtype": _number_of("spec: dtype", self.dtype, _c.DTYPE),
             "num_heads": self.num_heads, "head_dim": self.head_dim,
             "block_size": self.block_size})
-        if not _lib_sparse.lib().ucm_repr_bytes(out):
+        if not _lib.sparse().ucm_repr_bytes(out):
             error = _lib.Error()  # this call says what is wrong
-            error.check(_lib_sparse.lib().ucm_repr_begin(out, None, error),
+            error.check(_lib.sparse().ucm_repr_begin(out, None, error),
                         "spec")
         return out
 
     @classmethod
-    def of(cls, c: _lib_sparse.ReprSpec) -> Spec:
+    def of(cls, c: _c.ReprSpec) -> Spec:
         """What C says."""
-        return cls(_lib_sparse.KINDS[c.kind], _lib.DTYPES[c.dtype],
+        return cls(_c.REPR_KIND[c.kind], _c.DTYPE[c.dtype],
                    c.num_heads, c.head_dim, c.block_size)
 
     def query(self, q: Any, per: str = "block", *, distance: bool = False,
@@ -191,7 +191,7 @@ class Growing:
     def __init__(self, spec: Built) -> None:
         self.spec = spec
         self._state = _tensor.Memory(getattr(
-            _lib_sparse.lib(), f"{spec._calls}_state_bytes")(spec._c))
+            _lib.sparse(), f"{spec._calls}_state_bytes")(spec._c))
         self.begin()
 
     def begin(self) -> None:
@@ -240,10 +240,10 @@ class Query:
         self.spec = spec
         self.per = per
         self.distance = distance
-        self._lib = _lib_sparse.lib()
+        self._lib = _lib.sparse()
         c, keep = _tensor.query_of(q, "query", spec.head_dim, dtype)
-        number = _number_of("per", per, _lib_sparse.PERS) | (
-            _lib_sparse.DISTANCE if distance else 0)
+        number = _number_of("per", per, _c.SCORE_PER) | (
+            _c.UCM_SCORE_DISTANCE if distance else 0)
         self.number = number  # for C
         self.num_heads = c.num_heads
         self.rows = rows_per(per, c.num_heads, spec.num_heads)
@@ -294,14 +294,14 @@ def score_all(requests: Sequence[Scoring]) -> List[Any]:
             raise InvalidArgument("query: requests have different specs")
         place = Scores(wanted, query.rows, query.per)
         places.append(place)
-        parts.append(_lib_sparse.ScoreRequest(
+        parts.append(_c.ScoreRequest(
             query._floats.address, query.num_heads, query.number,
             ctypes.pointer(wanted.slab.need(spec.nbytes)), place.slots,
             place.first, place.num, place.address, place.stride))
     if parts:
         error = _lib.Error()
-        error.check(_lib_sparse.lib().ucm_score(
-            spec._c, (_lib_sparse.ScoreRequest * len(parts))(*parts),
+        error.check(_lib.sparse().ucm_score(
+            spec._c, (_c.ScoreRequest * len(parts))(*parts),
             len(parts), error), "scores")
     return [place.out for place in places]
 
@@ -313,9 +313,9 @@ def reduce(scores: Any, how: str) -> memoryview:
                             (("row", None), ("score", None)), writable=False)
     rows, num = found.shape
     memory, error = _tensor.Memory(4 * num), _lib.Error()
-    error.check(_lib_sparse.lib().ucm_score_reduce(
+    error.check(_lib.sparse().ucm_score_reduce(
         found.pointer, rows, num, max(found.strides[0], num),
-        _number_of("how", how, _lib_sparse.REDUCTIONS), memory.address,
+        _number_of("how", how, _c.REDUCTION), memory.address,
         error), "scores")
     return memory.view("f", num)
 
@@ -352,12 +352,12 @@ class BudgetConfig:
         """The budget of a request of so many tokens."""
         values = {name: getattr(self, name)
                   for name in self.__dataclass_fields__}
-        config = _lib_sparse.BudgetConfig()
-        for name, _ in _lib_sparse.Windows._fields_:
+        config = _c.BudgetConfig()
+        for name, _ in _c.Windows._fields_:
             _pack.fill(config.windows, "budget", {name: values.pop(name)})
         _pack.fill(config, "budget", values)
-        out, error = _lib_sparse.Budget(), _lib.Error()
-        error.check(_lib_sparse.lib().ucm_budget_blocks(
+        out, error = _c.Budget(), _lib.Error()
+        error.check(_lib.sparse().ucm_budget_blocks(
             config, _pack.u32("budget", "tokens", tokens), out, error),
                     "budget")
         return Budget(*(getattr(out, name) for name in Budget._fields))
@@ -367,12 +367,13 @@ def select(scores: Any, budget: Budget) -> memoryview:
     """The blocks that are selected, ascending: the budget's first and last
     ones, and topk of the others by their scores; of equal ones the lower."""
     found = _tensor.floats_of(scores, "scores", num=budget.num_blocks)
-    c = _pack.fill(_lib_sparse.Budget(), "budget", budget._asdict())
+    c = _pack.fill(_c.Budget(), "budget", budget._asdict())
     room = min(budget.first + budget.last + budget.topk, budget.num_blocks)
     memory, num = _tensor.Memory(4 * room), ctypes.c_uint32()
     error = _lib.Error()
-    error.check(_lib_sparse.lib().ucm_select(
-        found.pointer, c, memory.address, room, num, error), "selection")
+    error.check(_lib.sparse().ucm_select(
+        found.pointer, c, memory.address, room, ctypes.byref(num), error),
+                "selection")
     return memory.view("I", num.value)
 
 
@@ -386,7 +387,7 @@ def select_table(table: Any, block_size: int, tokens: int,
     chosen, num, _chosen = _tensor.list_of(selected, "selected", "I")
     memory, length = _tensor.Memory(4 * num), ctypes.c_uint32()
     error = _lib.Error()
-    error.check(_lib_sparse.lib().ucm_select_table(
-        whole, size, tokens, chosen, num, memory.address, num, length,
-        error), "table")
+    error.check(_lib.sparse().ucm_select_table(
+        whole, size, tokens, chosen, num, memory.address, num,
+        ctypes.byref(length), error), "table")
     return memory.view("i", num), length.value

@@ -19,7 +19,7 @@ import functools
 from array import array
 from typing import Any, Optional, Sequence, Tuple
 
-from . import _lib, _lib_sparse, _pack, _tensor
+from . import _c, _lib, _pack, _tensor
 from ._tensor import Ids
 from .errors import InvalidArgument
 from .layout import _number_of
@@ -28,7 +28,7 @@ from .sparse import Built, Scores, Scoring, Slab, rows_per
 
 def kept(head_dim: int, ratio: float) -> int:
     """How many channels of a head are kept at a ratio."""
-    out = _lib_sparse.lib().ucm_star_kept(
+    out = _lib.sparse().ucm_star_kept(
         _pack.u32("kept", "head_dim", head_dim), ratio)
     if not out:
         raise InvalidArgument(f"kept: ratio {ratio} is not above 0 and at "
@@ -55,10 +55,10 @@ class Spec(Built):
     _calls = "ucm_star"
 
     @classmethod
-    def of(cls, c: _lib_sparse.StarSpec,
+    def of(cls, c: _c.StarSpec,
            channels: Optional[Sequence[int]] = None) -> Spec:
         """What C says, with these channels."""
-        return cls(_lib.DTYPES[c.dtype], c.num_heads, c.head_dim,
+        return cls(_c.DTYPE[c.dtype], c.num_heads, c.head_dim,
                    c.block_size, c.merge_tokens, c.kept,
                    None if channels is None else tuple(channels))
 
@@ -74,17 +74,17 @@ class Spec(Built):
         return out
 
     @functools.cached_property
-    def _c(self) -> _lib_sparse.StarSpec:
-        out = _pack.fill(_lib_sparse.StarSpec(), "spec", {
-            "dtype": _number_of("spec: dtype", self.dtype, _lib.DTYPES),
+    def _c(self) -> _c.StarSpec:
+        out = _pack.fill(_c.StarSpec(), "spec", {
+            "dtype": _number_of("spec: dtype", self.dtype, _c.DTYPE),
             **{name: getattr(self, name) for name in (
                 "num_heads", "head_dim", "block_size", "merge_tokens",
                 "kept")}})
         if self._chosen is not None:
             out.channels = _pack.address_of(self._chosen)
-        if not _lib_sparse.lib().ucm_star_bytes(out):
+        if not _lib.sparse().ucm_star_bytes(out):
             error = _lib.Error()  # this call says what is wrong
-            error.check(_lib_sparse.lib().ucm_star_begin(out, None, error),
+            error.check(_lib.sparse().ucm_star_begin(out, None, error),
                         "spec")
         return out
 
@@ -125,8 +125,8 @@ class Query:
     def __init__(self, spec: Spec, queries: Sequence[Any], per: str,
                  dtype: Optional[str]) -> None:
         self.spec, self.per = spec, per
-        self.number = _number_of("per", per, _lib_sparse.PERS)
-        self._lib = _lib_sparse.lib()
+        self.number = _number_of("per", per, _c.SCORE_PER)
+        self._lib = _lib.sparse()
         parts = [_tensor.query_of(q, f"query {i}", spec.head_dim, dtype)
                  for i, q in enumerate(queries)]
         if len({found.shape for _, found in parts}) != 1:
@@ -140,7 +140,7 @@ class Query:
             spec._c, self.num_queries, self.num_heads))
         error = _lib.Error()
         error.check(self._lib.ucm_star_query_prepare(
-            spec._c, (_lib_sparse.Query * len(parts))(
+            spec._c, (_c.Query * len(parts))(
                 *(c for c, _ in parts)), len(parts), self._floats.address,
             error), "query")
 
@@ -149,7 +149,7 @@ class Query:
         place = Scores(wanted, self.rows, self.per)
         error = _lib.Error()
         error.check(self._lib.ucm_star_score(
-            self.spec._c, _lib_sparse.StarRequest(
+            self.spec._c, _c.StarRequest(
                 self._floats.address, self.num_queries, self.num_heads,
                 self.number,
                 ctypes.pointer(wanted.slab.need(self.spec.nbytes)),

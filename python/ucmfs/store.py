@@ -15,13 +15,13 @@ import threading
 from array import array
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
-from . import _lib, _log, _pack
+from . import _c, _lib, _log, _pack
 from .errors import InvalidArgument, from_errno
 from .layout import Geometry, Raw, _verify_of, raw_of
 from .loader import Loader, Path, Tiers, device_of
 from .task import Task, TaskOwner, new_eventfd
 
-_OUTCOME_BYTES = ctypes.sizeof(_lib.Outcome)
+_OUTCOME_BYTES = ctypes.sizeof(_c.Outcome)
 _ENOENT, _EIO = -2, -5
 Shards = Optional[_pack.Numbers]
 
@@ -41,11 +41,11 @@ class StoreTask(Task):
             super().__init__(store, handle, ids, keep, eventfd, what)
 
     def _buffer(self) -> ctypes.Array:
-        return ctypes.create_string_buffer(_OUTCOME_BYTES * self.num or 1)
+        return (_c.Outcome * max(self.num, 1))()
 
     def _outcomes_of(self, buffer: ctypes.Array) -> array:
         out = array("i")
-        out.frombytes(buffer.raw[:_OUTCOME_BYTES * self.num])
+        out.frombytes(bytes(buffer)[:_OUTCOME_BYTES * self.num])
         return out
 
     def _told_by_another(self) -> Optional[array]:
@@ -120,8 +120,8 @@ class _Base(TaskOwner):
         self.loader = loader
         self.space = space
         try:
-            self._open_store(_pack.fill(_lib.StoreConfig(
-                size=ctypes.sizeof(_lib.StoreConfig),
+            self._open_store(_pack.fill(_c.ShardsConfig(
+                size=ctypes.sizeof(_c.ShardsConfig),
                 geometry=None if geometry is None
                 else ctypes.pointer(geometry._c()),
                 space=_lib.text_bytes(space), verify=_verify_of(verify),
@@ -133,7 +133,7 @@ class _Base(TaskOwner):
             if self._owned is not None:
                 self._owned.close()
             raise
-        shape = _lib.StoreShape()
+        shape = _c.ShardsShape()
         self._lib.ucm_shards_get_shape(self._handle, shape)
         self.tensor_size: int = shape.tensor_size
         self.shard_size: int = shape.shard_size
@@ -143,7 +143,7 @@ class _Base(TaskOwner):
         self.shards: int = shape.num_shards
         self.tensors_per_shard: int = shape.tensors_per_shard
 
-    def _open_store(self, config: _lib.StoreConfig) -> None:
+    def _open_store(self, config: _c.ShardsConfig) -> None:
         error = _lib.Error()
         error.check(self._lib.ucm_shards_open(
             self.loader._open(), config, self._handle, error), "store")
@@ -181,7 +181,8 @@ class _Base(TaskOwner):
         packed = _pack.pack_ids(block_ids)
         last = ctypes.c_int64()
         err = self._lib.ucm_shards_lookup_on_prefix(
-            self._open(), packed, len(packed) // _pack.ID_BYTES, last)
+            self._open(), packed, len(packed) // _pack.ID_BYTES,
+            ctypes.byref(last))
         if err:
             raise from_errno(err, "lookup_on_prefix")
         return last.value
@@ -243,7 +244,7 @@ class _Base(TaskOwner):
         out = ctypes.c_uint64()
         error = _lib.Error()
         error.check(getattr(self._lib, function)(
-            handle, packed, *arguments, out, error), what)
+            handle, packed, *arguments, ctypes.byref(out), error), what)
         return StoreTask(self, out.value, packed, keep, what)
 
     def close(self, cancel: bool = False) -> None:

@@ -19,7 +19,7 @@ from array import array
 from typing import (Any, Callable, Dict, Generator, List, NamedTuple,
                     Optional, Set)
 
-from . import _lib, _pack
+from . import _c, _lib, _pack
 from .errors import BlockDamaged, Timeout, UcmfsError, from_errno
 
 _OUTCOME = struct.Struct("=iHBBI")
@@ -80,7 +80,7 @@ def _outcome(err: int, fault: int, skipped: int, refused: int,
         -err,
         _lib.lib().ucm_fault_text(fault).decode() if bad and fault else "",
         bool(skipped),
-        plane if bad and fault == _lib.FAULT_PLANE else None)
+        plane if bad and fault == _c.UCM_FAULT_PLANE else None)
 
 
 def new_eventfd() -> int:

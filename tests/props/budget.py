@@ -27,7 +27,9 @@ def files_in(folder, ends):
         folders[:] = [f for f in folders if f not in ("__pycache__", "dist")
                       and not f.startswith("build") and not f.endswith(".egg-info")]
         for name in sorted(names):
-            if name.endswith(ends) and not name.startswith("."):
+            # python/ucmfs/_c.py is made, not kept
+            if name.endswith(ends) and not name.startswith(".") and \
+                    name != "_c.py":
                 yield os.path.relpath(os.path.join(where, name), SOURCE)
 
 

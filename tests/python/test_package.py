@@ -15,8 +15,7 @@ import tempfile
 import unittest
 
 import ucmfs
-from ucmfs import (_lib, _lib_sparse, errors, position, repr_file, retrieve,
-                   task)
+from ucmfs import _c, _lib, errors, position, retrieve, task
 from tests.python.support import BUILDDIR, SRCDIR
 
 PACKAGE = os.path.join(SRCDIR, "python", "ucmfs")
@@ -58,6 +57,8 @@ class Source(unittest.TestCase):
 
     def test_has_79_columns(self):
         for path in sources():
+            if os.path.basename(path) == "_c.py":
+                continue
             with open(path, encoding="utf-8") as file:
                 for number, line in enumerate(file, 1):
                     self.assertLess(len(line.rstrip("\n")), 80,
@@ -179,8 +180,8 @@ class Library(unittest.TestCase):
         BUILDDIR, "libucmsparse.la")), "libucmsparse is not built")
     def test_is_one_that_both_libraries_use(self):
         status, said = run(
-            "import ucmfs, ucmfs._lib_sparse as sparse\n"
-            "sparse.lib()\n"
+            "import ucmfs, ucmfs._lib as library\n"
+            "library.sparse()\n"
             "with open('/proc/self/maps') as maps:\n"
             "    print(len({line.split()[5] for line in maps\n"
             "               if '/libucm.so' in line}))\n")
@@ -199,166 +200,112 @@ class Library(unittest.TestCase):
             self.assertIn("is ucmfs mounted there?", str(caught.exception))
 
 
-class Prototypes(unittest.TestCase):
-    """_lib.py against the headers."""
+class Declarations(unittest.TestCase):
+    """_c.py, which declare.py has made of the headers."""
 
-    # Pure helpers for C programs, which Python does without.
-    UNUSED = re.compile(
-        r"ucm_(block_|dtype_|geometry_|id_|scheme_|space_list$|repr_kind_|"
-        r"task_arg$|sparse_(cuda_|defaults$))")
-    TABLE = {**_lib.PROTOTYPES, **_lib_sparse.PROTOTYPES}
-    STRUCTS = {**_lib.STRUCTS, **_lib_sparse.STRUCTS}
-    HEADERS = ("block", "blocks", "error", "hash", "index", "lessee", "load",
-               "log", "position", "repr", "repr_load", "retrieve", "shards",
-               "space", "sparse")
+    HEADERS = os.path.join(SRCDIR, "include")
 
-    def headers(self):
-        text = ""
-        for name in self.HEADERS:
-            with open(os.path.join(SRCDIR, "include/ucm", f"{name}.h"),
-                      encoding="utf-8") as file:
-                text += file.read()
-        return re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    def compiler(self):
+        compiler = shutil.which(os.environ.get("CC", "cc").split()[0])
+        if not compiler:
+            self.skipTest("needs a C compiler")
+        return compiler
 
-    def declared(self):
-        """name -> (result, [arguments])."""
-        return {name: (result.strip(), [
-            a.strip() for a in arguments.split(",")])
-            for result, name, arguments in re.findall(
-                r"^([a-z][\w \n]*?[ *]+)(ucm_\w+)\(([^)]*)\);",
-                self.headers(), re.M)}
-
-    def test_are_those_of_the_library(self):
-        exported = set()
+    def test_have_the_functions_of_the_libraries(self):
+        exported = []
         for name in ("libucm.sym", "libucmsparse.sym"):
             with open(os.path.join(SRCDIR, name), encoding="utf-8") as file:
-                exported |= set(file.read().split())
-        self.assertEqual(set(self.TABLE) - exported, set())
-        left = {name for name in exported - set(self.TABLE)
-                if not self.UNUSED.match(name)}
-        self.assertEqual(left, set(), "not in the table")
+                exported.append({name for name in file.read().split()
+                                 if not name.startswith("ucm_sparse_cuda_")})
+        self.assertEqual(set(_c.UCM) - exported[0], set())
+        self.assertEqual({*_c.UCM, *_c.UCMSPARSE}, set.union(*exported))
 
-    def kinds(self, declaration):
-        """The ctypes that a C declaration may be."""
-        if re.search(r"[*[]|^ucm_log_fn\b", declaration):
-            return None  # a pointer
-        words = [w for w in declaration.split() if w not in ("const", "enum")]
-        return {"int": ctypes.c_int, "unsigned": ctypes.c_uint,
-                "size_t": ctypes.c_size_t, "bool": ctypes.c_bool,
-                "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64,
-                "double": ctypes.c_double, "float": ctypes.c_float,
-                "void": None}.get(words[0], ctypes.c_int)
+    def test_have_pointers_of_the_kinds_that_calls_need(self):
+        """A row for each rule."""
+        pointer, void = ctypes.POINTER, ctypes.c_void_p
+        for name, result, *arguments in (
+                ("ucm_layout_new", ctypes.c_int, pointer(_c.Geometry),
+                 ctypes.c_uint64, pointer(void), pointer(_c.Error)),
+                ("ucm_layout_free", None, void),
+                ("ucm_layout_regions", pointer(_c.Region), void),
+                ("ucm_loader_prefix", ctypes.c_int, void, ctypes.c_uint, void,
+                 ctypes.c_size_t, void),
+                ("ucm_blocks_path", ctypes.c_int, void, ctypes.c_char_p, void,
+                 ctypes.c_char_p),
+                ("ucm_space_list", ctypes.c_int, ctypes.c_char_p,
+                 ctypes.c_char_p, void, void, pointer(_c.Error)),
+                ("ucm_log_redirect", ctypes.c_int, void, void),
+                ("ucm_task_done", ctypes.c_bool, void)):
+            self.assertEqual(_c.UCM[name], (result, tuple(arguments)), name)
+        self.assertEqual(
+            dict(_c.RetrievalJob._fields_)["score"], ctypes.c_void_p)
+        self.assertEqual(dict(_c.HashMeta._fields_)["extras"], _c.HashExtras)
 
-    def is_pointer(self, kind):
-        return kind in (ctypes.c_void_p, ctypes.c_char_p) or \
-            isinstance(kind, type(ctypes.POINTER(ctypes.c_int)))
-
-    def test_have_the_arguments_of_the_headers(self):
-        declared = self.declared()
-        for name, (result, arguments) in self.TABLE.items():
-            c_result, c_arguments = declared[name]
-            self.assertEqual(len(arguments), len(c_arguments), name)
-            pairs = list(zip(arguments, c_arguments))
-            if c_result != "void":
-                pairs.append((result, c_result))
-            for kind, text in pairs:
-                want = self.kinds(text)
-                if want is None:
-                    self.assertTrue(self.is_pointer(kind), f"{name}: {text}")
-                else:
-                    self.assertIs(kind, want, f"{name}: {text}")
-
-    def test_structs_have_the_compilers_offsets(self):
-        compiler = shutil.which(os.environ.get("CC", "cc").split()[0])
-        if not compiler:
-            self.skipTest("needs a C compiler")
-        lines = []
-        want = []
-        for name, struct in self.STRUCTS.items():
-            lines.append(f'printf("%zu\\n", sizeof(struct {name}));')
-            want.append((name, ctypes.sizeof(struct)))
+    def test_are_those_of_the_compiler(self):
+        compiler = self.compiler()
+        want = {f"(long long){name}": value
+                for name, value in vars(_c).items() if name.startswith("UCM_")}
+        for name, struct in _c.STRUCTS.items():
+            want[f"sizeof(struct {name})"] = ctypes.sizeof(struct)
             for field, _ in struct._fields_:
-                member = f"((struct {name} *)0)->{field}"
-                lines.append(f'printf("%zu\\n%zu\\n", offsetof(struct {name}, '
-                             f"{field}), sizeof({member}));")
-                want.append((f"{name}.{field}", getattr(struct, field).offset))
-                want.append((f"{name}.{field} size",
-                             getattr(struct, field).size))
-        seen = self.compiled(compiler, "\n".join(lines)).split()
-        self.assertEqual([f"{n} {s}" for n, s in want],
-                         [f"{n[0]} {s}" for n, s in zip(want, seen)])
-
-    def test_names_have_the_compilers_numbers(self):
-        compiler = shutil.which(os.environ.get("CC", "cc").split()[0])
-        if not compiler:
-            self.skipTest("needs a C compiler")
-        want = {}
-        for prefix, names in (("DTYPE", _lib.DTYPES), ("ORDER", _lib.ORDERS),
-                              ("PLANE", _lib.PLANES),
-                              ("SCHEME", _lib.SCHEMES),
-                              ("VERIFY", _lib.VERIFY),
-                              ("COPY", ("host", "cuda")),
-                              ("LOAD", ("blocks", "layers")),
-                              ("IO", ("auto", "uring", "threads")),
-                              ("CHUNK", _lib_sparse.CHUNKS),
-                              ("LAYER", _lib_sparse.ROLES)):
-            for number, name in enumerate(names):
-                want[f"UCM_{prefix}_{name.upper()}"] = number
-        for prefix, end, names in (
-                ("REPR", "KINDS", _lib_sparse.KINDS),
-                ("SCORE", "PERS", _lib_sparse.PERS),
-                ("CODE", "FORMS", _lib_sparse.FORMS),
-                ("CODE", "MEASURES", _lib_sparse.MEASURES),
-                ("CODE", "OVERS", _lib_sparse.OVERS),
-                ("ROPE", "PAIRINGS", _lib_sparse.PAIRINGS),
-                ("ROPE", "SCALINGS", _lib_sparse.SCALINGS),
-                ("HKVD", "RULES", _lib_sparse.RULES)):
-            for number, name in enumerate((*names, end)):
-                want[f"UCM_{prefix}_{name.upper()}"] = number
-        for number, name in enumerate(_lib_sparse.EVICT):
-            want[f"UCM_EVICT_{name.upper()}"] = number
-        for number, name in enumerate(_lib_sparse.KEEPS):
-            want[f"UCM_KEEPS_{name.upper()}"] = number
-        want["UCM_METHODS"] = len(_lib_sparse.METHODS)
-        for number, name in _lib_sparse.FILE_KINDS.items():
-            want[f"UCM_REPR_FILE_{name.upper()}"] = number
-        want["UCM_COMPUTE_MAX"] = _lib_sparse.COMPUTE_MAX
-        for number, name in enumerate(_lib_sparse.REDUCTIONS):
-            want[f"UCM_REDUCE_{name.upper()}"] = number
-        want["UCM_REDUCTIONS"] = len(_lib_sparse.REDUCTIONS)
-        want["UCM_SCORE_DISTANCE"] = _lib_sparse.DISTANCE
-        want["UCM_EVICTS"] = len(_lib_sparse.EVICT)
-        for do in retrieve.Do:
-            want[f"UCM_DO_{do.name}"] = do.value
-        want["UCM_LAYERS_MAX"] = _lib_sparse.LAYERS_MAX
-        want["UCM_REPR_FILE_HEADER_BYTES"] = repr_file.HEADER_BYTES
-        chunks = position.ChunkConfig()
-        want["UCM_CHUNK_TOKENS"] = chunks.chunk_tokens
-        want["UCM_CHUNK_BOUNDARY"] = chunks.boundary_tokens
-        want["UCM_FAULT_PLANE"] = _lib.FAULT_PLANE
-        want["UCM_HASH_PARTIAL"] = _lib.HASH_PARTIAL
-        want["UCM_INDEX_PINNED"] = 2
-        want["UCM_PLACE_PINNED"] = 1
-        want["UCM_LOCATE_PEEK"] = 2
-        want["UCM_BLOCKS_PATH_MAX"] = 4096
-        want["UCM_ID_BYTES"] = 16
-        seen = self.compiled(compiler, "\n".join(
-            f'printf("%d\\n", (int){name});' for name in want)).split()
-        self.assertEqual(want, dict(zip(want, map(int, seen))))
-
-    def compiled(self, compiler, body):
+                at = getattr(struct, field)
+                want[f"offsetof(struct {name}, {field})"] = at.offset
+                want[f"sizeof(((struct {name} *)0)->{field})"] = at.size
         with tempfile.TemporaryDirectory() as path:
             source = os.path.join(path, "a.c")
             with open(source, "w", encoding="utf-8") as file:
                 file.write("#include <stdio.h>\n" + "".join(
-                    f"#include <ucm/{name}.h>\n" for name in self.HEADERS)
-                    + "int main(void)\n{\n" + body + "\nreturn 0;\n}\n")
+                    f"#include <ucm/{os.path.basename(name)}>\n"
+                    for name in glob.glob(self.HEADERS + "/ucm/*.h")) +
+                    "int main(void)\n{\n" + "".join(
+                        f'printf("%lld\\n", (long long)({expression}));\n'
+                        for expression in want) + "return 0;\n}\n")
             out = os.path.join(path, "a")
             subprocess.run([compiler, "-std=gnu17", "-o", out, source,
-                            f"-I{SRCDIR}/include", f"-I{BUILDDIR}/include"],
-                           check=True)
-            return subprocess.run([out], check=True,
-                                  stdout=subprocess.PIPE).stdout.decode()
+                            f"-I{self.HEADERS}"], check=True)
+            seen = subprocess.run([out], check=True,
+                                  stdout=subprocess.PIPE).stdout.split()
+        self.assertEqual(want, dict(zip(want, map(int, seen))))
+
+    def test_have_the_names_of_the_headers(self):
+        want = {"UCM_METHODS": len(_lib.METHODS),
+                "UCM_CHUNK_TOKENS": position.ChunkConfig().chunk_tokens,
+                "UCM_CHUNK_BOUNDARY": position.ChunkConfig().boundary_tokens}
+        for prefix, names in (("ORDER", _lib.ORDERS), ("PLANE", _lib.PLANES),
+                              ("VERIFY", ("full", "header", "none", "once")),
+                              ("SCORE", ("head", "group", "block")),
+                              ("REDUCE", _c.REDUCTION), ("KEEPS", _c.KEEPS)):
+            for number, name in enumerate(names):
+                want[f"UCM_{prefix}_{name.upper()}"] = number
+        for do in retrieve.Do:
+            want[f"UCM_DO_{do.name}"] = do.value
+        self.assertEqual(want, {name: getattr(_c, name) for name in want})
+        self.assertEqual(_c.VERIFY, ("full", "header", "none", "once"))
+        self.assertEqual(_c.SCORE_PER, ("head", "group", "block"))
+
+    def test_that_are_not_understood_stop_the_build(self):
+        compiler = self.compiler()
+        for declaration in ("struct ucm_odd { long double x; };",
+                            "struct ucm_odd { unsigned x : 3; };",
+                            "typedef int ucm_odd;",
+                            "struct ucm_odd { struct ucm_unknown x; };",
+                            "ucm_odd_t ucm_odd(void);",
+                            "int ucm_odd(int ***x);"):
+            with tempfile.TemporaryDirectory() as path:
+                os.mkdir(os.path.join(path, "python"))
+                shutil.copy(os.path.join(SRCDIR, "python", "declare.py"),
+                            os.path.join(path, "python"))
+                shutil.copytree(self.HEADERS, os.path.join(path, "include"))
+                with open(os.path.join(path, "include/ucm/space.h"), "a",
+                          encoding="utf-8") as file:
+                    file.write(declaration + "\n")
+                done = subprocess.run(
+                    [sys.executable, os.path.join(path, "python/declare.py"),
+                     os.path.join(path, "out"), compiler, "-E", "-x", "c",
+                     f"-I{path}/include", "-"], stderr=subprocess.PIPE)
+                self.assertEqual(done.returncode, 1, declaration)
+                self.assertIn(b"not understood: ", done.stderr)
+                self.assertEqual(os.listdir(path), ["python", "include"])
 
 
 class Errors(unittest.TestCase):
@@ -402,7 +349,7 @@ class Errors(unittest.TestCase):
                     (-2, 0, 0, 0, 0), (-74, 11, 0, 0, 5), (-74, 11, 0, 0, 4),
                     (-74, 3, 0, 0, 7), (-28, 0, 0, 0, 0), (-125, 0, 0, 0, 0),
                     (-74, 1, 0, 0, 0)):
-            library.ucm_outcome_text(_lib.Outcome(*raw), text, len(text))
+            library.ucm_outcome_text(_c.Outcome(*raw), text, len(text))
             outcome = task._outcome(*raw)
             self.assertEqual(outcome.text, text.value.decode(), raw)
             self.assertEqual(outcome.ok, not raw[0])

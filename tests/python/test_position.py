@@ -6,7 +6,7 @@ import errno
 import unittest
 
 import ucmfs
-from ucmfs import (_lib_sparse, attention, codes, methods, position, retrieval,
+from ucmfs import (_lib, attention, codes, methods, position, retrieval,
                    retrieve, sparse)
 from tests.python.support import needs_numpy, numpy
 
@@ -290,7 +290,7 @@ class Schedules(Case):
 class Methods(Case):
     def test_are_found_by_name_and_alias(self):
         found = methods.find_all()
-        self.assertEqual([m.name for m in found], list(_lib_sparse.METHODS))
+        self.assertEqual([m.name for m in found], list(_lib.METHODS))
         for method in found:
             self.assertEqual(methods.find(method.alias), method)
         self.assertEqual(methods.find("GSA On-Device").keeps, "codes")

@@ -13,9 +13,9 @@ import numpy as np
 
 from ways import (BF16, F16, F32, INT8, Failure, must, of_words, run, succeed,
                   to_words)
-from ucmfs._lib_sparse import (
+from ucmfs._c import (
     Budget, BudgetConfig, Keys, Query, ReprSpec as Spec,
-    ScoreRequest as Request, Slab, Windows)
+    ScoreRequest as Request, ReprSlab as Slab, Windows)
 
 MEAN, MAX, NORMED, MINMAX = range(4)
 HEAD, GROUP, BLOCK = range(3)

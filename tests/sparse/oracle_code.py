@@ -10,9 +10,9 @@ import ctypes as C
 import numpy as np
 
 from ways import Failure, must, run
-from ucmfs._lib_sparse import (
+from ucmfs._c import (
     CodeMethod as Method, CodeRequest as Request, CodeSpec as Spec, Keys,
-    Query, Slab)
+    Query, ReprSlab as Slab)
 
 TOKENS, COUNTS = range(2)
 HAMMING, ESTIMATE = range(2)

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from ways import BF16, F16, F32, must, of_words, run, succeed, to_words
-from ucmfs._lib_sparse import (
+from ucmfs._c import (
     Attention, DeviationRequest as Deviation, KeyRoom as Room, Keys, Query,
     Rerope, Rope, ShiftRequest as Shift)
 

@@ -11,7 +11,7 @@ import numpy as np
 import oracle
 from oracle import BLOCK, EPS, GROUP, HEAD
 from ways import BF16, F16, F32, INT8, must, run
-from ucmfs._lib_sparse import (
+from ucmfs._c import (
     StarRequest as Request, StarSpec as Spec)
 
 BLOCKS = 17
