@@ -16,7 +16,7 @@ for page in "$top_srcdir"/man/*.3; do
 		grep -o '\bucm_[a-z0-9_]*(' | tr -d '(' |
 		sed "s/\$/ $name/" >>"$work/synopses"
 	awk '/^\.SH/ { on = !/NAME|SYNOPSIS|SEE ALSO/ } on' "$page" |
-		grep -o '\bucm_[a-z0-9_]*' | sed "s/\$/ $name/" >>"$work/texts"
+		sed 's/\\f[BIRP]//g' | grep -o '\bucm_[a-z0-9_]*' | sed "s/\$/ $name/" >>"$work/texts"
 done
 [ -s "$work/synopses" ] || { echo "FAIL: found no functions"; exit 1; }
 sort -o "$work/synopses" "$work/synopses"
