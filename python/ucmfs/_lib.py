@@ -31,13 +31,13 @@ PLANES = ("k", "v", "both")  # UCM_PLANE_*
 METHODS = ("ESA", "GSA", "GSAOnDevice", "KVStarMultiStep", "Blend", "ReRoPE")
 
 
-class Error(_c.Error):
-    """The line that a C function gives with its error."""
-
-    def check(self, err: int, what: str) -> None:
-        """Raise what a result below zero says, with the line."""
-        if err < 0:
-            raise from_errno(err, what, self.text.decode(errors="replace"))
+def call(function: Any, what: str, *arguments: Any) -> None:
+    """function(arguments..., error). Raise what a result below zero says, with
+    the error's line."""
+    error = _c.Error()
+    err = function(*arguments, error)
+    if err < 0:
+        raise from_errno(err, what, error.text.decode(errors="replace"))
 
 
 # ---- the library ----

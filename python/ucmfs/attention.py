@@ -62,16 +62,16 @@ class _Request:
 
     def run(self, kind: str, name: str, *before: Any) -> Result:
         """Have a call write numbers of that typecode."""
-        library, error = _lib.sparse(), _lib.Error()
+        library = _lib.sparse()
         item = ctypes.sizeof({"d": ctypes.c_double,
                               "f": ctypes.c_float}[kind])
         out = _tensor.Memory(item * self.shape[0] * self.shape[1])
         lse = _tensor.Memory(item * self.shape[0])
         work = () if kind == "d" else (_tensor.Memory(
             4 * library.ucm_attention_floats(self.c)),)
-        error.check(getattr(library, name)(
-            *before, self.c, *(memory.address for memory in work),
-            out.address, lse.address, error), "attention")
+        _lib.call(getattr(library, name), "attention", *before, self.c,
+                  *(memory.address for memory in work), out.address,
+                  lse.address)
         return out.view(kind, *self.shape), lse.view(kind, self.shape[0])
 
 
@@ -109,9 +109,8 @@ class ReRope:
         self.block_size = size
         self._angles = _tensor.Memory(
             4 * self._lib.ucm_rerope_floats(self._c, size))
-        error = _lib.Error()
-        error.check(self._lib.ucm_rerope_prepare(
-            self._c, size, self._angles.address, error), "rerope")
+        _lib.call(self._lib.ucm_rerope_prepare, "rerope", self._c, size,
+                  self._angles.address)
 
     def _request(self, query: Any, keys: Any, values: Any, table: Ids,
                  num_tokens: Optional[int], position: Optional[int],

@@ -9,7 +9,8 @@ import os
 from typing import List, NamedTuple, Optional, Union
 
 from . import _c, _lib, _log, _pack
-from .errors import InvalidArgument, from_errno
+from ._handle import Handle
+from .errors import InvalidArgument
 
 _FLAGS = (_c.UCM_PLACE_PINNED, _c.UCM_PLACE_OPEN, _c.UCM_PLACE_LEASED,
           _c.UCM_PLACE_WRITTEN)
@@ -35,7 +36,7 @@ class Place(NamedTuple):
         return self.open or self.leased or self.written
 
 
-class Blocks:
+class Blocks(Handle):
     """The blocks of a mount. space: None for the default one.
 
     Calls that have a result for each block return a list: 0, or the errno of
@@ -44,22 +45,13 @@ class Blocks:
     closed the mount is busy.
     """
 
+    _CLOSE = "ucm_blocks_close"
+
     def __init__(self, mount: Union[str, bytes, "os.PathLike[str]"]) -> None:
-        self._what = f"blocks of {os.fsdecode(mount)}"
-        self._handle = ctypes.c_void_p()
-        self._lib = _lib.lib()
+        super().__init__(f"blocks of {os.fsdecode(mount)}")
         _log.start()
         self._check(self._lib.ucm_blocks_open(
             _lib.path_bytes(mount, "mount"), self._handle))
-
-    def _check(self, err: int) -> None:
-        if err:
-            raise from_errno(err, self._what)
-
-    def _open(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise InvalidArgument(f"{self._what}: it is closed")
-        return self._handle
 
     def _call(self, function: str, ids: _pack.Ids,
               space: Optional[str]) -> List[int]:
@@ -163,19 +155,3 @@ class Blocks:
         """Flush, and note in each directory that all is on disk. EAGAIN: one
         has not been read to its end, or has blocks in doubt."""
         self._check(self._lib.ucm_blocks_checkpoint(self._open()))
-
-    def close(self) -> None:
-        """Again: nothing."""
-        handle, self._handle = self._handle, ctypes.c_void_p()
-        if handle:
-            self._lib.ucm_blocks_close(handle)
-
-    def __enter__(self) -> Blocks:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self.close()

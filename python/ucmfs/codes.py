@@ -50,9 +50,8 @@ class Spec:
             **asdict(self), "norms": bool(self.norms),
             "form": _number_of("spec: form", self.form, _c.CODE_FORM)})
         if not _lib.sparse().ucm_code_bytes(out):
-            error = _lib.Error()  # this call says what is wrong
-            error.check(_lib.sparse().ucm_code_encoder_make(
-                out, None, None, error), "spec")
+            _lib.call(_lib.sparse().ucm_code_encoder_make, "spec", out, None,
+                      None)
         return out
 
     @classmethod
@@ -121,9 +120,8 @@ class Encoder:
                 raise InvalidArgument(f"centers: strides {found.strides}, "
                                       "where no gaps may be")
             middle = found.pointer
-        error = _lib.Error()
-        error.check(self._lib.ucm_code_encoder_make(
-            spec._c, middle, self._memory.address, error), "encoder")
+        _lib.call(self._lib.ucm_code_encoder_make, "encoder", spec._c, middle,
+                  self._memory.address)
 
     def matrix(self, rope: bool = False) -> memoryview:
         """W: [channel, bit] of float32, bits padded; or that of rope_dim's
@@ -153,12 +151,12 @@ class Encoder:
         num, which, where = _tensor.moves_of(
             blocks, slots, ("blocks", "slots"), keep.shape[0])
         slab = spec.slab(num) if slab is None else slab
-        error = _lib.Error()
-        error.check(self._lib.ucm_code_build(
-            self._memory.address, c, which[0], num,
-            spec.block_size if last_tokens is None else _pack.u32(
-                "codes", "last_tokens", last_tokens),
-            slab.need(spec.nbytes), where[0], error), "codes")
+        _lib.call(
+            self._lib.ucm_code_build, "codes", self._memory.address, c,
+            which[0], num,
+            spec.block_size if last_tokens is None
+            else _pack.u32("codes", "last_tokens", last_tokens),
+            slab.need(spec.nbytes), where[0])
         return slab
 
     def add(self, keys: Any, first_token: int, slab: Slab, slot: int = 0, *,
@@ -170,11 +168,9 @@ class Encoder:
             keys, "keys", (("token", None), ("head", spec.num_heads),
                            ("channel", spec.head_dim)), dtype)
         slab.need(spec.nbytes)
-        error = _lib.Error()
-        error.check(self._lib.ucm_code_add(
-            self._memory.address, c,
-            _pack.u32("codes", "first_token", first_token),
-            keep.shape[0], slab.address_of(slot), error), "codes")
+        _lib.call(self._lib.ucm_code_add, "codes", self._memory.address, c,
+                  _pack.u32("codes", "first_token", first_token),
+                  keep.shape[0], slab.address_of(slot))
 
     def query(self, q: Any, method: Method, *, rope: Any = None,
               dtype: Optional[str] = None) -> Query:
@@ -200,10 +196,9 @@ class Query:
                                           dtype)
         words = self._lib.ucm_code_query_words(spec._c, method._c)
         self._words = _tensor.Memory(8 * words)
-        error = _lib.Error()
-        error.check(self._lib.ucm_code_query_prepare(
-            encoder._memory.address, method._c, c, apart,
-            self._words.address, error), "query")
+        _lib.call(self._lib.ucm_code_query_prepare, "query",
+                  encoder._memory.address, method._c, c, apart,
+                  self._words.address)
         self.per = method.per
         self.rows = rows_per(method.per, method.num_heads
                              // method.merged_heads, spec.num_heads)
@@ -233,9 +228,7 @@ def score_all(requests: Sequence[Scoring]) -> List[Any]:
             ctypes.pointer(wanted.slab.need(query.spec.nbytes)), place.slots,
             place.first, place.num, place.address, place.stride))
     if parts:
-        error = _lib.Error()
-        error.check(_lib.sparse().ucm_code_score(
-            like.spec._c, like.method._c,
-            (_c.CodeRequest * len(parts))(*parts), len(parts),
-            error), "scores")
+        _lib.call(_lib.sparse().ucm_code_score, "scores", like.spec._c,
+                  like.method._c, (_c.CodeRequest * len(parts))(*parts),
+                  len(parts))
     return [place.out for place in places]

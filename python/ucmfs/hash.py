@@ -8,6 +8,7 @@ from array import array
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _c, _lib, _pack
+from ._handle import Handle
 from .errors import InvalidArgument
 from .layout import _number_of
 
@@ -71,7 +72,7 @@ def _item(item: Tuple[bytes, int, int]) -> _c.HashItem:
                       "hash: item", {"position": position, "length": length})
 
 
-class Hasher:
+class Hasher(Handle):
     """A scheme, and what all requests have in common. Any thread.
 
     scheme: "ucm", "chain", "prefix", "hexchain", "sha256" or "external".
@@ -80,6 +81,8 @@ class Hasher:
     space_id: 32 bytes, for external. salt, lora, lora_digest (32 bytes) and
     items: for sha256, of requests that have none of their own.
     """
+
+    _CLOSE = "ucm_hasher_close"
 
     def __init__(self, scheme: str, *, block_size: int, model: str = "",
                  dtype: str = "", world_size: int = 1, rank: int = 0,
@@ -90,26 +93,22 @@ class Hasher:
         if space_id is not None and len(space_id) != 32:
             raise InvalidArgument("hash: space_id has not 32 bytes")
         extras = _Extras(salt, lora, lora_digest, items)
+        super().__init__(f"hash {scheme}")
         self.scheme = scheme
         self.block_size = block_size
-        self._handle = ctypes.c_void_p()
-        self._lib = _lib.lib()
-        error = _lib.Error()
-        self._check(self._lib.ucm_hasher_open(_pack.fill(_c.HashMeta(
+        meta = _pack.fill(_c.HashMeta(
             scheme=_number_of("scheme", scheme, _c.SCHEME),
             mla=bool(mla), model=_lib.text_bytes(model, "hash: model"),
             dtype=_lib.text_bytes(dtype, "hash: dtype"), space_id=space_id,
             extras=extras.c), "hash", {
                 "block_size": block_size, "world_size": world_size,
-                "rank": rank}), self._handle, error), error)
-
-    def _check(self, err: int, error: Optional[_lib.Error] = None) -> None:
-        (error or _lib.Error()).check(err, f"hash {self.scheme}")
+                "rank": rank})
+        _lib.call(self._lib.ucm_hasher_open, self._what, meta, self._handle)
 
     def count(self, num_tokens: int, partial: bool = False) -> int:
         """Ids that a request of so many tokens has."""
         return self._lib.ucm_hash_count(
-            self._handle, _pack.u64("hash", "num_tokens", num_tokens),
+            self._open(), _pack.u64("hash", "num_tokens", num_tokens),
             _c.UCM_HASH_PARTIAL if partial else 0)
 
     def request(self, tokens: _pack.Numbers, *, partial: bool = False,
@@ -127,9 +126,7 @@ class Hasher:
         """
         extras = _Extras(salt, lora, lora_digest, items)
         one = self._prepare(tokens, partial, extras, state)
-        error = _lib.Error()
-        self._check(self._lib.ucm_hash_request(self._handle, one[0], error),
-                    error)
+        _lib.call(self._lib.ucm_hash_request, self._what, self._open(), one[0])
         return one[1].tobytes()
 
     def batch(self, requests: Sequence[_pack.Numbers], *,
@@ -144,9 +141,8 @@ class Hasher:
                                states[i] if states else None)
                  for i, tokens in enumerate(requests)]
         many = (_c.HashRequest * num)(*(part[0] for part in parts))
-        error = _lib.Error()
-        self._check(self._lib.ucm_hash_batch(self._handle, many, num, error),
-                    error)
+        _lib.call(self._lib.ucm_hash_batch, self._what, self._open(), many,
+                  num)
         return [part[1].tobytes() for part in parts]
 
     def _prepare(self, tokens: _pack.Numbers, partial: bool,
@@ -171,10 +167,9 @@ class Hasher:
               items: Optional[Sequence[Item]] = None) -> HashState:
         """The state before a request's first token."""
         extras = _Extras(salt, lora, lora_digest, items)
-        out, error = _c.HashState(), _lib.Error()
-        self._check(self._lib.ucm_hash_start(
-            self._handle, extras.c if extras.any else None, out, error),
-                    error)
+        out = _c.HashState()
+        _lib.call(self._lib.ucm_hash_start, self._what, self._open(),
+                  extras.c if extras.any else None, out)
         return HashState(out)
 
     def resume(self, parent: bytes, tokens: int) -> HashState:
@@ -182,7 +177,7 @@ class Hasher:
         the tokens of the request up to its end."""
         out = _c.HashState()
         self._check(self._lib.ucm_hash_resume(
-            self._handle, _pack.pack_ids([parent], "parent"),
+            self._open(), _pack.pack_ids([parent], "parent"),
             _pack.u64("hash", "tokens", tokens), out))
         return HashState(out)
 
@@ -191,7 +186,7 @@ class Hasher:
         packed = _pack.pack_ids(ids0)
         out = ctypes.create_string_buffer(len(packed) or 1)
         self._check(self._lib.ucm_hash_rank_ids(
-            self._handle, _pack.u32("hash", "rank", rank), packed,
+            self._open(), _pack.u32("hash", "rank", rank), packed,
             len(packed) // 16, out))
         return out.raw[:len(packed)]
 
@@ -207,25 +202,9 @@ class Hasher:
         num = len(packed) // hash_bytes
         out = ctypes.create_string_buffer(16 * num or 1)
         self._check(self._lib.ucm_hash_external(
-            self._handle, _pack.u32("hash", "group", group), packed,
+            self._open(), _pack.u32("hash", "group", group), packed,
             hash_bytes, num, out))
         return out.raw[:16 * num]
-
-    def close(self) -> None:
-        """Again: nothing."""
-        handle, self._handle = self._handle, ctypes.c_void_p()
-        if handle:
-            self._lib.ucm_hasher_close(handle)
-
-    def __enter__(self) -> Hasher:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self.close()
 
 
 def crc32c(data: Any, crc: int = 0) -> int:

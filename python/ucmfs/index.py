@@ -11,7 +11,8 @@ import os
 from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
 
 from . import _c, _lib, _log, _pack
-from .errors import InvalidArgument, from_errno
+from ._handle import Handle
+from .errors import from_errno
 
 _ENOENT, _EAGAIN = -2, -11
 # The digits of a number in base two, as bytes 0 and 1.
@@ -33,7 +34,7 @@ class Entry(NamedTuple):
     pinned: bool
 
 
-class Index:
+class Index(Handle):
     """Looks up ids in a space of a mount (None: the default one).
 
     An answer is one of three: there, absent, or not known (the daemon has not
@@ -41,16 +42,16 @@ class Index:
     changing it). One thread at a time; open one for each.
 
     NotFound: no mount of ucmfs, or no such space. NotConnected: the daemon is
-    gone, and with it the mount: close this, and open another.
+    gone, and with it the mount: close this, and open another. Until it is
+    closed the mount is busy.
     """
+
+    _CLOSE = "ucm_index_close"
 
     def __init__(self, mount: Union[str, bytes, "os.PathLike[str]"],
                  space: Optional[str] = None) -> None:
-        self._what = f"index of {os.fsdecode(mount)}" + (
-            f", space {space}" if space else "")
-        self._pid = os.getpid()
-        self._handle = ctypes.c_void_p()
-        self._lib = _lib.lib()
+        super().__init__(f"index of {os.fsdecode(mount)}" + (
+            f", space {space}" if space else ""))
         _log.start()
         self._prefix = self._lib.ucm_index_prefix
         self._count = ctypes.c_size_t()
@@ -59,15 +60,6 @@ class Index:
         self._check(self._lib.ucm_index_open(
             _lib.path_bytes(mount, "mount"), _lib.text_bytes(space),
             self._handle))
-
-    def _check(self, err: int) -> None:
-        if err:
-            raise from_errno(err, self._what)
-
-    def _open(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise InvalidArgument(f"{self._what}: it is closed")
-        return self._handle
 
     def lookup(self, ids: _pack.Ids) -> Tuple[bytes, bytes]:
         """(present, unknown), a byte of 0 or 1 for each id; both 0: it is
@@ -116,22 +108,6 @@ class Index:
         return {"backend": out.backend.decode(),
                 "why": out.why.decode() if out.why else None,
                 "blocks": out.blocks, "complete": bool(out.complete)}
-
-    def close(self) -> None:
-        """Until then the mount is busy. Again: nothing."""
-        handle, self._handle = self._handle, ctypes.c_void_p()
-        if handle and self._pid == os.getpid():
-            self._lib.ucm_index_close(handle)
-
-    def __enter__(self) -> Index:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self.close()
 
 
 def _bytes_of(words: bytes, num: int) -> bytes:

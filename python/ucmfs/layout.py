@@ -15,6 +15,7 @@ from typing import (Any, Dict, List, Mapping, NamedTuple, Optional, Sequence,
                     Tuple, Union)
 
 from . import _c, _lib, _pack
+from ._handle import Handle
 from .errors import InvalidArgument
 
 _CPU, _CUDA = "cpu", "cuda"
@@ -172,39 +173,36 @@ def _raw_of_interface(tensor: Any, interface: Mapping[str, Any],
                device, tensor)
 
 
-class Layout:
+class Layout(Handle):
     """A geometry, a number of pages, and tensors or regions; then sealed.
 
     Keeps the tensors alive. One thread at a time until it is sealed, then
     any.
     """
 
+    _CLOSE = "ucm_layout_free"
+
     def __init__(self, geometry: Geometry, num_pages: int) -> None:
+        super().__init__("layout")
         self.geometry = geometry
         self.num_pages = num_pages
         self.sealed = False
         self.devices: set = set()
         self._keep: List[Any] = []
         self._layers: Optional[List[int]] = None  # of the sealed regions
-        self._handle = ctypes.c_void_p()
-        self._lib = _lib.lib()
-        error = _lib.Error()
-        error.check(self._lib.ucm_layout_new(
-            geometry._c(), _pack.u64("layout", "num_pages", num_pages),
-            self._handle, error), "layout")
+        _lib.call(self._lib.ucm_layout_new, "layout", geometry._c(),
+                  _pack.u64("layout", "num_pages", num_pages), self._handle)
 
     def set_layer_bytes(self, layer: int, k_bytes: int,
                         v_bytes: int = 0) -> None:
         """A layer has less than the geometry's planes, which are those of
         the largest; the rest is zero in files. Before add_tensor() and
         add_region(). InvalidArgument: it has more, or no K."""
-        error = _lib.Error()
-        error.check(self._lib.ucm_layout_set_layer_bytes(
-            self._handle, *(_pack.u32("layout", name, value)
-                            for name, value in (("layer", layer),
-                                                ("k_bytes", k_bytes),
-                                                ("v_bytes", v_bytes))),
-            error), "layout")
+        _lib.call(
+            self._lib.ucm_layout_set_layer_bytes, "layout", self._open(),
+            _pack.u32("layout", "layer", layer),
+            _pack.u32("layout", "k_bytes", k_bytes),
+            _pack.u32("layout", "v_bytes", v_bytes))
 
     def add_tensor(self, tensor: Any, dims: str, *, name: str = "",
                    layer: int = 0, plane: str = "both",
@@ -223,19 +221,19 @@ class Layout:
                 f"{name}: {len(raw.shape)} dimensions, shape {raw.shape}, "
                 f"strides {raw.strides}, where {dims!r} has {len(dims)}")
         many = ctypes.c_int64 * len(dims)
-        error = _lib.Error()
-        error.check(self._lib.ucm_layout_add_tensor(
-            self._handle, _pack.fill(_c.Tensor(
-                size=ctypes.sizeof(_c.Tensor), data=raw.pointer,
-                name=_lib.text_bytes(name, "name"),
-                dims=_lib.text_bytes(dims, f"{name}: dims"),
-                shape=ctypes.cast(many(*raw.shape), ctypes.c_void_p),
-                strides=ctypes.cast(many(*raw.strides), ctypes.c_void_p),
-                item_bytes=raw.item_bytes,
-                plane=_number_of("plane", plane, _lib.PLANES)), name, {
-                    "layer": layer,
-                    "kernel_blocks_per_page": kernel_blocks_per_page}),
-            error), "layout")
+        _lib.call(
+            self._lib.ucm_layout_add_tensor, "layout", self._open(),
+            _pack.fill(
+                _c.Tensor(size=ctypes.sizeof(_c.Tensor), data=raw.pointer,
+                          name=_lib.text_bytes(name, "name"),
+                          dims=_lib.text_bytes(dims, f"{name}: dims"),
+                          shape=ctypes.cast(many(*raw.shape), ctypes.c_void_p),
+                          strides=ctypes.cast(many(*raw.strides),
+                                              ctypes.c_void_p),
+                          item_bytes=raw.item_bytes,
+                          plane=_number_of("plane", plane, _lib.PLANES)), name,
+                {"layer": layer,
+                 "kernel_blocks_per_page": kernel_blocks_per_page}))
         self._keep.append(raw)
         if raw.device is not None:
             self.devices.add(raw.device)
@@ -243,17 +241,13 @@ class Layout:
     def add_region(self, region: Region) -> None:
         """Add a region. InvalidArgument: it is not inside of the payload, or
         of more than one layer, or has impossible addresses."""
-        error = _lib.Error()
-        error.check(self._lib.ucm_layout_add_region(
-            self._handle, _pack.fill(_c.Region(), "region",
-                                     region._asdict()), error), "layout")
+        _lib.call(self._lib.ucm_layout_add_region, "layout", self._open(),
+                  _pack.fill(_c.Region(), "region", region._asdict()))
 
     def seal(self) -> Layout:
         """Check that each byte of the payload is there exactly once, and that
         nothing overlaps in memory; returns self."""
-        error = _lib.Error()
-        error.check(self._lib.ucm_layout_seal(self._handle, error),
-                  "layout")
+        _lib.call(self._lib.ucm_layout_seal, "layout", self._open())
         self.sealed = True
         return self
 
@@ -265,15 +259,13 @@ class Layout:
         changes: ucm_load(3), "Reading into pages". InvalidArgument: a page is
         more than one run.
         """
-        error = _lib.Error()
-        error.check(self._lib.ucm_layout_set_direct(self._handle, error),
-                  "layout")
+        _lib.call(self._lib.ucm_layout_set_direct, "layout", self._open())
         return self
 
     def regions(self) -> List[Region]:
         """Of a sealed layout, in the order of the payload."""
-        num = self._lib.ucm_layout_num_regions(self._handle)
-        regions = self._lib.ucm_layout_regions(self._handle)
+        num = self._lib.ucm_layout_num_regions(self._open())
+        regions = self._lib.ucm_layout_regions(self._open())
         return [Region(**{name: getattr(regions[i], name)
                           for name in Region._fields}) for i in range(num)]
 
@@ -286,12 +278,7 @@ class Layout:
     @property
     def runs(self) -> int:
         """How many pieces in a row a block is in memory, at best."""
-        return self._lib.ucm_layout_runs(self._handle)
-
-    def __del__(self) -> None:
-        handle = getattr(self, "_handle", None)
-        if handle:
-            self._lib.ucm_layout_free(handle)
+        return self._lib.ucm_layout_runs(self._open())
 
 
 Tensors = Union[Mapping[str, Any], Sequence[Any]]

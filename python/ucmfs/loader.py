@@ -10,6 +10,7 @@ from array import array
 from typing import Any, Dict, List, Optional, Sequence, Set, Union
 
 from . import _c, _lib, _log, _pack
+from ._handle import Handle
 from .errors import InvalidArgument, from_errno
 from .layout import Layout, _number_of, _verify_of
 from .task import Completions, Task, TaskOwner, new_eventfd
@@ -93,7 +94,7 @@ def _node(numa: Optional[int]) -> int:
     return numa + 1
 
 
-class Loader(TaskOwner):
+class Loader(Handle, TaskOwner):
     """Moves blocks between a mount (or tiers) and memory.
 
     mount: a mount point of ucmfs. tiers: the directories themselves, a
@@ -113,6 +114,8 @@ class Loader(TaskOwner):
     alone may be new ones.
     """
 
+    _CLOSE = "ucm_loader_close"
+
     def __init__(self, mount: Optional[Path] = None,
                  tiers: Optional[Tiers] = None, *, copy: str = "host",
                  io: str = "auto", threads: int = 0, staging_bytes: int = 0,
@@ -123,38 +126,32 @@ class Loader(TaskOwner):
                  numa: Optional[int] = None, in_mount: bool = False,
                  write_buffer_bytes: int = 0, budget: int = 0,
                  inflight: int = 0) -> None:
-        super().__init__()
+        TaskOwner.__init__(self)
+        Handle.__init__(self, "loader")
         self.copy = copy
         self.mount = mount
-        self._pid = os.getpid()
-        self._handle = ctypes.c_void_p()
-        self._lib = _lib.lib()
         _log.start()
         self._keep: List[Any] = []
         self._stores: Set[Any] = set()  # that are on it
-        error = _lib.Error()
         what = f"loader of {mount if mount is not None else tiers}"
-        error.check(self._lib.ucm_loader_open(
-            _pack.fill(_c.LoaderOptions(), "loader", dict(
-                size=ctypes.sizeof(_c.LoaderOptions),
-                mount=_lib.path_bytes(mount, "mount"),
-                tiers=source_of(tiers),
-                copy=_number_of("copy", copy, _c.COPY_KIND),
-                io=_number_of("io", io, _c.IO_KIND), threads=threads,
-                staging_bytes=staging_bytes, window_bytes=window_bytes,
-                save_budget_bytes=save_budget_bytes, read_bytes=read_bytes,
-                open_files=open_files, device=device,
-                stream=_OWN_STREAM if stream is None else stream, ctas=ctas,
-                lease_ms=_c.UCM_LOAD_NO_LEASES if lease_ms is None
-                else lease_ms,
-                numa=_node(numa), in_mount=bool(in_mount),
-                write_buffer_bytes=write_buffer_bytes, budget=budget,
-                inflight=inflight)), self._handle, error), what)
-
-    def _open(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise InvalidArgument("loader: it is closed")
-        return self._handle
+        _lib.call(
+            self._lib.ucm_loader_open, what, _pack.fill(
+                _c.LoaderOptions(), "loader", dict(
+                    size=ctypes.sizeof(_c.LoaderOptions),
+                    mount=_lib.path_bytes(mount, "mount"),
+                    tiers=source_of(tiers),
+                    copy=_number_of("copy", copy, _c.COPY_KIND),
+                    io=_number_of("io", io, _c.IO_KIND), threads=threads,
+                    staging_bytes=staging_bytes, window_bytes=window_bytes,
+                    save_budget_bytes=save_budget_bytes, read_bytes=read_bytes,
+                    open_files=open_files, device=device,
+                    stream=_OWN_STREAM if stream is None else stream,
+                    ctas=ctas,
+                    lease_ms=_c.UCM_LOAD_NO_LEASES if lease_ms is None
+                    else lease_ms,
+                    numa=_node(numa), in_mount=bool(in_mount),
+                    write_buffer_bytes=write_buffer_bytes, budget=budget,
+                    inflight=inflight)), self._handle)
 
     def add_group(self, layout: Layout, space: Optional[str] = None) -> Group:
         """Tell of a sealed layout and the space of its blocks (None: the
@@ -166,10 +163,9 @@ class Loader(TaskOwner):
                 f"loader: the tensors are {', '.join(sorted(wrong))} memory, "
                 f"and its copy is {self.copy!r}")
         number = ctypes.c_uint()
-        error = _lib.Error()
-        error.check(self._lib.ucm_loader_add_group(
-            self._open(), layout._handle, _lib.text_bytes(space),
-            ctypes.byref(number), error), f"space {space or 'blocks'}")
+        _lib.call(self._lib.ucm_loader_add_group, f"space {space or 'blocks'}",
+                  self._open(), layout._open(), _lib.text_bytes(space),
+                  ctypes.byref(number))
         self._keep.append(layout)
         return Group(self, number.value, layout, space)
 
@@ -188,29 +184,14 @@ class Loader(TaskOwner):
     def close(self, cancel: bool = False) -> None:
         """Cancel the loads that are left, wait for saves (cancel: cancel them
         too), close its stores, and end. Again: nothing."""
-        if self._pid != os.getpid():
-            # a child's copy; its threads were the parent's
-            self._handle = ctypes.c_void_p()
+        if not self._is_ours():
             return
         with self._closing:
-            if not self._handle:
-                return
             for store in list(self._stores):
                 store.close(cancel)
             self._end_tasks(cancel)
-            self._lib.ucm_loader_close(self._handle)
-            self._handle = ctypes.c_void_p()
+            super().close()
             self._keep = []
-
-    def __enter__(self) -> Loader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self.close()
 
 
 def device_of(copy: str) -> str:
@@ -272,9 +253,8 @@ class Group:
             if self._removed:
                 return
             loader._reap()
-            error = _lib.Error()
-            error.check(loader._lib.ucm_loader_remove_group(
-                loader._open(), self.number, error), "group")
+            _lib.call(loader._lib.ucm_loader_remove_group, "group",
+                      loader._open(), self.number)
             loader._keep.remove(self.layout)
             self._removed = True
 
@@ -413,10 +393,9 @@ class Group:
         # it may be told before it is known here
         with completions._lock if completions is not None else _NO_LOCK:
             out = ctypes.c_void_p()
-            error = _lib.Error()
             try:
-                error.check(getattr(_lib.lib(), function)(
-                    handle, request, out, error), what)
+                _lib.call(getattr(_lib.lib(), function), what, handle, request,
+                          out)
             except BaseException:
                 if own >= 0:
                     os.close(own)

@@ -97,20 +97,17 @@ class Config:
     def set(self, key: str, value: object) -> None:
         """Set one of UCM's keys. NotFound: the method has none of that
         name."""
-        error = _lib.Error()
-        error.check(self._lib.ucm_sparse_set(
-            self._c, _lib.text_bytes(key, "key"),
-            _lib.text_bytes(_text(value), key), error), "method")
+        _lib.call(self._lib.ucm_sparse_set, "method", self._c,
+                  _lib.text_bytes(key, "key"),
+                  _lib.text_bytes(_text(value), key))
 
     def check(self) -> None:
         """Do its values agree with each other?"""
-        error = _lib.Error()
-        error.check(self._lib.ucm_sparse_check(self._c, error), "method")
+        _lib.call(self._lib.ucm_sparse_check, "method", self._c)
 
     def _kept(self, name: str, model: Model, *arguments: Any) -> None:
-        error = _lib.Error()
-        error.check(getattr(self._lib, f"ucm_sparse_{name}_spec")(
-            self._c, model.c(), *arguments, error), "method")
+        _lib.call(getattr(self._lib, f"ucm_sparse_{name}_spec"), "method",
+                  self._c, model.c(), *arguments)
 
     def repr_spec(self, model: Model) -> sparse.Spec:
         """Of the representations that the method keeps. InvalidArgument: it
@@ -135,11 +132,11 @@ class Config:
 
     def slots(self, prompt_tokens: int, output_tokens: int) -> int:
         """For how many blocks there must be slots."""
-        out, error = ctypes.c_uint32(), _lib.Error()
-        error.check(self._lib.ucm_sparse_slots(
-            self._c, _pack.u32("method", "prompt_tokens", prompt_tokens),
-            _pack.u32("method", "output_tokens", output_tokens),
-            ctypes.byref(out), error), "method")
+        out = ctypes.c_uint32()
+        _lib.call(self._lib.ucm_sparse_slots, "method", self._c,
+                  _pack.u32("method", "prompt_tokens", prompt_tokens),
+                  _pack.u32("method", "output_tokens", output_tokens),
+                  ctypes.byref(out))
         return out.value
 
 
@@ -159,10 +156,10 @@ def parse(text: Union[str, Mapping[str, Any]], *, block_size: int,
     """Read "METHOD", "METHOD:key=value,key=value", or a dictionary as UCM's
     configurations have it. NotFound: no such method or key."""
     said = (text if isinstance(text, str) else json.dumps(text)).encode()
-    out, error = _c.SparseConfig(), _lib.Error()
-    error.check(_lib.sparse().ucm_sparse_parse(
-        said, len(said), _pack.u32("method", "block_size", block_size),
-        _pack.u32("method", "num_layers", num_layers), out, error), "method")
+    out = _c.SparseConfig()
+    _lib.call(_lib.sparse().ucm_sparse_parse, "method", said, len(said),
+              _pack.u32("method", "block_size", block_size),
+              _pack.u32("method", "num_layers", num_layers), out)
     return Config(out)
 
 
@@ -177,9 +174,8 @@ class Request:
                                                  prompt_tokens))
 
     def _call(self, name: str, *arguments: Any) -> None:
-        error = _lib.Error()
-        error.check(getattr(self._lib, f"ucm_sparse_{name}")(
-            self._c, *arguments, error), "request")
+        _lib.call(getattr(self._lib, f"ucm_sparse_{name}"), "request", self._c,
+                  *arguments)
 
     def prefill(self, tokens: int) -> bool:
         """So many more of the prompt's tokens are there. True: all; step 0 is

@@ -18,7 +18,8 @@ from typing import (Any, Dict, Iterator, List, Mapping, Optional, Sequence,
                     Tuple, Union)
 
 from . import _lib
-from .errors import InvalidArgument, NamespaceMismatch
+from .errors import (InvalidArgument, NamespaceMismatch, NotFound,
+                     UcmfsError)
 from .loader import source_of
 
 NAME_MAX = 128
@@ -131,16 +132,17 @@ def ensure_space(mount: Optional[Paths], name: str, manifest: Manifest, *,
     if (mount is None) == (not tiers):
         raise InvalidArgument("ensure_space: a mount, or tiers, is needed")
     there = ctypes.create_string_buffer(MANIFEST_MAX)
-    error = _lib.Error()
-    err = _lib.lib().ucm_space_make(
-        _lib.path_bytes(mount), source_of(tiers or None),
-        _lib.path_bytes(name, "space"), text, there, error)
-    if err == -errno.EEXIST:
-        _compare(name, _without_quota(_parse(name, there.value)),
-                 json.loads(text))
-    if err in (-errno.EEXIST, -errno.ENOTEMPTY):
-        raise NamespaceMismatch(name)
-    error.check(err, f"space {name}")
+    try:
+        _lib.call(_lib.lib().ucm_space_make, f"space {name}",
+                  _lib.path_bytes(mount), source_of(tiers or None),
+                  _lib.path_bytes(name, "space"), text, there)
+    except UcmfsError as error:
+        if error.errno == errno.EEXIST:
+            _compare(name, _without_quota(_parse(name, there.value)),
+                     json.loads(text))
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise NamespaceMismatch(name) from None
+        raise
     return hashlib.sha256(text).digest()
 
 
@@ -148,8 +150,7 @@ def make_tiers(tiers: Union[Paths, Sequence[Paths]]) -> None:
     """Make tiers of directories that have never been mounted; those that are
     tiers stay as they are. NotFound: there is no such directory; OSError with
     EBUSY: a daemon is making them."""
-    error = _lib.Error()
-    error.check(_lib.lib().ucm_tiers_make(source_of(tiers), error), "tiers")
+    _lib.call(_lib.lib().ucm_tiers_make, "tiers", source_of(tiers))
 
 
 def read_manifest(mount: Optional[Paths], name: str, *,
@@ -158,23 +159,20 @@ def read_manifest(mount: Optional[Paths], name: str, *,
     """Of a space, on a mount or with tiers in the directories themselves;
     None: it has none, or there is no such space."""
     text = ctypes.create_string_buffer(MANIFEST_MAX)
-    error = _lib.Error()
-    err = _lib.lib().ucm_space_manifest(
-        _lib.path_bytes(mount), source_of(tiers or None),
-        _lib.path_bytes(name, "space"), text, error)
-    if err == -errno.ENOENT:
+    try:
+        _lib.call(_lib.lib().ucm_space_manifest, f"space {name}",
+                  _lib.path_bytes(mount), source_of(tiers or None),
+                  _lib.path_bytes(name, "space"), text)
+    except NotFound:
         return None
-    error.check(err, f"space {name}")
     return _parse(name, text.value)
 
 
 def remove_space(mount: Paths, name: str) -> None:
     """A space of a mount, with its blocks. NotFound: there is none. Other
     errors, as while blocks are being saved to it, leave some of it."""
-    error = _lib.Error()
-    error.check(_lib.lib().ucm_space_remove(
-        _lib.path_bytes(mount), _lib.path_bytes(name, "space"), error),
-                f"space {name}")
+    _lib.call(_lib.lib().ucm_space_remove, f"space {name}",
+              _lib.path_bytes(mount), _lib.path_bytes(name, "space"))
 
 
 def _parse(name: str, text: bytes) -> Dict[str, Any]:
@@ -220,9 +218,8 @@ def spaces(mount: Paths) -> List[str]:
         names.append(os.fsdecode(name))
         return 0
 
-    error = _lib.Error()
-    error.check(_lib.lib().ucm_space_list(
-        _lib.path_bytes(mount), None, each, None, error), "spaces")
+    _lib.call(_lib.lib().ucm_space_list, "spaces", _lib.path_bytes(mount),
+              None, each, None)
     return names
 
 

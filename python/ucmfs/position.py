@@ -57,10 +57,10 @@ class Rope:
     def frequencies(self) -> memoryview:
         """The angles per position, in radians: one for each pair."""
         num = (self.rotary_dim or self.head_dim) // 2
-        c, error = self._c, _lib.Error()
+        c = self._c
         memory = _tensor.Memory(8 * num)
-        error.check(_lib.sparse().ucm_rope_frequencies(
-            c, memory.address, num, error), "rope")
+        _lib.call(_lib.sparse().ucm_rope_frequencies, "rope", c,
+                  memory.address, num)
         return memory.view("d", num)
 
     def shift(self, keys: Any, deltas: Any, *, to: Any = None,
@@ -94,17 +94,16 @@ class Rope:
         if (found.pointer, found.strides) == (there.pointer, there.strides):
             _check_in_place(which[2] or range(num), where[2] or range(num))
         every, per_token, _keep = _deltas_of(deltas, num, size)
-        error = _lib.Error()
-        error.check(_lib.sparse().ucm_rope_shift(
-            self._c, _c.ShiftRequest(
-                source, _c.KeyRoom(
-                    room.base, room.num_blocks, room.stride_block,
-                    room.stride_token, room.stride_head),
-                which[0], where[0], num, heads, size,
-                size if last_tokens is None else _pack.u32(
-                    "rope", "last_tokens", last_tokens),
-                every, per_token, bool(unrotated), bool(unchecked)), error),
-                    "rope")
+        _lib.call(
+            _lib.sparse().ucm_rope_shift, "rope", self._c,
+            _c.ShiftRequest(
+                source, _c.KeyRoom(room.base, room.num_blocks,
+                                   room.stride_block, room.stride_token,
+                                   room.stride_head), which[0], where[0], num,
+                heads, size,
+                size if last_tokens is None
+                else _pack.u32("rope", "last_tokens", last_tokens),
+                every, per_token, bool(unrotated), bool(unchecked)))
 
 
 def _check_in_place(sources: Sequence[int], places: Sequence[int]) -> None:
@@ -181,11 +180,11 @@ def find_chunks(config: ChunkConfig, tokens: Any, sources: Sequence[Source],
           for text, source in zip(texts, sources)))
     room = -(-len(mine) // max(config._c.chunk_tokens, 1))
     out = (_c.Chunk * max(room, 1))()
-    num, error = ctypes.c_uint32(), _lib.Error()
-    error.check(_lib.sparse().ucm_chunks_find(
-        config._c, _pack.address_of(mine), len(mine),
-        _pack.u32("chunks", "position", position), c_sources, len(sources),
-        out, room, ctypes.byref(num), error), "chunks")
+    num = ctypes.c_uint32()
+    _lib.call(_lib.sparse().ucm_chunks_find, "chunks", config._c,
+              _pack.address_of(mine), len(mine),
+              _pack.u32("chunks", "position", position), c_sources,
+              len(sources), out, room, ctypes.byref(num))
     return [Chunk(c.begin, c.end, _c.CHUNK_KIND[c.kind], c.matched,
                   c.source, c.token, c.delta) for c in out[:num.value]]
 
@@ -203,10 +202,9 @@ def recompute(config: ChunkConfig, chunks: Sequence[Chunk]) -> Ranges:
     not cached, what differs, and boundaries."""
     room = 2 * len(chunks)
     out = (_c.Range * max(room, 1))()
-    num, error = ctypes.c_uint32(), _lib.Error()
-    error.check(_lib.sparse().ucm_chunks_recompute(
-        config._c, _chunks_of(chunks), len(chunks), out, room,
-        ctypes.byref(num), error), "chunks")
+    num = ctypes.c_uint32()
+    _lib.call(_lib.sparse().ucm_chunks_recompute, "chunks", config._c,
+              _chunks_of(chunks), len(chunks), out, room, ctypes.byref(num))
     return [(r.begin, r.end) for r in out[:num.value]]
 
 
@@ -215,10 +213,10 @@ def chunk_deltas(chunks: Sequence[Chunk], num: int,
     """By how much each of num tokens from first on has moved, for
     Rope.shift(); 0 for those that are not used."""
     num = _pack.u32("chunks", "num", num)
-    memory, error = _tensor.Memory(4 * num), _lib.Error()
-    error.check(_lib.sparse().ucm_chunks_deltas(
-        _chunks_of(chunks), len(chunks), _pack.u32("chunks", "first", first),
-        memory.address, num, error), "chunks")
+    memory = _tensor.Memory(4 * num)
+    _lib.call(_lib.sparse().ucm_chunks_deltas, "chunks", _chunks_of(chunks),
+              len(chunks), _pack.u32("chunks", "first", first), memory.address,
+              num)
     return memory.view("i", num)
 
 
@@ -227,9 +225,9 @@ def merge_ranges(ranges: Sequence[Tuple[int, int]]) -> Ranges:
     out = (_c.Range * max(len(ranges), 1))()
     for c, (begin, end) in zip(out, ranges):
         _pack.fill(c, "ranges", {"begin": begin, "end": end})
-    num, error = ctypes.c_uint32(), _lib.Error()
-    error.check(_lib.sparse().ucm_ranges_merge(
-        out, len(ranges), ctypes.byref(num), error), "ranges")
+    num = ctypes.c_uint32()
+    _lib.call(_lib.sparse().ucm_ranges_merge, "ranges", out, len(ranges),
+              ctypes.byref(num))
     return [(r.begin, r.end) for r in out[:num.value]]
 
 
@@ -265,11 +263,10 @@ def deviation(cached: Any, fresh: Any, *, cached_values: Any = None,
                                               dtype)
             keep.append(kept)
     which = _tensor.table_of(table, size, tokens)
-    memory, error = _tensor.Memory(4 * tokens), _lib.Error()
-    error.check(_lib.sparse().ucm_kv_deviation(
-        _c.DeviationRequest(old, new, *values, which[0], tokens,
-                                     heads, dim, size, bool(relative)),
-        memory.address, error), "deviation")
+    memory = _tensor.Memory(4 * tokens)
+    _lib.call(_lib.sparse().ucm_kv_deviation, "deviation",
+              _c.DeviationRequest(old, new, *values, which[0], tokens, heads,
+                                  dim, size, bool(relative)), memory.address)
     return memory.view("f", tokens)
 
 
@@ -280,9 +277,7 @@ def select_tokens(scores: Any, rule: str, value: float) -> memoryview:
     found = _tensor.floats_of(scores, "scores")
     room = found.shape[0]
     memory, num = _tensor.Memory(4 * room), ctypes.c_uint32()
-    error = _lib.Error()
-    error.check(_lib.sparse().ucm_hkvd_select(
-        found.pointer, room,
-        _number_of("rule", rule, _c.HKVD_RULE), value, memory.address,
-        room, ctypes.byref(num), error), "tokens")
+    _lib.call(_lib.sparse().ucm_hkvd_select, "tokens", found.pointer, room,
+              _number_of("rule", rule, _c.HKVD_RULE), value, memory.address,
+              room, ctypes.byref(num))
     return memory.view("I", num.value)

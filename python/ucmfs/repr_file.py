@@ -70,9 +70,8 @@ class ReprFile:
         self.geometry = Geometry(**fields)
 
     def _call(self, name: str, *arguments: Any) -> None:
-        error = _lib.Error()
-        error.check(getattr(self._lib, f"ucm_repr_file_{name}")(
-            self._c, *arguments, error), self._what)
+        _lib.call(getattr(self._lib, f"ucm_repr_file_{name}"), self._what,
+                  self._c, *arguments)
 
     def _spec(self) -> Spec:
         if self.kind == "codes":
@@ -234,22 +233,20 @@ def of_block(header: Any, spec: Spec, *, centers: Any = None,
     are kept.
     """
     block, out = _block_of(header, size), _c.ReprFile()
-    lib, error = _lib.sparse(), _lib.Error()
+    lib, what = _lib.sparse(), "representations"
     layers = block.geometry.num_layers
     if isinstance(spec, codes.Spec):
         found = _centers_of(centers, layers, spec)
-        err = lib.ucm_repr_file_init_codes(
-            block, spec._c, found and found.pointer, out, error)
+        _lib.call(lib.ucm_repr_file_init_codes, what, block, spec._c,
+                  found and found.pointer, out)
     elif isinstance(spec, star.Spec):
         packed = _channels_of(channels, layers, spec)
         like = spec if channels is None else dataclasses.replace(
             spec, channels=tuple(channels[0]))
-        err = lib.ucm_repr_file_init_channels(
-            block, like._c,
-            None if packed is None else _pack.address_of(packed), out, error)
+        _lib.call(lib.ucm_repr_file_init_channels, what, block, like._c,
+                  None if packed is None else _pack.address_of(packed), out)
     else:
-        err = lib.ucm_repr_file_init(block, spec._c, out, error)
-    error.check(err, "representations")
+        _lib.call(lib.ucm_repr_file_init, what, block, spec._c, out)
     return ReprFile(out, None)
 
 
@@ -267,16 +264,16 @@ def parse(header: Any) -> ReprFile:
     """Decode a file's first HEADER_BYTES. InvalidArgument: not such a file;
     UcmfsError with EBADMSG: its checksum differs."""
     text = _header_of(header)
-    out, error = _c.ReprFile(), _lib.Error()
-    error.check(_lib.sparse().ucm_repr_file_parse(
-        text, len(text), out, error), "representations")
+    out = _c.ReprFile()
+    _lib.call(_lib.sparse().ucm_repr_file_parse, "representations", text,
+              len(text), out)
     return ReprFile(out, text)
 
 
 def verify(data: Any) -> ReprFile:
     """Decode a whole file, and compare all of it with its checksums."""
     found = _bytes_of(data, "data")
-    out, error = _c.ReprFile(), _lib.Error()
-    error.check(_lib.sparse().ucm_repr_file_verify(
-        found.pointer, found.shape[0], out, error), "representations")
+    out = _c.ReprFile()
+    _lib.call(_lib.sparse().ucm_repr_file_verify, "representations",
+              found.pointer, found.shape[0], out)
     return ReprFile(out, _header_of(data))

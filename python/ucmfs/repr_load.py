@@ -15,8 +15,9 @@ import os
 from typing import Any, List, NamedTuple, Optional, Sequence, Union
 
 from . import _c, _lib, _log, _pack, _tensor
+from ._handle import Handle
 from ._tensor import Ids
-from .errors import InvalidArgument
+from .errors import InvalidArgument, UcmfsError
 from .layout import _number_of
 from .repr_file import ReprFile
 from .sparse import Slab
@@ -32,41 +33,36 @@ class Loaded(NamedTuple):
     errors: List[int]
 
 
-class Reprs:
+class Reprs(Handle):
     """Where files of representations are: a mount of ucmfs, or the
     directories of its tiers. Any thread.
 
     space: "" is the default one. depth: files that are read at a time.
     """
 
+    _CLOSE = "ucm_reprs_close"
+
     def __init__(self, mount: Union[str, os.PathLike, None] = None, *,
                  tiers: Optional[str] = None, space: str = "",
                  io: str = "auto", depth: int = 0) -> None:
-        self._lib = _lib.sparse()
+        super().__init__("representations", _lib.sparse())
         _log.start()
-        self._handle = ctypes.c_void_p()
         options = _pack.fill(_c.ReprsOptions(), "representations", {
             "io": _number_of("io", io, _c.IO_KIND), "depth": depth})
         options.size = ctypes.sizeof(options)
         options.mount = _lib.path_bytes(mount, "mount")
         options.tiers = _lib.path_bytes(tiers, "tiers")
         options.space = _lib.path_bytes(space, "space")
-        error = _lib.Error()
-        error.check(self._lib.ucm_reprs_open(options, self._handle, error),
-                    "representations")
-
-    def _open(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise InvalidArgument("representations: it is closed")
-        return self._handle
+        _lib.call(self._lib.ucm_reprs_open, "representations", options,
+                  self._handle)
 
     def header(self, block: bytes) -> ReprFile:
         """What the file of a block says. NotFound: it has none."""
         packed = _pack.pack_ids([block])
-        out, error = _c.ReprFile(), _lib.Error()
-        error.check(self._lib.ucm_reprs_header(self._open(), packed, out,
-                                               error),
-                    f"representations of {packed.hex()}")
+        out = _c.ReprFile()
+        _lib.call(self._lib.ucm_reprs_header,
+                  f"representations of {packed.hex()}", self._open(), packed,
+                  out)
         return ReprFile(out, None)
 
     def load(self, ids: Any, like: ReprFile, layers: Sequence[int], *,
@@ -94,33 +90,18 @@ class Reprs:
             slab.need(like.layer_bytes) for slab in slabs))
         where = _tensor.ids_of(slots, "slots", num, distinct=True)
         results = (ctypes.c_int32 * max(num, 1))(*([_UNTOUCHED] * num))
-        loaded, error = ctypes.c_size_t(), _lib.Error()
         request = _c.ReprsRequest(
             ctypes.sizeof(_c.ReprsRequest),
             ctypes.cast(ctypes.c_char_p(packed), ctypes.c_void_p), num,
             ctypes.pointer(like._c), first, layers, many, where[0],
             ctypes.addressof(results))
-        err = self._lib.ucm_reprs_load(self._open(), request,
-                                       ctypes.byref(loaded), error)
-        if err and (not partial or not num or _UNTOUCHED in results[:num]):
-            error.check(err, "representations")
+        try:
+            _lib.call(self._lib.ucm_reprs_load, self._what, self._open(),
+                      request, ctypes.byref(ctypes.c_size_t()))
+        except UcmfsError:
+            if not partial or not num or _UNTOUCHED in results[:num]:
+                raise
         return Loaded(list(slabs), [-result for result in results[:num]])
-
-    def close(self) -> None:
-        """Again: nothing."""
-        handle, self._handle = self._handle, ctypes.c_void_p()
-        if handle:
-            self._lib.ucm_reprs_close(handle)
-
-    def __enter__(self) -> Reprs:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self.close()
 
 
 def _layers_of(layers: Sequence[int]) -> List[int]:

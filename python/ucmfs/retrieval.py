@@ -20,6 +20,7 @@ import dataclasses
 from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
 
 from . import _c, _lib, _log, _pack, _tensor, codes, sparse, star
+from ._handle import Handle
 from ._tensor import Ids
 from .errors import InvalidArgument, UcmfsError
 from .sparse import Budget, Slab
@@ -42,7 +43,7 @@ class Taken(NamedTuple):
     run_ns: int
 
 
-class Retrieval:
+class Retrieval(Handle):
     """Threads, and jobs of lanes: what chooses for itself, a layer.
 
     spec and num_heads: of the queries; of codes method, which says num_heads
@@ -51,14 +52,15 @@ class Retrieval:
     thread's at a time.
     """
 
+    _CLOSE = "ucm_retrieval_close"
+
     def __init__(self, spec: Spec, num_heads: int = 0, *, lanes: int,
                  max_blocks: int, threads: int = 4, jobs: int = 64,
                  method: Optional[codes.Method] = None,
                  num_queries: int = 1) -> None:
+        super().__init__("retrieval", _lib.sparse())
         self.spec, self.method = spec, method
-        self._lib = _lib.sparse()
         _log.start()
-        self._handle = ctypes.c_void_p()
         self._jobs: Dict[int, Dict[int, Tuple[Any, int]]] = {}
         floats = self._query_floats(
             _pack.u32("retrieval", "num_heads", num_heads),
@@ -71,9 +73,8 @@ class Retrieval:
             "threads": threads, "jobs": jobs, "lanes": lanes,
             "max_blocks": max_blocks, "query_floats": floats})
         options.size = ctypes.sizeof(options)
-        error = _lib.Error()
-        error.check(self._lib.ucm_retrieval_open(options, self._handle,
-                                                 error), "retrieval")
+        _lib.call(self._lib.ucm_retrieval_open, "retrieval", options,
+                  self._handle)
 
     def _query_floats(self, num_heads: int, num_queries: int) -> int:
         if isinstance(self.spec, codes.Spec):
@@ -113,11 +114,6 @@ class Retrieval:
             raise InvalidArgument("query: not of this spec, per block")
         return job
 
-    def _open(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise InvalidArgument("retrieval: it is closed")
-        return self._handle
-
     def submit(self, lane: int, step: int, query: Query, slab: Slab,
                budget: Budget, *, slots: Ids = None,
                deadline_ms: int = 0) -> None:
@@ -133,15 +129,14 @@ class Retrieval:
         job.slots, job.budget = where[0], c
         _pack.fill(job, "retrieval", {"lane": lane, "step": step,
                                       "deadline_ms": deadline_ms})
-        handle, error = self._open(), _lib.Error()
+        handle = self._open()
         room = c.first + c.topk + c.last
         kept = self._jobs.setdefault(lane, {})
         before = kept.get(step)
         # threads read it from now on, and the channels of query's spec
         kept[step] = ((slab, where, query.spec), room)
         try:
-            error.check(self._lib.ucm_retrieval_submit(handle, job, error),
-                        "retrieval")
+            _lib.call(self._lib.ucm_retrieval_submit, "retrieval", handle, job)
         except UcmfsError:
             del kept[step]
             if before is not None:
@@ -159,14 +154,13 @@ class Retrieval:
         """
         kept = self._jobs.get(lane, {})
         room = kept[step][1] if step in kept else 0
-        memory, error = _tensor.Memory(4 * room), _lib.Error()
+        memory = _tensor.Memory(4 * room)
         out = _c.RetrievalResult(blocks=memory.address, room=room)
         try:
-            error.check(self._lib.ucm_retrieval_take(
-                self._open(), _pack.u32("retrieval", "lane", lane),
-                _pack.u64("retrieval", "step", step),
-                -1 if timeout is None else milliseconds(timeout), out,
-                error), "retrieval")
+            _lib.call(self._lib.ucm_retrieval_take, "retrieval", self._open(),
+                      _pack.u32("retrieval", "lane", lane),
+                      _pack.u64("retrieval", "step", step),
+                      -1 if timeout is None else milliseconds(timeout), out)
         except UcmfsError as failure:
             if failure.errno not in _KEPT:
                 kept.pop(step, None)
@@ -178,10 +172,8 @@ class Retrieval:
 
     def cancel(self, lane: int) -> None:
         """Forget all jobs of a lane, which is as new then."""
-        error = _lib.Error()
-        error.check(self._lib.ucm_retrieval_cancel(
-            self._open(), _pack.u32("retrieval", "lane", lane), error),
-                    "retrieval")
+        _lib.call(self._lib.ucm_retrieval_cancel, "retrieval", self._open(),
+                  _pack.u32("retrieval", "lane", lane))
         self._jobs.pop(lane, None)
 
     def stats(self) -> Dict[str, int]:
@@ -192,17 +184,5 @@ class Retrieval:
 
     def close(self) -> None:
         """Jobs that run are waited for. Again: nothing."""
-        handle, self._handle = self._handle, ctypes.c_void_p()
-        if handle:
-            self._lib.ucm_retrieval_close(handle)
+        super().close()
         self._jobs.clear()
-
-    def __enter__(self) -> Retrieval:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self.close()

@@ -75,15 +75,14 @@ class Schedule:
                 layer = _pack.below("schedule", f"{name}: layer", layer,
                                     _c.UCM_LAYERS_MAX)
                 bits[layer // 64] |= 1 << layer % 64
-        error = _lib.Error()
-        error.check(self._lib.ucm_schedule_check(self._c, error), "schedule")
+        _lib.call(self._lib.ucm_schedule_check, "schedule", self._c)
 
     def step(self, step: int, layer: int) -> Step:
         """What to do at a step (0: the prefill) in a layer."""
-        out, error = _c.Step(), _lib.Error()
-        error.check(self._lib.ucm_schedule_step(
-            self._c, _pack.u64("schedule", "step", step),
-            _pack.u32("schedule", "layer", layer), out, error), "schedule")
+        out = _c.Step()
+        _lib.call(self._lib.ucm_schedule_step, "schedule", self._c,
+                  _pack.u64("schedule", "step", step),
+                  _pack.u32("schedule", "layer", layer), out)
         return step_of(out)
 
 
@@ -140,9 +139,8 @@ class Resident:
                    first=config)
 
     def _call(self, name: str, *arguments: Any, first: Any = None) -> None:
-        error = _lib.Error()
-        error.check(getattr(self._lib, f"ucm_resident_{name}")(
-            first or self._c, *arguments, error), "residency")
+        _lib.call(getattr(self._lib, f"ucm_resident_{name}"), "residency",
+                  first or self._c, *arguments)
 
     def _plan(self, name: str, blocks: Any, scores: Any, now: int) -> Swap:
         want, _keep = _wanted(blocks, scores, now)
@@ -267,17 +265,14 @@ class Prefetch:
             "blocks": blocks, "trend": trend})
         self._memory = _tensor.Memory(self._lib.ucm_prefetch_bytes(config))
         self._c = ctypes.c_void_p()
-        error = _lib.Error()
-        error.check(self._lib.ucm_prefetch_begin(
-            config, self._memory.address, self._c, error), "prefetch")
+        _lib.call(self._lib.ucm_prefetch_begin, "prefetch", config,
+                  self._memory.address, self._c)
 
     def set(self, blocks: Any, *, step: int, scores: Any = None) -> None:
         """What the choice of a step wants, and the scores it was made by."""
         want, _keep = _wanted(blocks, scores, 0)
-        error = _lib.Error()
-        error.check(self._lib.ucm_prefetch_set(
-            self._c, self.resident._c, want,
-            _pack.u64("prefetch", "step", step), error), "prefetch")
+        _lib.call(self._lib.ucm_prefetch_set, "prefetch", self._c,
+                  self.resident._c, want, _pack.u64("prefetch", "step", step))
 
     def run(self) -> None:
         """Guess, and plan loads."""
@@ -316,8 +311,6 @@ def run_all(prefetches: Sequence[Prefetch]) -> None:
     """Prefetch.run() of many, in one call."""
     num = len(prefetches)
     many = ctypes.c_void_p * max(num, 1)
-    error = _lib.Error()
-    error.check(_lib.sparse().ucm_prefetch_run(
-        many(*(p._c.value for p in prefetches)),
-        many(*(p.resident._c.value for p in prefetches)), num, error),
-                "prefetch")
+    _lib.call(_lib.sparse().ucm_prefetch_run, "prefetch",
+              many(*(p._c.value for p in prefetches)),
+              many(*(p.resident._c.value for p in prefetches)), num)

@@ -91,9 +91,8 @@ class Built:
 
     def call(self, name: str, *arguments: Any) -> None:
         """A C call of this spec, which may fail."""
-        error = _lib.Error()
-        error.check(getattr(_lib.sparse(), f"{self._calls}_{name}")(
-            self._c, *arguments, error), "representations")
+        _lib.call(getattr(_lib.sparse(), f"{self._calls}_{name}"),
+                  "representations", self._c, *arguments)
 
     @property
     def nbytes(self) -> int:
@@ -162,9 +161,7 @@ class Spec(Built):
             "num_heads": self.num_heads, "head_dim": self.head_dim,
             "block_size": self.block_size})
         if not _lib.sparse().ucm_repr_bytes(out):
-            error = _lib.Error()  # this call says what is wrong
-            error.check(_lib.sparse().ucm_repr_begin(out, None, error),
-                        "spec")
+            _lib.call(_lib.sparse().ucm_repr_begin, "spec", out, None)
         return out
 
     @classmethod
@@ -249,9 +246,8 @@ class Query:
         self.rows = rows_per(per, c.num_heads, spec.num_heads)
         self._floats = _tensor.Memory(
             4 * self._lib.ucm_query_floats(spec._c, c.num_heads, number))
-        error = _lib.Error()
-        error.check(self._lib.ucm_query_prepare(
-            spec._c, c, number, self._floats.address, error), "query")
+        _lib.call(self._lib.ucm_query_prepare, "query", spec._c, c, number,
+                  self._floats.address)
 
     def score(self, slab: Slab, slots: Ids = None, *, first: int = 0,
               num: Optional[int] = None, out: Any = None) -> Any:
@@ -299,10 +295,8 @@ def score_all(requests: Sequence[Scoring]) -> List[Any]:
             ctypes.pointer(wanted.slab.need(spec.nbytes)), place.slots,
             place.first, place.num, place.address, place.stride))
     if parts:
-        error = _lib.Error()
-        error.check(_lib.sparse().ucm_score(
-            spec._c, (_c.ScoreRequest * len(parts))(*parts),
-            len(parts), error), "scores")
+        _lib.call(_lib.sparse().ucm_score, "scores", spec._c,
+                  (_c.ScoreRequest * len(parts))(*parts), len(parts))
     return [place.out for place in places]
 
 
@@ -312,11 +306,10 @@ def reduce(scores: Any, how: str) -> memoryview:
     found = _tensor.rows_of(scores, "scores",
                             (("row", None), ("score", None)), writable=False)
     rows, num = found.shape
-    memory, error = _tensor.Memory(4 * num), _lib.Error()
-    error.check(_lib.sparse().ucm_score_reduce(
-        found.pointer, rows, num, max(found.strides[0], num),
-        _number_of("how", how, _c.REDUCTION), memory.address,
-        error), "scores")
+    memory = _tensor.Memory(4 * num)
+    _lib.call(_lib.sparse().ucm_score_reduce, "scores", found.pointer, rows,
+              num, max(found.strides[0], num),
+              _number_of("how", how, _c.REDUCTION), memory.address)
     return memory.view("f", num)
 
 
@@ -356,10 +349,9 @@ class BudgetConfig:
         for name, _ in _c.Windows._fields_:
             _pack.fill(config.windows, "budget", {name: values.pop(name)})
         _pack.fill(config, "budget", values)
-        out, error = _c.Budget(), _lib.Error()
-        error.check(_lib.sparse().ucm_budget_blocks(
-            config, _pack.u32("budget", "tokens", tokens), out, error),
-                    "budget")
+        out = _c.Budget()
+        _lib.call(_lib.sparse().ucm_budget_blocks, "budget", config,
+                  _pack.u32("budget", "tokens", tokens), out)
         return Budget(*(getattr(out, name) for name in Budget._fields))
 
 
@@ -370,10 +362,8 @@ def select(scores: Any, budget: Budget) -> memoryview:
     c = _pack.fill(_c.Budget(), "budget", budget._asdict())
     room = min(budget.first + budget.last + budget.topk, budget.num_blocks)
     memory, num = _tensor.Memory(4 * room), ctypes.c_uint32()
-    error = _lib.Error()
-    error.check(_lib.sparse().ucm_select(
-        found.pointer, c, memory.address, room, ctypes.byref(num), error),
-                "selection")
+    _lib.call(_lib.sparse().ucm_select, "selection", found.pointer, c,
+              memory.address, room, ctypes.byref(num))
     return memory.view("I", num.value)
 
 
@@ -386,8 +376,6 @@ def select_table(table: Any, block_size: int, tokens: int,
     whole, _, _keep = _tensor.table_of(table, size, tokens)
     chosen, num, _chosen = _tensor.list_of(selected, "selected", "I")
     memory, length = _tensor.Memory(4 * num), ctypes.c_uint32()
-    error = _lib.Error()
-    error.check(_lib.sparse().ucm_select_table(
-        whole, size, tokens, chosen, num, memory.address, num,
-        ctypes.byref(length), error), "table")
+    _lib.call(_lib.sparse().ucm_select_table, "table", whole, size, tokens,
+              chosen, num, memory.address, num, ctypes.byref(length))
     return memory.view("i", num), length.value

@@ -83,9 +83,7 @@ class Spec(Built):
         if self._chosen is not None:
             out.channels = _pack.address_of(self._chosen)
         if not _lib.sparse().ucm_star_bytes(out):
-            error = _lib.Error()  # this call says what is wrong
-            error.check(_lib.sparse().ucm_star_begin(out, None, error),
-                        "spec")
+            _lib.call(_lib.sparse().ucm_star_begin, "spec", out, None)
         return out
 
     def _any(self) -> Spec:
@@ -138,23 +136,20 @@ class Query:
                              spec.num_heads)
         self._floats = _tensor.Memory(4 * self._lib.ucm_star_query_floats(
             spec._c, self.num_queries, self.num_heads))
-        error = _lib.Error()
-        error.check(self._lib.ucm_star_query_prepare(
-            spec._c, (_c.Query * len(parts))(
-                *(c for c, _ in parts)), len(parts), self._floats.address,
-            error), "query")
+        _lib.call(self._lib.ucm_star_query_prepare, "query", spec._c,
+                  (_c.Query * len(parts))(*(c for c, _ in parts)), len(parts),
+                  self._floats.address)
 
     def _score(self, wanted: Scoring, weights: Optional[int],
                scale: float) -> Scores:
         place = Scores(wanted, self.rows, self.per)
-        error = _lib.Error()
-        error.check(self._lib.ucm_star_score(
-            self.spec._c, _c.StarRequest(
-                self._floats.address, self.num_queries, self.num_heads,
-                self.number,
-                ctypes.pointer(wanted.slab.need(self.spec.nbytes)),
-                place.slots, place.first, place.num, place.address, weights,
-                place.stride, scale), 1, error), "scores")
+        _lib.call(self._lib.ucm_star_score, "scores", self.spec._c,
+                  _c.StarRequest(self._floats.address, self.num_queries,
+                                 self.num_heads, self.number,
+                                 ctypes.pointer(wanted.slab.need(
+                                     self.spec.nbytes)), place.slots,
+                                 place.first, place.num, place.address,
+                                 weights, place.stride, scale), 1)
         return place
 
     def score(self, slab: Slab, slots: Ids = None, *, first: int = 0,
@@ -171,8 +166,8 @@ class Query:
         wanted = Scoring(self, slab, slots, first, num)
         weights = _tensor.Memory(4 * self.rows * wanted.places()[0])
         place = self._score(wanted, weights.address, scale)
-        votes, error = _tensor.Memory(4 * place.num), _lib.Error()
-        error.check(self._lib.ucm_star_vote(
-            place.address, weights.address, self.rows, place.num,
-            place.stride, scale, votes.address, error), "votes")
+        votes = _tensor.Memory(4 * place.num)
+        _lib.call(self._lib.ucm_star_vote, "votes", place.address,
+                  weights.address, self.rows, place.num, place.stride, scale,
+                  votes.address)
         return votes.view("f", place.num)

@@ -10,12 +10,12 @@ given up by a call. Data are tensors (torch, numpy, Raw) or raw addresses.
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from array import array
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from . import _c, _lib, _log, _pack
+from ._handle import Handle
 from .errors import InvalidArgument, from_errno
 from .layout import Geometry, Raw, _verify_of, raw_of
 from .loader import Loader, Path, Tiers, device_of
@@ -82,9 +82,10 @@ class StoreTask(Task):
             self._c_wait(handle, -1)
 
 
-class _Base(TaskOwner):
+class _Base(Handle, TaskOwner):
     """What both forms have in common."""
 
+    _CLOSE = "ucm_shards_close"
     kind = "ucmfs"  # of ucmfs.measuring's stores something else
 
     def __init__(self, loader: Optional[Loader] = None, *,
@@ -105,11 +106,9 @@ class _Base(TaskOwner):
         are not worth their writing; outcomes say so, and are no errors.
         timeout: in seconds, of wait() where it is not given one.
         """
-        super().__init__()
+        TaskOwner.__init__(self)
+        Handle.__init__(self, "store")
         self.timeout = timeout
-        self._pid = os.getpid()
-        self._handle = ctypes.c_void_p()
-        self._lib = _lib.lib()
         _log.start()
         self._owned: Optional[Loader] = None
         if loader is None:
@@ -144,16 +143,10 @@ class _Base(TaskOwner):
         self.tensors_per_shard: int = shape.tensors_per_shard
 
     def _open_store(self, config: _c.ShardsConfig) -> None:
-        error = _lib.Error()
-        error.check(self._lib.ucm_shards_open(
-            self.loader._open(), config, self._handle, error), "store")
+        _lib.call(self._lib.ucm_shards_open, "store", self.loader._open(),
+                  config, self._handle)
         # it must not end before the store
         self.loader._stores.add(self)
-
-    def _open(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise InvalidArgument("store: it is closed")
-        return self._handle
 
     # ---- questions ----
 
@@ -242,37 +235,22 @@ class _Base(TaskOwner):
         self._reap()
         packed = _pack.pack_ids(ids)
         out = ctypes.c_uint64()
-        error = _lib.Error()
-        error.check(getattr(self._lib, function)(
-            handle, packed, *arguments, ctypes.byref(out), error), what)
+        _lib.call(getattr(self._lib, function), what, handle, packed,
+                  *arguments, ctypes.byref(out))
         return StoreTask(self, out.value, packed, keep, what)
 
     def close(self, cancel: bool = False) -> None:
         """Cancel the loads that are left, wait for dumps (cancel: cancel them
         too); blocks that are not committed are given up. Its loader does so
         when it is closed. Again: nothing."""
-        if self._pid != os.getpid():
-            self._handle = ctypes.c_void_p()  # of the parent
+        if not self._is_ours():
             return
         with self._closing:
-            if not self._handle:
-                return
             self._end_tasks(cancel)
-            self._lib.ucm_shards_close(self._handle)
-            self._handle = ctypes.c_void_p()
+            super().close()
             self.loader._stores.discard(self)
         if self._owned is not None:
             self._owned.close(cancel)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self.close()
 
     def _wait(self, task: Task, timeout: Optional[float]) -> None:
         task.wait(self.timeout if timeout is None else timeout)

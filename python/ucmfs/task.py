@@ -20,6 +20,7 @@ from typing import (Any, Callable, Dict, Generator, List, NamedTuple,
                     Optional, Set)
 
 from . import _c, _lib, _pack
+from ._handle import Handle
 from .errors import BlockDamaged, Timeout, UcmfsError, from_errno
 
 _OUTCOME = struct.Struct("=iHBBI")
@@ -100,18 +101,19 @@ def milliseconds(seconds: float) -> int:
     return int(min(seconds * 1000 + 0.999, 0x7fffffff)) if seconds > 0 else 0
 
 
-class Completions:
+class Completions(Handle):
     """Tasks that have ended: one call for all of them, see take().
 
     What is submitted with completions=this is told here, by loaders of any
     number; it is closed after them. Any thread.
     """
 
+    _CLOSE = "ucm_completions_free"
+    _CLOSED = RuntimeError
+
     def __init__(self) -> None:
-        self._handle = ctypes.c_void_p()
-        err = _lib.lib().ucm_completions_new(self._handle)
-        if err:
-            raise from_errno(err, "completions")
+        super().__init__("completions")
+        self._check(self._lib.ucm_completions_new(self._handle))
         self._lock = threading.Lock()
         self._tasks: Dict[int, Task] = {}  # by what C has of them
 
@@ -142,11 +144,6 @@ class Completions:
             task.done()
         return tasks
 
-    def _open(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise RuntimeError("completions: closed")
-        return self._handle
-
     def _forget(self, handle: int) -> None:
         with self._lock:
             self._tasks.pop(handle, None)
@@ -156,15 +153,11 @@ class Completions:
         if self._tasks:
             raise RuntimeError(f"completions: {len(self._tasks)} tasks are "
                                "under way")
-        if self._handle:
-            _lib.lib().ucm_completions_free(self._handle)
-            self._handle = ctypes.c_void_p()
+        super().close()
 
-    def __enter__(self) -> Completions:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __del__(self) -> None:
+        if not getattr(self, "_tasks", None):
+            super().__del__()
 
 
 class Task:

@@ -308,6 +308,33 @@ class Declarations(unittest.TestCase):
                 self.assertEqual(os.listdir(path), ["python", "include"])
 
 
+class Handles(unittest.TestCase):
+    def handles(self):
+        """(one that is open, a call, what it says when it is closed)"""
+        hasher = ucmfs.Hasher("prefix", block_size=16)
+        layout = ucmfs.Layout(ucmfs.Geometry(1, 1, k_bytes=1), 1)
+        queue = ucmfs.Completions()
+        yield hasher, lambda: hasher.count(16), "hash prefix: it is closed"
+        yield layout, layout.seal, "layout: it is closed"
+        yield queue, queue.fileno, "completions: it is closed"
+
+    def test_that_are_closed_say_so(self):
+        for handle, call, says in self.handles():
+            with handle:
+                self.assertTrue(handle._open())
+            handle.close()
+            with self.assertRaisesRegex((ValueError, RuntimeError), says):
+                call()
+
+    def test_of_the_parent_are_not_closed_in_a_child(self):
+        for handle, _, _ in self.handles():
+            handle._pid += 1
+            closed = []
+            handle._lib = type("Library", (), {handle._CLOSE: closed.append})
+            handle.close()
+            self.assertEqual((closed, bool(handle._handle)), ([], False))
+
+
 class Errors(unittest.TestCase):
     CASES = (
         (2, ucmfs.NotFound), (107, ucmfs.NotConnected), (110, ucmfs.Timeout),
