@@ -107,8 +107,7 @@ void ucm_config_fini(struct ucm_config *config);
 /*
  * SOURCE: tiers separated by ':', directories of one tier by ',', a tier
  * optionally "name="; "mem@SIZE" is a tier of memory. "none" leaves the tiers as
- * they are. Replaces tiers that came from a file. -EINVAL, with the cause in
- * error.
+ * they are; else they are replaced. -EINVAL, with the cause in error.
  */
 int ucm_config_source(struct ucm_config *config, const char *source,
 		      struct ucm_error *error);
@@ -160,6 +159,7 @@ int ucm_config_limit_dir(struct ucm_tier_config *tier, const char *value,
  * Read a YAML file: "tiers", a list of maps (name, directories, limit,
  * readonly; a directory is its path, or a map of path and limit), or what
  * presets.h has instead, and scalars, which are handed to set(arg, key, value).
+ * Tiers that there are before, of SOURCE, stand in place of the file's.
  * -EINVAL (or what set or open returned) with file and line in error.
  */
 int ucm_config_read(struct ucm_config *config, const char *path,

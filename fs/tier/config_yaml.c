@@ -22,7 +22,7 @@ typedef int (*setter)(void *arg, const char *key, const char *value,
 		      struct ucm_error *error);
 
 struct reader {
-	struct ucm_config *config;
+	struct ucm_config *tiers; /* that get those of the file */
 	const char *path;
 	yaml_document_t document;
 	struct ucm_preset preset;
@@ -154,7 +154,7 @@ static int read_tier(struct reader *reader, yaml_node_t *node)
 
 	if (node->type != YAML_MAPPING_NODE)
 		return complain_at(reader, node, "a tier is not a map");
-	err = ucm_config_add_tier(reader->config, &tier);
+	err = ucm_config_add_tier(reader->tiers, &tier);
 	for (yaml_node_pair_t *pair = node->data.mapping.pairs.start;
 	     !err && pair < node->data.mapping.pairs.top; pair++)
 		err = read_tier_field(reader, tier, pair);
@@ -245,7 +245,7 @@ static int read_preset(struct reader *reader, yaml_node_t *root)
 	if (err)
 		return err;
 	return check_set(reader, root,
-			 ucm_preset_apply(&reader->preset, reader->config,
+			 ucm_preset_apply(&reader->preset, reader->tiers,
 					  reader->error));
 }
 
@@ -317,8 +317,9 @@ int ucm_config_read(struct ucm_config *config, const char *path,
 			       struct ucm_error *error),
 		    void *arg, struct ucm_error *error)
 {
+	struct ucm_config replaced;
 	struct reader reader = {
-		.config = config,
+		.tiers = config->num_tiers ? &replaced : config,
 		.path = path,
 		.set = set,
 		.arg = arg,
@@ -335,9 +336,11 @@ int ucm_config_read(struct ucm_config *config, const char *path,
 	fclose(file);
 	if (err)
 		return err;
+	ucm_config_init(&replaced);
 	ucm_preset_init(&reader.preset);
 	err = read_root(&reader);
 	ucm_preset_fini(&reader.preset);
+	ucm_config_fini(&replaced);
 	yaml_document_delete(&reader.document);
 	return err;
 }
