@@ -112,9 +112,9 @@ static void files_fill_attr(struct ucm_daemon *daemon,
 	out->st_blksize = UCM_BLOCK_PAGE;
 	if (node != &daemon->nodes.root)
 		return;
-	if (options->has_uid)
+	if (options->uid != UCM_LEFT_OUT)
 		out->st_uid = options->uid;
-	if (options->has_gid)
+	if (options->gid != UCM_LEFT_OUT)
 		out->st_gid = options->gid;
 }
 
@@ -192,8 +192,8 @@ static int files_setattr(struct ucm_account *account, fuse_ino_t ino,
 	int err = 0;
 
 	/* the owner of files/ is an option, if it is one */
-	if (ino == TREE_ROOT && ((uid != (uid_t)-1 && options->has_uid) ||
-				 (gid != (gid_t)-1 && options->has_gid)))
+	if (ino == TREE_ROOT && ((uid != (uid_t)-1 && options->uid != UCM_LEFT_OUT) ||
+				 (gid != (gid_t)-1 && options->gid != UCM_LEFT_OUT)))
 		return -EPERM;
 	if (to_set & FUSE_SET_ATTR_MODE &&
 	    ucm_files_is_set_id(attr->st_mode, node->is_dir))

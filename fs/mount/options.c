@@ -5,6 +5,7 @@
 #include "fs/mount/options.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <getopt.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -18,99 +19,101 @@ enum kind {
 	STORE,  /* ucm_config_set() knows it */
 	SWITCH, /* auto, on, off */
 	NUMBER,
-	OWNER,  /* a number that may be left out */
 	LOG,
 	LEVEL,
-	AREAS,  /* what is debugged */
-	TEXT,   /* a string of our own */
-	BYTES,
-	LIMIT,  /* of bytes; 0: none */
-	FLAG,   /* no value; also handed to libfuse */
-	FILE_,  /* the configuration file */
-	PASS,   /* for libfuse or the kernel */
-	IGNORE, /* for mount(8) and its friends */
+	AREAS, /* what is debugged */
+	TEXT,  /* a string of our own */
+	BYTES, /* 64K to 16T; with min 0, also 0 */
+	FLAG,  /* no value; also handed to libfuse */
+	CONFIG,
+};
+
+enum where {
+	BOTH,
+	LINE, /* behind -o */
+	IN_FILE,
 };
 
 struct option_row {
-	const char *name; /* one ending in '-' stands for all that begin so */
-	const char *arg;  /* NULL: takes no value */
+	const char *name;
+	const char *arg; /* NULL: takes no value */
+	enum where where;
 	enum kind kind;
-	size_t offset; /* in struct ucm_options */
-	unsigned max;  /* of a number */
+	size_t offset;     /* in struct ucm_options */
+	unsigned min, max; /* of numbers */
 	const char *help;
 };
 
 #define AT(field) offsetof(struct ucm_options, field)
+#define STORED STORE, 0, 0, 0
+#define ANY 0, UCM_LEFT_OUT - 1
 
 static const struct option_row rows[] = {
-	{ "config", "FILE", FILE_, 0, 0, "read settings from a YAML file; options given here win" },
-	{ "durability", "WHEN", STORE, 0, 0, "none (default), data or full: what a commit syncs" },
-	{ "checkpoint", "SECONDS", STORE, 0, 0, "between two syncfs after commits [30]; 0: never" },
-	{ "placement", "POLICY", STORE, 0, 0, "rendezvous (default), round_robin or random: directory in a tier" },
-	{ "limit", "[TIER:]SIZE", STORE, 0, 0, "most that a tier's blocks and files may take: 500G, 80%; once per tier" },
-	{ "policy", "NAME", STORE, 0, 0, "which block goes when room is needed: hazard (default), lru; none: nothing goes" },
-	{ "high", "PERCENT", STORE, 0, 0, "of a limit: blocks begin to move down or go [95]" },
-	{ "low", "PERCENT", STORE, 0, 0, "of a limit: so far they do [90]" },
-	{ "reserve", "SIZE", STORE, 0, 0, "free space to leave to others on each file system: 20G, 5% [0]" },
-	{ "promote", "N", STORE, 0, 0, "copy a block to the fastest tier at its N-th use within an hour [2]; now, never" },
-	{ "write", "TIER:MODE", STORE, 0, 0, "new blocks of a tier stay (default), are copied below soon (back; memory's default), at once (through), or go below (around); once per tier" },
-	{ "endurance", "TIER:BYTES", STORE, 0, 0, "that may be written to a tier in a day, by what can be left out [any]; once per tier" },
-	{ "movers", "N", STORE, 0, 0, "threads that move blocks [2]" },
-	{ "move_rate", "SIZE", STORE, 0, 0, "bytes a second that they copy, at most [0: any]" },
-	{ "space_quota", "SIZE", STORE, 0, 0, "most that the blocks of a space in spaces/ may take that has no quota of its own [0: any]" },
-	{ "block_max", "SIZE", STORE, 0, 0, "refuse larger blocks, and geometries with larger blocks [1G]" },
-	{ "spaces", "N", STORE, 0, 0, "most spaces that one user other than root may make during a mount [8192]" },
-	{ "readonly", "TIER", STORE, 0, 0, "never write to this tier; once per tier" },
-	{ "staging_age", "SECONDS", STORE, 0, 0, "remove staging files untouched for so long [3600]" },
-	{ "deadline", "SECONDS", STORE, 0, 0, "take a directory as gone that does not answer for so long [network file systems: 30, others: 0, never]" },
-	{ "files", "DIR", TEXT, AT(files), 0, "the directory of SOURCE that has files/ [the first on disk that is not read-only]" },
-	{ "passthrough", "WHEN", SWITCH, AT(passthrough), 0, "auto (default), on or off: let the kernel read and write the files itself" },
-	{ "io_uring", "WHEN", SWITCH, AT(io_uring), 0, "off (default), on or auto: FUSE requests over io_uring; a directory that hangs then holds up others" },
-	{ "threads", "N", NUMBER, AT(threads), 1024, "threads that answer requests [10]; as many, at most 4, fill the index" },
-	{ "entry_timeout", "SECONDS", NUMBER, AT(entry_timeout_s), 31536000, "how long the kernel may remember a committed block [3600]" },
-	{ "keep_open", "N", NUMBER, AT(keep_open), 1 << 20, "most blocks whose files stay open for some seconds after they are closed [4096]; 0: none" },
-	{ "budget", "SIZE", LIMIT, AT(budget), 0, "bytes a second that all loaders of the node together may read and write [0: any]" },
-	{ "inflight", "SIZE", LIMIT, AT(inflight), 0, "bytes that they may have under way [0: any]" },
-	{ "reverify", "SECONDS", STORE, 0, 0, "how long a block that a loader has verified counts as verified, for loaders with verify=once [86400]; 0: they verify each load" },
-	{ "ready-fd", "N", NUMBER, AT(ready_fd), 65535, "write READY=1 to this descriptor when the mount answers" },
-	{ "uid", "N", OWNER, AT(uid), 0, "owner of blocks/ [who runs ucmfs]" },
-	{ "gid", "N", OWNER, AT(gid), 0, "group of blocks/ [who runs ucmfs]" },
-	{ "log", "WHERE", LOG, 0, 0, "stderr (default with -f), syslog (default without) or a file: /PATH" },
-	{ "log_level", "LEVEL", LEVEL, 0, 0, "error, warning, info (default) or debug" },
-	{ "debug", "AREA=DEPTH", AREAS, 0, 0, "debug these areas, with ':' between them; see ucm trace debug" },
-	{ "trace", "FILE", TEXT, AT(trace), 0, "record who uses which block in FILE; see ucm-trace(5)" },
-	{ "trace_size", "SIZE", BYTES, AT(trace_size), 0, "of the trace's ring [64M]" },
-	{ "allow_other", NULL, FLAG, AT(allow_other), 0, "let other users use the mount" },
-	{ "allow_root", NULL, PASS, 0, 0, "let root use a user's mount" },
-	{ "auto_unmount", NULL, PASS, 0, 0, "have fusermount3 unmount when ucmfs dies" },
-	{ "ro", NULL, PASS, 0, 0, "mount read-only" },
-	{ "noexec", NULL, PASS, 0, 0, "no programs are run from the mount" },
-	{ "exec", NULL, IGNORE, 0, 0, NULL },
-	{ "noatime", NULL, PASS, 0, 0, "do not update access times" },
-	{ "nodiratime", NULL, PASS, 0, 0, "do not update directories' access times" },
-	{ "sync", NULL, PASS, 0, 0, "as for mount(8)" },
-	{ "dirsync", NULL, PASS, 0, 0, "as for mount(8)" },
-	{ "rw", NULL, IGNORE, 0, 0, NULL },
-	{ "nosuid", NULL, IGNORE, 0, 0, NULL }, /* always on */
-	{ "nodev", NULL, IGNORE, 0, 0, NULL },
-	{ "suid", NULL, IGNORE, 0, 0, NULL },
-	{ "dev", NULL, IGNORE, 0, 0, NULL },
-	{ "async", NULL, IGNORE, 0, 0, NULL },
-	{ "atime", NULL, IGNORE, 0, 0, NULL },
-	{ "relatime", NULL, IGNORE, 0, 0, NULL },
-	{ "default_permissions", NULL, IGNORE, 0, 0, NULL }, /* always on */
-	{ "defaults", NULL, IGNORE, 0, 0, NULL },
-	{ "auto", NULL, IGNORE, 0, 0, NULL },
-	{ "noauto", NULL, IGNORE, 0, 0, NULL },
-	{ "user", NULL, IGNORE, 0, 0, NULL },
-	{ "nouser", NULL, IGNORE, 0, 0, NULL },
-	{ "users", NULL, IGNORE, 0, 0, NULL },
-	{ "nofail", NULL, IGNORE, 0, 0, NULL },
-	{ "_netdev", NULL, IGNORE, 0, 0, NULL },
-	{ "x-", NULL, IGNORE, 0, 0, NULL },
-	{ "comment", "TEXT", IGNORE, 0, 0, NULL },
+	{ "config", "FILE", LINE, CONFIG, 0, 0, 0, "settings of ucmfs.conf(5); options given here win" },
+	{ "files", "DIR", BOTH, TEXT, AT(files), 0, 0, "the directory of SOURCE that has files/ [the first on disk that is not read-only]" },
+	{ "limit", "[TIER:]SIZE", BOTH, STORED, "most that a tier's blocks and files may take: 500G, 80%; once per tier" },
+	{ "write", "TIER:MODE", BOTH, STORED, "new blocks of a tier stay (default), are copied below soon (back; memory's default), at once (through), or are written below (around); once per tier" },
+	{ "readonly", "TIER", BOTH, STORED, "never write to this tier; once per tier" },
+	{ "policy", "NAME", BOTH, STORED, "which block is evicted when room is needed: hazard (default) or lru; none: no block is" },
+	{ "promote", "N", BOTH, STORED, "copy a block to the fastest tier at its N-th use within an hour [2]; now, never" },
+	{ "space_quota", "SIZE", BOTH, STORED, "most that the blocks of a space in spaces/ without its own quota may take [0: any]" },
+	{ "durability", "WHEN", BOTH, STORED, "none (default), data or full: what a commit syncs" },
+	{ "deadline", "SECONDS", BOTH, STORED, "give up on a directory that does not answer within this time [network file systems: 30, others: 0, never]" },
+	{ "passthrough", "WHEN", BOTH, SWITCH, AT(passthrough), 0, 0, "auto (default), on or off: let the kernel read and write the files itself" },
+	{ "io_uring", "WHEN", BOTH, SWITCH, AT(io_uring), 0, 0, "off (default), on or auto: FUSE requests over io_uring; a directory that hangs then holds up others" },
+	{ "allow_other", NULL, BOTH, FLAG, AT(allow_other), 0, 0, "let other users use the mount" },
+	{ "uid", "N", BOTH, NUMBER, AT(uid), ANY, "owner of blocks/ [the user who runs ucmfs]" },
+	{ "gid", "N", BOTH, NUMBER, AT(gid), ANY, "group of blocks/ [that of the user who runs ucmfs]" },
+	{ "log", "WHERE", BOTH, LOG, AT(log_file), 0, 0, "stderr (default with -f), syslog (default without) or a file: /PATH" },
+	{ "log_level", "LEVEL", BOTH, LEVEL, AT(log_level), 0, 0, "error, warning, info (default) or debug" },
+	{ "trace", "FILE", BOTH, TEXT, AT(trace), 0, 0, "record each use of a block in FILE; see ucm-trace(5)" },
+	{ "ready-fd", "N", LINE, NUMBER, AT(ready_fd), 0, 65535, "write READY=1 to this descriptor when the mount answers" },
+
+	{ "placement", "POLICY", IN_FILE, STORED, "directory of a new block in its tier: rendezvous (default), round_robin, random" },
+	{ "high", "PERCENT", IN_FILE, STORED, "of a limit: above it, blocks move down or are evicted [95]" },
+	{ "low", "PERCENT", IN_FILE, STORED, "of a limit: until it is reached [90]" },
+	{ "reserve", "SIZE", IN_FILE, STORED, "free space to leave on each file system: 20G, 5% [0]" },
+	{ "endurance", "TIER:BYTES", IN_FILE, STORED, "most that may be written to a tier in a day [any]" },
+	{ "movers", "N", IN_FILE, STORED, "threads that move blocks [2]" },
+	{ "move_rate", "SIZE", IN_FILE, STORED, "bytes a second that they copy, at most [0: any]" },
+	{ "block_max", "SIZE", IN_FILE, STORED, "refuse larger blocks [1G]" },
+	{ "spaces", "N", IN_FILE, STORED, "most spaces that one user other than root may make during a mount [8192]" },
+	{ "checkpoint", "SECONDS", IN_FILE, STORED, "between two syncfs after commits [30]; 0: never" },
+	{ "staging_age", "SECONDS", IN_FILE, STORED, "remove staging files that nobody has touched for this long [3600]" },
+	{ "reverify", "SECONDS", IN_FILE, STORED, "how long a verified block counts as verified, for loaders that verify once [86400]; 0: they verify each load" },
+	{ "threads", "N", IN_FILE, NUMBER, AT(threads), 1, 1024, "threads that answer requests [10]; as many, at most 4, fill the index at the start" },
+	{ "entry_timeout", "SECONDS", IN_FILE, NUMBER, AT(entry_timeout_s), 0, 31536000, "how long the kernel may remember a committed block [3600]" },
+	{ "keep_open", "N", IN_FILE, NUMBER, AT(keep_open), 0, 1 << 20, "most closed blocks whose files stay open for some seconds [4096]; 0: none" },
+	{ "budget", "SIZE", IN_FILE, BYTES, AT(budget), 0, 0, "bytes a second that all loaders of the node together may read and write [0: any]" },
+	{ "inflight", "SIZE", IN_FILE, BYTES, AT(inflight), 0, 0, "bytes that they may have in flight [0: any]" },
+	{ "trace_size", "SIZE", IN_FILE, BYTES, AT(trace_size), 1, 0, "of the trace's ring [64M]" },
+	{ "debug", "AREA=DEPTH", IN_FILE, AREAS, 0, 0, 0, "debug these areas, with ':' between them; see ucm trace debug" },
 };
 #define NUM_ROWS (sizeof(rows) / sizeof(rows[0]))
+
+/* Options and settings of before, and what holds without them. */
+static const struct {
+	const char *name, *now;
+} gone[] = {
+	{ "scan_threads", "threads of ucmfs.conf(5) bounds those of the scan" },
+	{ "lock_wait", "a directory whose ucmfs is ending is waited for, 30 seconds at most" },
+	{ "leases", "a user may have 65536 leases" },
+	{ "lease_age", "a lease can be renewed for 600 seconds" },
+	{ "promote_window", "promote counts the uses of an hour" },
+};
+#define NUM_GONE (sizeof(gone) / sizeof(gone[0]))
+
+/* mount(8)'s and libfuse's, NULL at the end: those that are handed on, and those
+ * that have no effect here. The last ones are always on. */
+static const char *const passed[] = {
+	"ro", "sync", "dirsync", "noexec", "noatime", "nodiratime",
+	"allow_root", "auto_unmount", NULL,
+};
+static const char *const ignored[] = {
+	"rw", "async", "exec", "suid", "dev", "atime", "relatime", "defaults",
+	"auto", "noauto", "user", "nouser", "users", "nofail", "_netdev", "x-*",
+	"comment", "nosuid", "nodev", "default_permissions", NULL,
+};
 
 static const char *const switches[] = { "auto", "on", "off" };
 
@@ -122,6 +125,8 @@ void ucm_options_init(struct ucm_options *options)
 		.keep_open = 4096,
 		.io_uring = UCM_OFF,
 		.ready_fd = -1,
+		.uid = UCM_LEFT_OUT,
+		.gid = UCM_LEFT_OUT,
 		.log_level = UCM_LOG_INFO,
 		.trace_size = 64 << 20,
 	};
@@ -140,57 +145,55 @@ void ucm_options_fini(struct ucm_options *options)
 static const struct option_row *find_row(const char *name)
 {
 	for (size_t i = 0; i < NUM_ROWS; i++) {
-		size_t len = strlen(rows[i].name);
-
-		if (rows[i].name[len - 1] == '-' &&
-		    !strncmp(name, rows[i].name, len))
-			return &rows[i];
 		if (!strcmp(name, rows[i].name))
 			return &rows[i];
 	}
 	return NULL;
 }
 
-static int find_word(const char *const *words, int num, const char *word)
+static bool is_listed(const char *const *list, const char *name)
 {
-	for (int i = 0; i < num; i++) {
-		if (!strcmp(words[i], word))
-			return i;
+	while (*list && fnmatch(*list, name, 0))
+		list++;
+	return *list;
+}
+
+/* -EINVAL: it was one; -ENOENT: it never was. */
+static int refuse(const char *name, struct ucm_error *error)
+{
+	for (size_t i = 0; i < NUM_GONE; i++) {
+		if (!strcmp(name, gone[i].name))
+			return ucm_error_set(error, -EINVAL,
+					     "%s is gone, leave it out: %s",
+					     name, gone[i].now);
 	}
-	return -1;
+	return ucm_error_set(error, -ENOENT, "unknown option '%.200s'", name);
 }
 
-static int set_switch(const struct option_row *row, const char *value,
-		      enum ucm_switch *out, struct ucm_error *error)
+/* form: the words, for people. */
+static int set_word(const struct option_row *row, const char *const *words,
+		    unsigned num, const char *form, const char *value,
+		    unsigned *out, struct ucm_error *error)
 {
-	int i = find_word(switches, 3, value);
-
-	if (i < 0)
-		return ucm_error_set(error, -EINVAL, "%s '%s': auto, on or off",
-				     row->name, value);
-	*out = (enum ucm_switch)i;
-	return 0;
-}
-
-static uint64_t least_of(const struct option_row *row)
-{
-	if (row->kind != NUMBER)
-		return 0;
-	return row->offset == AT(threads);
+	for (unsigned i = 0; i < num; i++) {
+		if (!strcmp(words[i], value)) {
+			*out = i;
+			return 0;
+		}
+	}
+	return ucm_error_set(error, -EINVAL, "%s '%s': %s", row->name, value,
+			     form);
 }
 
 static int set_number(const struct option_row *row, const char *value,
 		      unsigned *out, struct ucm_error *error)
 {
-	uint64_t min = least_of(row);
-	uint64_t max = row->max ? row->max : UINT32_MAX - 1;
 	uint64_t number;
 
-	if (ucm_parse_range(value, min, max, &number))
+	if (ucm_parse_range(value, row->min, row->max, &number))
 		return ucm_error_set(error, -EINVAL,
-				     "%s '%s': a number from %llu to %llu",
-				     row->name, value, (unsigned long long)min,
-				     (unsigned long long)max);
+				     "%s '%s': a number from %u to %u",
+				     row->name, value, row->min, row->max);
 	*out = (unsigned)number;
 	return 0;
 }
@@ -219,19 +222,6 @@ static int set_log(struct ucm_options *options, const char *value,
 	return 0;
 }
 
-static int set_level(struct ucm_options *options, const char *value,
-		     struct ucm_error *error)
-{
-	int i = find_word(ucm_log_level_names, UCM_LOG_LEVELS, value);
-
-	if (i < 0)
-		return ucm_error_set(
-			error, -EINVAL,
-			"log_level '%s': error, warning, info or debug", value);
-	options->log_level = (enum ucm_log_level)i;
-	return 0;
-}
-
 static int set_areas(const char *value, struct ucm_error *error)
 {
 	struct ucm_error why;
@@ -251,32 +241,19 @@ static int set_text(const char *value, char **out)
 	return 0;
 }
 
+#define BYTES_MIN (UINT64_C(1) << 16)
+#define BYTES_MAX (UINT64_C(1) << 44)
+
 static int set_bytes(const struct option_row *row, const char *value,
 		     uint64_t *out, struct ucm_error *error)
 {
 	uint64_t bytes;
 
-	if (ucm_parse_bytes(value, &bytes) || bytes < UCM_TRACE_SIZE_MIN ||
-	    bytes > UCM_TRACE_SIZE_MAX)
-		return ucm_error_set(error, -EINVAL, "%s '%s': from 64K to 1T",
-				     row->name, value);
-	*out = bytes;
-	return 0;
-}
-
-#define LIMIT_MIN (UINT64_C(1) << 16)
-#define LIMIT_MAX (UINT64_C(1) << 44)
-
-static int set_limit(const struct option_row *row, const char *value,
-		     uint64_t *out, struct ucm_error *error)
-{
-	uint64_t bytes;
-
-	if (ucm_parse_bytes(value, &bytes) || bytes > LIMIT_MAX ||
-	    (bytes && bytes < LIMIT_MIN))
+	if (ucm_parse_bytes(value, &bytes) || bytes > BYTES_MAX ||
+	    (bytes < BYTES_MIN && (bytes || row->min)))
 		return ucm_error_set(error, -EINVAL,
-				     "%s '%s': 0, or from 64K to 16T",
-				     row->name, value);
+				     "%s '%s': %sfrom 64K to 16T", row->name,
+				     value, row->min ? "" : "0, or ");
 	*out = bytes;
 	return 0;
 }
@@ -303,35 +280,43 @@ static int apply(struct ucm_options *options, const struct option_row *row,
 		return ucm_config_set(&options->config, row->name, value,
 				      error);
 	case SWITCH:
-		return set_switch(row, value, field, error);
+		return set_word(row, switches, 3, "auto, on or off", value,
+				field, error);
 	case NUMBER:
-		return set_number(row, value, field, error);
-	case OWNER:
-		*(row->offset == AT(uid) ? &options->has_uid
-					 : &options->has_gid) = true;
 		return set_number(row, value, field, error);
 	case LOG:
 		return set_log(options, value, error);
 	case LEVEL:
-		return set_level(options, value, error);
+		return set_word(row, ucm_log_level_names, UCM_LOG_LEVELS,
+				"error, warning, info or debug", value, field,
+				error);
 	case AREAS:
 		return set_areas(value, error);
 	case TEXT:
 		return set_text(value, field);
 	case BYTES:
 		return set_bytes(row, value, field, error);
-	case LIMIT:
-		return set_limit(row, value, field, error);
 	case FLAG:
 		*(bool *)field = true;
 		return pass_on(options, row->name);
-	case PASS:
-		return pass_on(options, row->name);
-	case FILE_:
-	case IGNORE:
+	case CONFIG: /* has been read */
 		break;
 	}
 	return 0;
+}
+
+/* None of our rows. */
+static int set_foreign(struct ucm_options *options, const char *name,
+		       const char *value, struct ucm_error *error)
+{
+	if (is_listed(ignored, name))
+		return 0;
+	if (!is_listed(passed, name))
+		return refuse(name, error);
+	if (value)
+		return ucm_error_set(error, -EINVAL, "option %s takes no value",
+				     name);
+	return pass_on(options, name);
 }
 
 /* From the command line: "name" or "name=value". */
@@ -345,34 +330,40 @@ static int set_option(struct ucm_options *options, char *text,
 		*value++ = '\0';
 	row = find_row(text);
 	if (!row)
-		return ucm_error_set(error, -EINVAL, "unknown option '%.200s'",
-				     text);
+		return set_foreign(options, text, value, error);
+	if (row->where == IN_FILE)
+		return ucm_error_set(error, -EINVAL,
+				     "%s is a setting of ucmfs.conf(5) now: "
+				     "put `%s: %.100s` into a file and mount with "
+				     "-o config=FILE",
+				     text, text, value ? value : row->arg);
 	if (row->arg && !value)
 		return ucm_error_set(error, -EINVAL,
 				     "option %s needs a value: %s=%s", text,
 				     text, row->arg);
-	if (!row->arg && value && row->kind != IGNORE)
+	if (!row->arg && value)
 		return ucm_error_set(error, -EINVAL, "option %s takes no value",
 				     text);
 	return apply(options, row, value, error);
 }
 
-/* From the configuration file: the same names; flags are true or false. */
+/* From the configuration file; flags are true or false. */
 static int set_from_file(void *arg, const char *key, const char *value,
 			 struct ucm_error *error)
 {
 	const struct option_row *row = find_row(key);
 	bool on;
 
-	if (!row || row->kind == FILE_ || row->kind == IGNORE ||
-	    row->offset == AT(ready_fd))
-		return -ENOENT;
-	if (row->arg)
+	if (row ? row->where == LINE : !is_listed(passed, key))
+		return refuse(key, error);
+	if (row && row->arg)
 		return apply(arg, row, value, error);
 	if (ucm_parse_bool(value, &on))
 		return ucm_error_set(error, -EINVAL, "%s '%s': true or false",
 				     key, value);
-	return on ? apply(arg, row, NULL, error) : 0;
+	if (!on)
+		return 0;
+	return row ? apply(arg, row, NULL, error) : pass_on(arg, key);
 }
 
 /* Cut the next option off a list: at a comma that no backslash protects. */
@@ -472,7 +463,7 @@ static int take_operands(struct ucm_options *options, int argc, char **argv,
 	return 0;
 }
 
-/* The file first, then SOURCE, then options, which may name SOURCE's tiers. */
+/* SOURCE first, as settings and options may name its tiers; options win. */
 int ucm_options_parse(struct ucm_options *options, int argc, char **argv,
 		      struct ucm_error *error)
 {
@@ -488,11 +479,11 @@ int ucm_options_parse(struct ucm_options *options, int argc, char **argv,
 		return err;
 	}
 	err = take_operands(options, argc, argv, error);
-	for (int i = 0; i < num && !err; i++)
-		err = each_option(options, lists[i], read_config, error);
 	if (!err)
 		err = ucm_config_source(&options->config, options->source,
 					error);
+	for (int i = 0; i < num && !err; i++)
+		err = each_option(options, lists[i], read_config, error);
 	for (int i = 0; i < num && !err; i++)
 		err = each_option(options, lists[i], set_option, error);
 	if (!err)
@@ -501,6 +492,28 @@ int ucm_options_parse(struct ucm_options *options, int argc, char **argv,
 		options->config.scan_threads = options->threads;
 	free(lists);
 	return err;
+}
+
+static void print_rows(bool settings, FILE *out)
+{
+	for (size_t i = 0; i < NUM_ROWS; i++) {
+		const char *arg = rows[i].arg;
+		char name[64];
+
+		if ((rows[i].where == IN_FILE) != settings)
+			continue;
+		snprintf(name, sizeof(name), "%s%s%s", rows[i].name,
+			 !arg ? "" : settings ? ": " : "=", arg ? arg : "");
+		fprintf(out, "  %-22s %s\n", name, rows[i].help);
+	}
+}
+
+static void print_list(const char *title, const char *const *names, FILE *out)
+{
+	fprintf(out, "%s", title);
+	while (*names)
+		fprintf(out, " %s", *names++);
+	fprintf(out, "\n");
 }
 
 void ucm_options_help(FILE *out)
@@ -521,22 +534,12 @@ void ucm_options_help(FILE *out)
 		"  -V, --version  versions of ucmfs and libfuse\n"
 		"\n"
 		"Options (-o NAME,NAME=VALUE,...):\n");
-	for (size_t i = 0; i < NUM_ROWS; i++) {
-		char name[64];
-
-		if (!rows[i].help)
-			continue;
-		snprintf(name, sizeof(name), "%s%s%s", rows[i].name,
-			 rows[i].arg ? "=" : "", rows[i].arg ? rows[i].arg : "");
-		fprintf(out, "  %-22s %s\n", name, rows[i].help);
-	}
-	fprintf(out, "Accepted without effect:");
-	for (size_t i = 0; i < NUM_ROWS; i++) {
-		if (!rows[i].help)
-			fprintf(out, " %s%s", rows[i].name,
-				!strcmp(rows[i].name, "x-") ? "*" : "");
-	}
-	fprintf(out, "\n");
+	print_rows(false, out);
+	print_list("Handed to libfuse and the kernel:", passed, out);
+	print_list("Accepted without effect:", ignored, out);
+	fprintf(out, "\nSettings of the file of config=, which also takes the "
+		     "options; see ucmfs.conf(5):\n");
+	print_rows(true, out);
 }
 
 bool ucm_options_passed(const struct ucm_options *options, const char *name)
@@ -565,28 +568,29 @@ void ucm_options_print(const struct ucm_options *options, FILE *out)
 		const struct option_row *row = &rows[i];
 		const void *field = (const char *)options + row->offset;
 
+		if (row->where == LINE)
+			continue;
 		if (row->kind == SWITCH)
 			fprintf(out, "%s: %s\n", row->name,
 				switches[*(const enum ucm_switch *)field]);
-		else if (row->kind == NUMBER && row->offset != AT(ready_fd))
+		else if (row->kind == LEVEL)
+			fprintf(out, "%s: %s\n", row->name,
+				ucm_log_level_names[options->log_level]);
+		else if (row->kind == NUMBER &&
+			 *(const unsigned *)field != UCM_LEFT_OUT)
 			fprintf(out, "%s: %u\n", row->name,
 				*(const unsigned *)field);
-		else if (row->kind == BYTES || row->kind == LIMIT)
+		else if (row->kind == BYTES)
 			fprintf(out, "%s: %llu\n", row->name,
 				(unsigned long long)*(const uint64_t *)field);
-		else if (row->kind == TEXT && *(char *const *)field)
+		else if ((row->kind == TEXT || row->kind == LOG) &&
+			 *(char *const *)field)
 			print_text(row->name, *(char *const *)field, out);
-		else if ((row->kind == FLAG && *(const bool *)field) ||
-			 (row->kind == PASS &&
-			  ucm_options_passed(options, row->name)))
+		else if (row->kind == FLAG && *(const bool *)field)
 			fprintf(out, "%s: true\n", row->name);
 	}
-	if (options->has_uid)
-		fprintf(out, "uid: %u\n", options->uid);
-	if (options->has_gid)
-		fprintf(out, "gid: %u\n", options->gid);
-	if (options->log_file)
-		print_text("log", options->log_file, out);
-	fprintf(out, "log_level: %s\n",
-		ucm_log_level_names[options->log_level]);
+	for (size_t i = 0; passed[i]; i++) {
+		if (ucm_options_passed(options, passed[i]))
+			fprintf(out, "%s: true\n", passed[i]);
+	}
 }

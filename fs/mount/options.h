@@ -2,8 +2,8 @@
 /*
  * options.h - the command line: SOURCE, MOUNTPOINT, flags and -o options.
  *
- * One table has every option. It feeds the parser, the configuration file,
- * --help, and the test that compares the man page with it.
+ * One table has every option and every setting of ucmfs.conf(5). It feeds the
+ * parser of both, --help, and the test that compares the man pages with it.
  */
 #ifndef UCM_OPTIONS_H
 #define UCM_OPTIONS_H
@@ -27,6 +27,8 @@ enum ucm_log_to {
 	UCM_LOG_TO_FILE,
 };
 
+#define UCM_LEFT_OUT UINT32_MAX
+
 struct ucm_options {
 	const char *source;
 	const char *mountpoint;
@@ -41,8 +43,7 @@ struct ucm_options {
 	unsigned entry_timeout_s;
 	unsigned keep_open;   /* closed blocks */
 	int ready_fd; /* -1: none */
-	bool has_uid, has_gid;
-	unsigned uid, gid;
+	unsigned uid, gid; /* or UCM_LEFT_OUT */
 	enum ucm_log_to log;
 	char *log_file; /* absolute, if it is logged there */
 	enum ucm_log_level log_level;
@@ -58,7 +59,7 @@ struct ucm_options {
 void ucm_options_init(struct ucm_options *options);
 void ucm_options_fini(struct ucm_options *options);
 
-/* 0, or -EINVAL with the cause in error. Keeps pointers into argv. */
+/* 0, or -errno with the cause in error. Keeps pointers into argv. */
 int ucm_options_parse(struct ucm_options *options, int argc, char **argv,
 		      struct ucm_error *error);
 

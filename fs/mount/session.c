@@ -575,9 +575,9 @@ static void set_owner(struct ucm_daemon *daemon)
 {
 	struct ucm_space *space = daemon->store->names.spaces[0];
 
-	if (daemon->options->has_uid)
+	if (daemon->options->uid != UCM_LEFT_OUT)
 		space->uid = daemon->options->uid;
-	if (daemon->options->has_gid)
+	if (daemon->options->gid != UCM_LEFT_OUT)
 		space->gid = daemon->options->gid;
 }
 

@@ -21,7 +21,6 @@
 #define UCM_TRACE_RECORD_BYTES 64u
 #define UCM_TRACE_HEADER_MIN 4096u /* and a multiple of it */
 #define UCM_TRACE_SIZE_MIN 65536u  /* of the ring */
-#define UCM_TRACE_SIZE_MAX (UINT64_C(1) << 40)
 #define UCM_TRACE_NONE 0xffu       /* no tier, no directory */
 
 struct ucm_trace_record {

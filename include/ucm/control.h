@@ -269,7 +269,7 @@ struct ucm_control_directory {
  * 0: they differ, and the block does not count as verified any more.
  * result 0; -ESTALE: it is another file; -EAGAIN: something is to be looked at
  * before it is used; -ENOENT; -EOPNOTSUPP: in a private space, or in a directory
- * that is not local, or the mount has reverify=0. For root, the daemon's user and
+ * that is not local, or the mount's reverify is 0. For root, the daemon's user and
  * the owner of the mount's root directory: who makes this call is believed by all.
  */
 #define UCM_CONTROL_VERIFIED_MOST 600u /* of a call */

@@ -55,24 +55,16 @@ bad "'frobnicate'" "$t" "$mnt" -o ro,frobnicate=1
 bad 'allow_other' "$t" "$mnt" -o allow_other=1
 bad 'durability' "$t" "$mnt" -o durability
 bad "durability 'sometimes'" "$t" "$mnt" -o durability=sometimes
-bad "placement 'here'" "$t" "$mnt" -o placement=here
-bad "placement 'striped': use rendezvous" "$t" "$mnt" -o placement=striped
 bad "policy 'arc': use hazard, lru or none" "$t" "$mnt" -o policy=arc
-bad "checkpoint 'soon'" "$t" "$mnt" -o checkpoint=soon
-bad "checkpoint '-1'" "$t" "$mnt" -o checkpoint=-1
-bad "staging_age ''" "$t" "$mnt" -o staging_age=
-bad "threads '1.5'" "$t" "$mnt" -o threads=1.5
-bad "threads '99999999999999999999'" "$t" "$mnt" -o threads=99999999999999999999
-bad "entry_timeout '1s'" "$t" "$mnt" -o entry_timeout=1s
+bad 'threads is a setting of ucmfs.conf(5) now: put `threads: 3` into a file' \
+	"$t" "$mnt" -o threads=3
+bad 'lease_age is gone' "$t" "$mnt" -o lease_age=600
 bad "uid 'root'" "$t" "$mnt" -o uid=root
 bad "passthrough 'maybe'" "$t" "$mnt" -o passthrough=maybe
 bad "io_uring '1'" "$t" "$mnt" -o io_uring=1
 bad "log 'file'" "$t" "$mnt" -o log=file
 bad "log $work/none/log: No such file" "$t" "$mnt" -o "log=$work/none/log"
-bad "no area 'fs.tear'" "$t" "$mnt" -o debug=fs.tier=1:fs.tear=1
-bad "fs.tier: depth '7'" "$t" "$mnt" -o debug=fs.tier=7
 bad "log_level 'loud'" "$t" "$mnt" -o log_level=loud
-bad "trace_size '1K'" "$t" "$mnt" -o trace_size=1K
 bad "trace $work/none/trace: No such file" "$t" "$mnt" -o "trace=$work/none/trace"
 bad "trace $work/t2: is there, and is no trace" "$t" "$mnt" -o "trace=$work/t2"
 bad "limit '1G': write TIER:SIZE to say which of 2 tiers it is for: a, b" \
@@ -95,8 +87,18 @@ yaml "tiers:\n  - name: a\n    directories: $t\n"
 bad 'c.yaml:3: directories is not a list' none "$mnt" -o config="$work/c.yaml"
 yaml "tiers: [\n"
 bad 'c.yaml' none "$mnt" -o config="$work/c.yaml"
-yaml "threads: many\n"
-bad "c.yaml:1: threads 'many'" "$t" "$mnt" -o config="$work/c.yaml"
+bad_setting() {
+	bad "ucmfs.conf:1: $1" "$t" "$mnt" -o config="$(settings "$2")"
+}
+bad_setting "placement 'here'" placement=here
+bad_setting "placement 'striped': use rendezvous" placement=striped
+bad_setting "checkpoint 'soon'" checkpoint=soon
+bad_setting "staging_age ''" staging_age=
+bad_setting "threads '1.5'" threads=1.5
+bad_setting "threads '99999999999999999999'" threads=99999999999999999999
+bad_setting "debug: no area 'fs.tear'" debug=fs.tier=1:fs.tear=1
+bad_setting "debug: fs.tier: depth '7'" debug=fs.tier=7
+bad_setting 'lease_age is gone' lease_age=600
 yaml ''
 bad 'no tier' none "$mnt" -o config="$work/c.yaml"
 

@@ -47,3 +47,8 @@ do_umount
 need do_mount -o config="$work/config.yaml" "$work/fast"
 same 'so does SOURCE' 1 "$(grep -c 'name:' "$mnt/.ucmfs/config.yaml")"
 do_umount
+need do_mount -c endurance=a:3K,limit=a:80% -o limit=a:70% "a=$work/fast"
+check 'settings of the file are of tiers of SOURCE' \
+	grep -qx '    endurance: 3072' "$mnt/.ucmfs/config.yaml"
+check 'and options win' grep -qx '    limit: 70%' "$mnt/.ucmfs/config.yaml"
+do_umount

@@ -65,6 +65,9 @@ check 'mount of an fstab line' mount "$mnt"
 check 'options arrive' grep -qx 'durability: data' "$mnt/.ucmfs/config.yaml"
 mounted_by 'fstab'
 
+refused 'threads is a setting of ucmfs.conf(5) now' \
+	'an option that has moved says where to' \
+	mount -t fuse.ucmfs "$source" "$mnt" -o threads=2
 refused "$work/nowhere" 'a mount that fails says why' \
 	mount -t fuse.ucmfs "$work/nowhere" "$mnt"
 check 'and leaves nothing mounted' sh -c '! findmnt "$1"' sh "$mnt"

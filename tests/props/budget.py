@@ -80,13 +80,14 @@ def operations(path, *names):
 
 
 def options():
-    """Those of ucmfs --help; the accepted ones without effect too."""
+    """Of ucmfs --help: options, settings of ucmfs.conf, words of mount(8)."""
     text = subprocess.run([os.path.join(BUILD, "ucmfs"), "--help"], check=True,
                           capture_output=True, text=True).stdout
-    text = text[text.index("\nOptions"):]
-    ignored = re.search(r"\nAccepted without effect:(.*)", text)
-    return (len(re.findall(r"\n  [a-z]", text)),
-            len(ignored.group(1).split()) if ignored else 0)
+    line, file = text[text.index("\nOptions"):].split("\nSettings")
+    words = re.findall(r"\n(?:Handed|Accepted)[^:]*:(.*)", line)
+    return (len(re.findall(r"\n  [a-z]", line)),
+            len(re.findall(r"\n  [a-z]", file)),
+            sum(len(each.split()) for each in words))
 
 
 def verbs():
@@ -151,7 +152,8 @@ def measure():
     calls = Calls(("fs", "gpu"))
     rows = {f"lines of {room}": lines_of(room) for room in ROOMS}
     rows["lines of the product"] = sum(rows.values())
-    rows["options of ucmfs"], rows["ignored options"] = options()
+    (rows["options of ucmfs"], rows["settings of ucmfs.conf"],
+     rows["words of mount(8)"]) = options()
     rows["verbs of ucm"] = verbs()
     rows["ioctls"] = ioctls()
     rows["exported symbols"] = exported()

@@ -120,11 +120,11 @@ static int lease(uint32_t uid, uint32_t lease_ms, uint32_t flags)
 
 UNIT_TEST(a_user_who_has_too_many_leases_is_refused)
 {
-	ucm_ref other = 1u << 20; /* of other blocks */
+	ucm_ref many = 1u << 20; /* of other blocks */
 
 	for (unsigned i = 0; i < UCM_LEASES_A_USER; i++)
 		ck_assert_int_eq(ucm_lease_take(&fx_set->holds.leases,
-						other + i, 1,
+						many + i, 1,
 						ucm_monotonic_ms(), 60000,
 						false),
 				 0);
