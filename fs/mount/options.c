@@ -30,7 +30,7 @@ enum kind {
 
 enum where {
 	BOTH,
-	LINE, /* behind -o */
+	LINE, /* of -o */
 	IN_FILE,
 };
 
@@ -79,7 +79,7 @@ static const struct option_row rows[] = {
 	{ "block_max", "SIZE", IN_FILE, STORED, "refuse larger blocks [1G]" },
 	{ "spaces", "N", IN_FILE, STORED, "most spaces that one user other than root may make during a mount [8192]" },
 	{ "checkpoint", "SECONDS", IN_FILE, STORED, "between two syncfs after commits [30]; 0: never" },
-	{ "staging_age", "SECONDS", IN_FILE, STORED, "remove staging files that nobody has touched for this long [3600]" },
+	{ "staging_age", "SECONDS", IN_FILE, STORED, "remove staging files that were not touched for this long [3600]" },
 	{ "reverify", "SECONDS", IN_FILE, STORED, "how long a verified block counts as verified, for loaders that verify once [86400]; 0: they verify each load" },
 	{ "threads", "N", IN_FILE, NUMBER, AT(threads), 1, 1024, "threads that answer requests [10]; as many, at most 4, fill the index at the start" },
 	{ "entry_timeout", "SECONDS", IN_FILE, NUMBER, AT(entry_timeout_s), 0, 31536000, "how long the kernel may remember a committed block [3600]" },
