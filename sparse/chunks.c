@@ -223,7 +223,7 @@ static int chunks_check(const struct ucm_chunk *chunks, uint32_t num,
 		if (!right)
 			return ucm_error_set(error, -EINVAL, "chunks: number %"
 					     PRIu32 " is not one that was "
-					     "found, or not behind the last",
+					     "found, or not after the last",
 					     i);
 	}
 	return 0;

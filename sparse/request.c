@@ -83,7 +83,7 @@ int ucm_sparse_prefill(struct ucm_sparse_request *request, uint32_t tokens,
 		       uint32_t *done_out, struct ucm_error *error)
 {
 	int err = state_check(request, UCM_REQUEST_PREFILL,
-			      "its prefill is over, or it has not begun",
+			      "its prefill has ended, or it has not begun",
 			      error);
 
 	if (!err && !done_out)

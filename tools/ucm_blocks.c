@@ -383,7 +383,7 @@ COMMAND(warm, opt.touch ? ucm_blocks_touch : ucm_blocks_warm,
 	" With --touch, which everyone may, only count a use of them, as reading "
 	"them does.");
 COMMAND(evict, ucm_blocks_evict, "evicted",
-	"remove blocks that nobody uses or has pinned",
+	"remove blocks that are neither in use nor pinned",
 	"\n--tiers SOURCE --keep BYTES", evict_args,
 	"Remove blocks from every tier, unless they are pinned, or somebody has "
 	"them open or has a lease on them. Of each block that stays it says what "

@@ -167,7 +167,7 @@ static int run(int argc, char **argv)
 		return ucm_client_run_each(opt.common.mount, list);
 	if (opt.order == UCM_ROWS_USES)
 		return ucm_tool_fail(UCM_EXIT_USAGE,
-				     "--sort uses: without a daemon nobody "
+				     "--sort uses: without a daemon nothing "
 				     "counts them; try --help");
 	return ucm_client_run_tiers(&opt.common, ucm_media_open, list);
 }

@@ -49,13 +49,13 @@ static const struct ucm_arg args[] = {
 	UCM_ARG_MOUNT(opt.common),
 	UCM_ARG_JSON(opt.common),
 	{ "order", 0, "lru|fifo", ucm_arg_choice, &opt.order,
-	  .help = "set, of a folder of files/: what goes first, unused for the "
+	  .help = "set, of a folder of files/: what is removed first, unused for the "
 		  "longest time or written first" },
 	{ "grace", 0, "SECONDS", ucm_arg_number, &opt.grace_s,
 	  .help = "set, of a folder of files/: younger files stay",
 	  .max = GRACE_MAX_S },
 	{ "background", 'b', .to = &opt.background,
-	  .help = "set, and do not wait until what is too much has gone" },
+	  .help = "set, and do not wait until the excess is removed" },
 	{ 0 },
 };
 
@@ -364,7 +364,7 @@ static int set(struct report *report, const char *name, const char *size)
 		return UCM_EXIT_FAILED;
 	if (!opt.background && is_too_much(&quota)) {
 		ucm_tool_complain("%s: what is left is open, leased, pinned or "
-				  "young; it goes as soon as it may", name);
+				  "young; it leaves as soon as it may", name);
 		report->status = UCM_EXIT_FAILED;
 	}
 	tell(report, &folder, &quota);

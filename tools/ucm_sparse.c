@@ -73,7 +73,7 @@ static const struct ucm_arg args[] = {
 	{ "ratio", 0, "SHARE", parse_positive, &opt.ratio,
 	  .help = "of the blocks that is selected (0.1)", .max = 1 },
 	{ "topk", 0, "N", ucm_arg_number, &opt.topk,
-	  .help = "instead: so many blocks are selected", .min = 1,
+	  .help = "instead: this many blocks are selected", .min = 1,
 	  .max = 1 << 22 },
 	{ "needles", 0, "N", ucm_arg_number, &opt.needles,
 	  .help = "blocks of a request with one token that matters (1)",

@@ -446,7 +446,7 @@ const struct ucm_command ucm_stat_command = {
 		&ucm_where_command, &ucm_lookup_command, NULL },
 	.does = "show all about a block; find many (--where)",
 	.operands = "ID",
-	.about = "Print what a block's header says, where the block lies, and "
+	.about = "Print what a block's header says, where the block is, and "
 		 "each plane with its checksum. Reading the header through a "
 		 "mount counts as a use of the block.",
 	.args = args,

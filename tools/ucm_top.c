@@ -308,7 +308,7 @@ const struct ucm_command ucm_top_command = {
 	.name = "top",
 	.does = "show what a mount does, as it happens",
 	.operands = "[MOUNT]",
-	.about = "Show what a mount does, anew every second: lookups, hits, "
+	.about = "Show what a mount does, every second: lookups, hits, "
 		 "opens and commits, bytes by tier, how long requests take, "
 		 "and the blocks that were used most. q ends it.",
 	.args = args,

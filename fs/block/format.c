@@ -82,7 +82,7 @@ static const char *const fault_texts[UCM_FAULT_COUNT] = {
 	[UCM_FAULT_PAYLOAD] = "payload checksum differs",
 	[UCM_FAULT_TAIL] = "bytes after the payload are not zero",
 	[UCM_FAULT_UNVOUCHED] =
-		"has no checksum, and nobody can say whether it is whole",
+		"has no checksum, so it is not known whether it is whole",
 	[UCM_FAULT_SPACE] = "space_id is not that of its space",
 };
 

@@ -120,7 +120,7 @@ int ucm_index_memory_init(struct ucm_index_memory *live)
 	};
 	live->fd = new_file();
 	if (live->fd < 0) {
-		ucm_info("index: nobody else can map it: %s",
+		ucm_info("index: other processes cannot map it: %s",
 			 strerror(-live->fd));
 		live->fd = -1;
 	}

@@ -69,7 +69,7 @@ static int check_mountpoint(const char *mountpoint,
 			ucm_error_set(
 				error, -EINVAL,
 				lies_in(dir, path)
-					? "%s lies inside the mount "
+					? "%s is inside the mount "
 					  "point %s"
 					: "%s contains the mount point %s",
 				dir, path);

@@ -60,7 +60,7 @@ static const char *why_no_root(const char *file)
 	if (stat(file, &st) || st.st_uid != 0 || !(st.st_mode & S_ISUID))
 		return "it is not setuid root; the package fuse3 installs it so";
 	if (!statvfs(file, &fs) && fs.f_flag & ST_NOSUID)
-		return "it lies on a file system that is mounted nosuid";
+		return "it is on a file system that is mounted nosuid";
 	return NULL;
 }
 

@@ -103,7 +103,7 @@ static int take_memory(struct ucm_tier_config *tier, struct ucm_error *error)
 		return 0;
 	if (last)
 		return ucm_error_set(error, -EINVAL,
-				     "tier '%s': memory is a tier of its own: "
+				     "tier '%s': memory is a separate tier: "
 				     "mem@SIZE stands alone between colons",
 				     tier->name);
 	tier->memory = true;

@@ -25,7 +25,7 @@ static int dirs_check_nesting(const struct ucm_dirs *dirs,
 
 			if (i != j && !strncmp(a, b, len) && b[len] == '/')
 				return ucm_error_set(error, -EINVAL,
-						     "%s lies inside %s", b, a);
+						     "%s is inside %s", b, a);
 		}
 	}
 	return 0;

@@ -455,7 +455,7 @@ bool ucm_cuda_give_up(struct ucm_copy *copy, CUresult result)
 		ucm_error("CUDA device %d: its context is gone, and with it "
 			  "what was in its memory; %u copies were under way: "
 			  "their staging memory is not used again, and nothing "
-			  "is copied until the loader is opened anew",
+			  "is copied until the loader is opened again",
 			  copy->device, lost);
 	copy->gone = true;
 	return true;

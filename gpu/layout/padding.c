@@ -63,7 +63,7 @@ static const char *fault_of(const struct ucm_layout *layout, uint32_t layer,
 	if (layout->layer_first)
 		return "the layout is sealed";
 	if (layout->num_regions)
-		return "sizes are told before tensors and regions";
+		return "sizes must be set before tensors and regions";
 	if (layer >= g->num_layers)
 		return "the geometry has not got it";
 	if (!k_bytes || k_bytes > g->k_bytes || v_bytes > g->v_bytes)

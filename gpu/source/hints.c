@@ -329,7 +329,7 @@ static void lost_denial(const struct ucm_id *id, int err)
 	char hex[UCM_ID_HEX + 1];
 
 	ucm_id_format(id, hex);
-	ucm_warning("block %s: the mount is not told that it is damaged: %s",
+	ucm_warning("block %s: damage not reported to the mount: %s",
 		    hex, strerror(-err));
 }
 

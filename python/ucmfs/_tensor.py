@@ -152,7 +152,7 @@ def rows_of(values: Any, name: str, dims: Dims, *,
     if len(out.shape) > 1 and out.shape[0] > 1 and \
             out.strides[0] < out.shape[-1]:
         raise InvalidArgument(f"{name}: strides {out.strides}, where rows "
-                              "one behind the other are needed")
+                              "one after the other are needed")
     return out
 
 

@@ -157,7 +157,7 @@ _QUEUES = Note("requests queue without a limit; saves that wait have "
                "`save_budget_bytes`")
 _3FS = Note("there is no client of 3FS here: its files are read through "
             "where it is mounted")
-_BLEND = Refuse("blocks are reused behind the prefix that they were computed "
+_BLEND = Refuse("blocks are reused after the prefix that they were computed "
                 "for, and nowhere else: there is no blending; UcmfsConnector "
                 "reuses prefixes, without this key")
 _SPARSE = Note("attention is full, as the engine computes it; ucmfs.methods "

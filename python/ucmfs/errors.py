@@ -78,7 +78,7 @@ class NamespaceMismatch(InvalidArgument):
 
     def __init__(self, name: str, key: str = "", here: object = None,
                  wanted: object = None) -> None:
-        why = "it has blocks and no manifest: nobody knows what they are for"
+        why = "it has blocks and no manifest, so their use is not known"
         if key:
             why = (f"{key} is {_shown(here)} there, and {_shown(wanted)} "
                    "here")

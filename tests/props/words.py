@@ -58,7 +58,7 @@ def files(*patterns):
 
 def parts_of_c(text):
     """(its strings, all else)"""
-    strings = []
+    text, strings = re.sub(r"(?m)^#include .*$", "", text), []
 
     def take(match):
         if match[1]:

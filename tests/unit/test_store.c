@@ -33,7 +33,7 @@ static const struct {
 	const char *source, *says;
 } wrong_sources[] = {
 	{ "$/a,$/a", "given twice" },	 { "$/a:$/b/../a", "given twice" },
-	{ "$/a:$/a/in", "lies inside" }, { "$/a/in,$/a", "lies inside" },
+	{ "$/a:$/a/in", "is inside" }, { "$/a/in,$/a", "is inside" },
 	{ "$/none", "No such file" },	 { "$/a:$/file", "Not a directory" },
 };
 

@@ -59,7 +59,7 @@ class Adapters:
             return None
         name = lora.lora_name, lora.lora_path
         if getattr(lora, "load_inplace", False):
-            return self._leave_out(name, "it is loaded anew at each step")
+            return self._leave_out(name, "it is loaded again at each step")
         digest = self._ask_once(lora, late)
         if not digest:
             return self._leave_out(name, "the workers cannot say what it is")

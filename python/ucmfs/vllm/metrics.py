@@ -47,7 +47,7 @@ COUNTERS: Tuple[Tuple[str, str], ...] = (
      "never room to pin."),
     ("save_distrusted_blocks", "Blocks not saved as what they were computed "
      "from could not be loaded."),
-    ("mount_losses", "Times the mount has gone."),
+    ("mount_losses", "Times the mount has ended."),
     ("resets", "Times the cache was reset."),
 )
 GAUGES: Tuple[Tuple[str, str], ...] = (
