@@ -49,8 +49,8 @@ static const struct ucm_arg args[] = {
 	UCM_ARG_MOUNT(opt.common),
 	UCM_ARG_JSON(opt.common),
 	{ "order", 0, "lru|fifo", ucm_arg_choice, &opt.order,
-	  .help = "set, of a folder of files/: what is removed first, unused for the "
-		  "longest time or written first" },
+	  .help = "set, of a folder of files/: what is removed first, unused for "
+		  "the longest time or written first" },
 	{ "grace", 0, "SECONDS", ucm_arg_number, &opt.grace_s,
 	  .help = "set, of a folder of files/: younger files stay",
 	  .max = GRACE_MAX_S },

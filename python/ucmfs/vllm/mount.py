@@ -521,7 +521,7 @@ class Touches:
             with Blocks(self._mount) as blocks:
                 blocks.touch(list(ids), self._space)
         except UcmfsError as error:
-            log.debug("ucmfs: uses of %s: not reported: %s", self._space, error)
+            log.debug("ucmfs: uses of %s: unreported: %s", self._space, error)
 
 
 def pin_blocks(mount: str, space: str, ids: Sequence[bytes]) -> None:
