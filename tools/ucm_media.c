@@ -32,18 +32,23 @@ static bool is_out_of_reach(int err)
 	}
 }
 
+void ucm_media_leave(struct ucm_media *media, struct ucm_media_dir *dir,
+		     int err)
+{
+	media->failed = true;
+	if (!is_out_of_reach(err) || dir->err)
+		return;
+	dir->err = err;
+	ucm_tool_complain("%s: left out from here on", dir->medium->path);
+}
+
 int ucm_media_note(struct ucm_media *media, struct ucm_media_dir *dir,
 		   const char *below, int err)
 {
-	media->failed = true;
 	if (!dir->unread++)
 		ucm_tool_complain("%s/%s: %s", dir->medium->path, below,
 				  strerror(-err));
-	if (is_out_of_reach(err) && !dir->err) {
-		dir->err = err;
-		ucm_tool_complain("%s: left out from here on",
-				  dir->medium->path);
-	}
+	ucm_media_leave(media, dir, err);
 	return err;
 }
 
@@ -318,11 +323,28 @@ static void read_pins(struct ucm_media *media)
 
 /* ---- open and close ---- */
 
-static int read_source(struct ucm_media *media, const char *source)
+static int add_paths(struct ucm_config *config, const char *const *paths,
+		     unsigned num, struct ucm_error *error)
+{
+	struct ucm_tier_config *tier;
+	int err = 0;
+
+	for (unsigned i = 0; i < num && !err; i++)
+		err = ucm_config_add_tier(config, &tier)
+			      ? ucm_error_set(error, -ENOMEM, "no memory")
+			      : ucm_config_set_tier(tier, "directories",
+						    paths[i], error);
+	return err;
+}
+
+/* paths: NULL, or num of them instead of what source says. */
+static int read_source(struct ucm_media *media, const char *source,
+		       const char *const *paths, unsigned num)
 {
 	struct ucm_config *config = &media->config;
 	struct ucm_error error;
-	int err = ucm_config_source(config, source, &error);
+	int err = paths ? add_paths(config, paths, num, &error)
+			: ucm_config_source(config, source, &error);
 
 	if (!err)
 		err = ucm_config_check(config, &error);
@@ -338,8 +360,8 @@ static int read_source(struct ucm_media *media, const char *source)
 	return 0;
 }
 
-static int open_source(const char *source, bool readonly,
-		       struct ucm_media **out)
+static int open_source(const char *source, const char *const *paths,
+		       unsigned num, bool readonly, struct ucm_media **out)
 {
 	struct ucm_media *media = calloc(1, sizeof(*media));
 	int err;
@@ -348,7 +370,7 @@ static int open_source(const char *source, bool readonly,
 		return ucm_tool_fail(-ENOMEM, "no memory");
 	ucm_config_init(&media->config);
 	ucm_pins_init(&media->pins);
-	err = read_source(media, source);
+	err = read_source(media, source, paths, num);
 	if (!err && !readonly)
 		err = check_mounts(&media->config);
 	if (!err)
@@ -365,12 +387,18 @@ static int open_source(const char *source, bool readonly,
 
 int ucm_media_open(const char *source, struct ucm_media **out)
 {
-	return open_source(source, true, out);
+	return open_source(source, NULL, 0, true, out);
+}
+
+int ucm_media_open_paths(const char *source, const char *const *paths,
+			 unsigned num, struct ucm_media **out)
+{
+	return open_source(source, paths, num, true, out);
 }
 
 int ucm_media_open_to_remove(const char *source, struct ucm_media **out)
 {
-	return open_source(source, false, out);
+	return open_source(source, NULL, 0, false, out);
 }
 
 /* The first of each was named. */

@@ -48,6 +48,10 @@ struct ucm_media {
 /* source: as SOURCE of ucmfs(8). What cannot be opened of it is reported and left
  * out; -EIO if that is all. */
 int ucm_media_open(const char *source, struct ucm_media **out);
+/* The same of directories by their paths, each a tier; source: what is said of them
+ * all. */
+int ucm_media_open_paths(const char *source, const char *const *paths,
+			 unsigned num, struct ucm_media **out);
 /* The same for whoever removes blocks: with the lock of each directory, and none is
  * left out. -EBUSY: somebody else has one, who is named. */
 int ucm_media_open_to_remove(const char *source, struct ucm_media **out);
@@ -106,11 +110,14 @@ int ucm_media_remove(struct ucm_media *media, const char *space,
  * something else is in it. */
 int ucm_media_remove_space(struct ucm_media *media, const char *space);
 
-/* ---- for ucm_media*.c ---- */
+/* ---- for those who read files of directories themselves ---- */
 
 /* Something below a directory could not be read. Returns err. */
 int ucm_media_note(struct ucm_media *media, struct ucm_media_dir *dir,
 		   const char *below, int err);
+/* The same, which has been reported. */
+void ucm_media_leave(struct ucm_media *media, struct ucm_media_dir *dir,
+		     int err);
 
 /* Is a directory to be asked? */
 static inline bool ucm_media_asks(const struct ucm_media_dir *dir)

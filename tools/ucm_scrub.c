@@ -1,36 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_scrub.c - ucm scrub: all blocks are read and compared, by the daemon; see
- * ucm(1).
+ * ucm_scrub.c - ucm scrub: all blocks are read and compared with their checksums;
+ * see ucm(1).
  *
- * The command begins a run and looks on until it is over. A signal ends the
- * looking on alone: the run is the daemon's.
+ * It reads the directories itself, past the page cache and under the deadline of
+ * network file systems, space by space and by id, so that one id says how far it
+ * is (ucm_mark.h). Every directory's file of a block is read. The daemon is asked
+ * about a bad one alone: it reads it once more, and moves it aside.
  */
 #include <config.h>
 
 #include <errno.h>
-#include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/parse.h"
+#include "common/process.h"
+#include "fs/block/verify.h"
 #include "hashing/tree.h"
 #include "tools/ucm_args.h"
 #include "tools/ucm_client.h"
-#include "tools/ucm_text.h"
+#include "tools/ucm_mark.h"
+#include "tools/ucm_report.h"
 #include "tools/ucm_tool.h"
 
-#define POLL_NS 200000000
 #define DEFAULT_RATE (UINT64_C(64) << 20)
+#define SAVE_MS 2000
 
 static struct options {
 	struct ucm_common common;
 	uint64_t rate;
-	bool status, stop, anew, background;
+	const char *state;
+	bool anew;
 } opt = { .rate = DEFAULT_RATE };
 
 static int parse_rate(const struct ucm_arg *arg, char *value)
@@ -40,298 +45,476 @@ static int parse_rate(const struct ucm_arg *arg, char *value)
 
 static const struct ucm_arg args[] = {
 	UCM_ARG_MOUNT(opt.common),
+	UCM_ARG_TIERS(opt.common),
 	{ "space", 's', "NAME", ucm_arg_space, &opt.common.space,
 	  .help = "only the blocks of spaces/NAME (default: all)" },
 	UCM_ARG_JSON(opt.common),
 	{ "rate", 'r', "BYTES", parse_rate, &opt.rate,
 	  .help = "read so many a second, as 64M (the default) or 1G; 0: as "
-		  "fast as it goes" },
-	{ "status", 0, .to = &opt.status,
-	  .help = "only say how far it is, or what the last one has found" },
-	{ "stop", 0, .to = &opt.stop,
-	  .help = "stop it; the next one goes on from there" },
+		  "fast as possible" },
+	{ "state", 0, "FILE", ucm_arg_text, &opt.state,
+	  .help = "the resume mark (default: a file in $XDG_STATE_HOME/ucmfs, "
+		  "/var/lib/ucmfs for root, or ~/.local/state/ucmfs)" },
 	{ "anew", 0, .to = &opt.anew,
-	  .help = "from the beginning, though one was stopped" },
-	{ "background", 'b', .to = &opt.background,
-	  .help = "begin it, and do not wait for its end" },
+	  .help = "from the beginning, whatever the mark says" },
 	{ 0 },
 };
 
-static const char *const states[] = {
-	[UCM_SCRUB_NONE] = "none",	 [UCM_SCRUB_RUNNING] = "running",
-	[UCM_SCRUB_WAITING] = "waiting", [UCM_SCRUB_STOPPED] = "stopped",
-	[UCM_SCRUB_DONE] = "done",
+struct scrub {
+	const char *mount; /* NULL: nobody serves the directories */
+	struct ucm_media *media;
+	struct ucm_report report;
+	struct ucm_mark mark;
+	uint64_t blocks, bytes, intact, unchecked, quarantined, repaired;
+	int64_t paid_ns; /* until then what was read has been paid for */
+	int64_t saved_ms;
 };
 
-static const char *state_of(const struct ucm_control_scrub_dir *dir)
-{
-	return dir->now <= UCM_SCRUB_DONE ? states[dir->now] : "?";
-}
-
-static bool is_active(const struct ucm_control_scrub_dir *dir)
-{
-	return dir->now == UCM_SCRUB_RUNNING || dir->now == UCM_SCRUB_WAITING;
-}
-
-static bool is_any_active(const struct ucm_control_scrub *scrub)
-{
-	for (uint32_t i = 0; i < scrub->num; i++) {
-		if (is_active(&scrub->dirs[i]))
-			return true;
-	}
-	return false;
-}
-
-struct sums {
-	uint64_t blocks, total_blocks, bytes, total_bytes;
-	uint64_t bad, missing, repaired, unreadable, unchecked;
+/* A file to read. */
+struct item {
+	struct ucm_id id;
+	unsigned dir;
 };
 
-static struct sums sums_of(const struct ucm_control_scrub *scrub)
+struct list {
+	struct item *items;
+	size_t num, room;
+};
+
+/* ---- the rate ---- */
+
+static int pay(void *arg, size_t bytes)
 {
-	struct sums sums = { 0 };
+	int64_t now = ucm_monotonic_ns();
+	struct scrub *scrub = arg;
+	struct timespec until;
 
-	for (uint32_t i = 0; i < scrub->num; i++) {
-		const struct ucm_control_scrub_dir *dir = &scrub->dirs[i];
+	scrub->bytes += bytes;
+	ucm_progress_tell(&scrub->report.progress, scrub->blocks, 0,
+			  scrub->bytes);
+	if (!opt.rate)
+		return 0;
+	if (scrub->paid_ns < now)
+		scrub->paid_ns = now;
+	scrub->paid_ns += (int64_t)((double)bytes * 1e9 / (double)opt.rate);
+	until = (struct timespec){ .tv_sec = scrub->paid_ns / 1000000000,
+				   .tv_nsec = scrub->paid_ns % 1000000000 };
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL))
+		;
+	return 0;
+}
 
-		sums.blocks += dir->blocks;
-		sums.total_blocks += dir->total_blocks;
-		sums.bytes += dir->bytes;
-		sums.total_bytes += dir->total_bytes;
-		sums.bad += dir->bad;
-		sums.missing += dir->missing;
-		sums.repaired += dir->repaired;
-		sums.unreadable += dir->unreadable;
-		sums.unchecked += dir->unchecked;
+/* ---- a bad file ---- */
+
+static bool is_there(struct scrub *scrub, const struct ucm_space *space,
+		     const struct item *item, const struct stat *st)
+{
+	struct ucm_medium *medium = scrub->media->dirs[item->dir].medium;
+	struct stat now;
+
+	return !medium->ops->find(medium, space->folder, &item->id, &now) &&
+	       now.st_ino == st->st_ino &&
+	       ucm_time_ns(&now.st_ctim) == ucm_time_ns(&st->st_ctim);
+}
+
+/* Opened for that alone: the mount must not be busy for as long as a scrub takes.
+ * result: of the block. */
+static int ask_daemon(const char *mount, const struct ucm_space *space,
+		      const struct ucm_id *id, int32_t *result)
+{
+	struct ucm_blocks *blocks;
+	int err = ucm_blocks_open(mount, &blocks);
+
+	if (err)
+		return err;
+	err = ucm_blocks_check(blocks, space->name, id, 1, result);
+	ucm_blocks_close(blocks);
+	return err;
+}
+
+/* The daemon is told, and says what it has done. NULL: it is no block of the
+ * mount. */
+static const char *scrub_tell(struct scrub *scrub,
+			      const struct ucm_space *space,
+			      const struct item *item, const struct stat *st)
+{
+	int32_t result = 0;
+	int err = ask_daemon(scrub->mount, space, &item->id, &result);
+
+	if (err)
+		return err == -ENOENT ? "not mounted any more"
+				      : ucm_client_words(err);
+	if (is_there(scrub, space, item, st))
+		return result == -ENOENT ? NULL : "not quarantined";
+	scrub->quarantined++;
+	scrub->repaired += !result;
+	return result ? "quarantined" : "quarantined; another copy is right";
+}
+
+/* One that is gone or another file by now is nothing to report. */
+static void scrub_bad(struct scrub *scrub, const struct ucm_space *space,
+		      const struct item *item, const char *path,
+		      const struct stat *st, const struct ucm_outcome *outcome)
+{
+	const char *became = "";
+	char text[128], words[256];
+
+	if (!is_there(scrub, space, item, st))
+		return;
+	if (scrub->mount)
+		became = scrub_tell(scrub, space, item, st);
+	ucm_outcome_text(outcome, text, sizeof(text));
+	snprintf(words, sizeof(words), "%s%s%s", text,
+		 became && !*became ? "" : ": ",
+		 became ? became : "no block of the mount, left alone");
+	if (became)
+		ucm_report_text(&scrub->report, &item->id, path, -EBADMSG,
+				words);
+	else
+		ucm_tool_complain("%s: %s", path, words);
+}
+
+/* ---- a file ---- */
+
+static int scrub_read(struct scrub *scrub, const struct ucm_space *space,
+		      const struct item *item, struct stat *st,
+		      struct ucm_outcome *outcome)
+{
+	struct ucm_medium *medium = scrub->media->dirs[item->dir].medium;
+	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
+	enum ucm_fault fault = UCM_FAULT_NONE;
+	struct ucm_block block = { .flags = 0 };
+	int err = medium->ops->open(medium, space->folder, &item->id, &file,
+				    st);
+
+	if (!err)
+		err = ucm_file_verify(&file, st, &item->id, pay, scrub, &block,
+				      &fault, &outcome->plane);
+	if (!err && fault) {
+		outcome->fault = (uint16_t)fault;
+		err = -EBADMSG;
 	}
-	return sums;
+	scrub->intact += !err;
+	scrub->unchecked += !err && !(block.flags & UCM_BLOCK_HAS_CRC);
+	return err;
 }
 
-/* ---- what it has found ---- */
-
-/* Paths are for those who may read stats.json, which are the same. */
-static json_t *read_paths(const struct ucm_client *client)
+/* What is evicted or moved meanwhile is no fault of the store. */
+static void scrub_item(struct scrub *scrub, const struct ucm_space *space,
+		       const struct item *item)
 {
-	json_t *stats = NULL, *paths = json_array(), *tier, *directory;
-	size_t i, j;
+	struct ucm_media_dir *dir = &scrub->media->dirs[item->dir];
+	struct ucm_outcome outcome = { 0 };
+	_cleanup_free_ char *path = NULL;
+	char below[UCM_TREE_PATH_MAX];
+	struct stat st;
 
-	ucm_client_stats(client->mount, &stats);
-	json_array_foreach(json_object_get(stats, "tiers"), i, tier) {
-		json_array_foreach(json_object_get(tier, "directories"), j,
-				   directory)
-			json_array_append(paths,
-					  json_object_get(directory, "path"));
+	if (!ucm_media_asks(dir))
+		return;
+	outcome.err = scrub_read(scrub, space, item, &st, &outcome);
+	if (outcome.err == -ENOENT)
+		return;
+	scrub->blocks++;
+	if (!outcome.err)
+		return;
+	ucm_tree_block_path(space->folder, &item->id, below);
+	if (asprintf(&path, "%s/%s", dir->medium->path, below) < 0)
+		path = NULL;
+	if (outcome.err == -EBADMSG) {
+		scrub_bad(scrub, space, item, path, &st, &outcome);
+		return;
 	}
-	json_decref(stats);
-	return paths;
+	ucm_report_block(&scrub->report, &item->id, path, &outcome);
+	ucm_media_leave(scrub->media, dir, outcome.err);
 }
 
-static void print_dir(const struct ucm_control_scrub_dir *dir, const char *path)
+/* ---- a bucket ---- */
+
+static int by_id(const void *a, const void *b)
 {
-	printf("%-8s %10u %10u %8s %5u %7u %8u %10u  %s%s%s\n", state_of(dir),
-	       dir->blocks, dir->total_blocks,
-	       ucm_text_size(dir->bytes, false).text, dir->bad, dir->missing,
-	       dir->repaired, dir->unreadable, path, dir->error ? ": " : "",
-	       dir->error ? strerrordesc_np(dir->error) : "");
+	const struct item *x = a, *y = b;
+	int order = memcmp(&x->id, &y->id, sizeof(x->id));
+
+	return order ? order : (int)x->dir - (int)y->dir;
 }
 
-static void print_all(const struct ucm_control_scrub *scrub,
-		      const json_t *paths)
+static int add_name(struct list *list, unsigned dir, unsigned bucket,
+		    const char *name)
 {
-	struct sums sums = sums_of(scrub);
+	struct item item = { .dir = dir };
 
-	printf("%-8s %10s %10s %8s %5s %7s %8s %10s  %s\n", "STATE", "READ",
-	       "OF", "BYTES", "BAD", "MISSING", "REPAIRED", "UNREADABLE",
-	       "DIRECTORY");
-	for (uint32_t i = 0; i < scrub->num; i++) {
-		const char *path = json_string_value(json_array_get(paths, i));
+	if (ucm_tree_parse_block(name, &item.id) ||
+	    ucm_tree_bucket(&item.id) != bucket)
+		return 0;
+	if (list->num == list->room) {
+		size_t room = list->room ? 2 * list->room : 256;
+		struct item *more = reallocarray(list->items, room,
+						 sizeof(*more));
 
-		print_dir(&scrub->dirs[i], path ? path : "?");
+		if (!more)
+			return ucm_tool_fail(-ENOMEM, "no memory");
+		list->items = more;
+		list->room = room;
 	}
-	if (sums.unchecked)
-		printf("%" PRIu64 " blocks have no checksums\n",
-		       sums.unchecked);
+	list->items[list->num++] = item;
+	return 0;
 }
 
-static json_t *describe_dir(const struct ucm_control_scrub_dir *dir,
-			    json_t *path)
+static int list_bucket(struct scrub *scrub, const struct ucm_space *space,
+		       unsigned dir, unsigned bucket, struct list *list)
 {
-	return json_pack(
-		"{sO? ss ss? sI sI sI sI sI sI sI sI sI sI sI}", "path", path,
-		"state", state_of(dir), "error",
-		dir->error ? strerrordesc_np(dir->error) : NULL, "blocks",
-		(json_int_t)dir->blocks, "total_blocks",
-		(json_int_t)dir->total_blocks, "bytes", (json_int_t)dir->bytes,
-		"total_bytes", (json_int_t)dir->total_bytes, "bad",
-		(json_int_t)dir->bad, "missing", (json_int_t)dir->missing,
-		"repaired", (json_int_t)dir->repaired, "unreadable",
-		(json_int_t)dir->unreadable, "unchecked",
-		(json_int_t)dir->unchecked, "began", (json_int_t)dir->began_s,
-		"ended", (json_int_t)dir->ended_s);
-}
+	struct ucm_medium *medium = scrub->media->dirs[dir].medium;
+	_cleanup_free_ char *names = NULL;
+	char below[UCM_TREE_PATH_MAX];
+	int err = medium->ops->list(medium, space->folder, bucket, &names);
 
-static json_t *describe(const struct ucm_client *client,
-			const struct ucm_control_scrub *scrub,
-			const json_t *paths)
-{
-	struct sums sums = sums_of(scrub);
-	json_t *list = json_array();
-
-	for (uint32_t i = 0; i < scrub->num; i++)
-		json_array_append_new(list,
-				      describe_dir(&scrub->dirs[i],
-						   json_array_get(paths, i)));
-	return json_pack("{so sb sI sI sI sI sI sI sI sI sI so}", "mount",
-			 ucm_json_text(client->mount), "running",
-			 is_any_active(scrub), "blocks",
-			 (json_int_t)sums.blocks, "total_blocks",
-			 (json_int_t)sums.total_blocks, "bytes",
-			 (json_int_t)sums.bytes, "total_bytes",
-			 (json_int_t)sums.total_bytes, "bad",
-			 (json_int_t)sums.bad, "missing",
-			 (json_int_t)sums.missing, "repaired",
-			 (json_int_t)sums.repaired, "unreadable",
-			 (json_int_t)sums.unreadable, "unchecked",
-			 (json_int_t)sums.unchecked, "directories", list);
-}
-
-static int tell_result(const struct ucm_client *client,
-		       const struct ucm_control_scrub *scrub)
-{
-	struct sums sums = sums_of(scrub);
-	/* what was begun, asked for or stopped has been */
-	bool looks_on = !opt.background && !opt.status && !opt.stop;
-	int status = looks_on && (sums.bad || sums.missing || sums.unreadable)
-			     ? UCM_EXIT_FAILED
-			     : 0;
-	json_t *paths = read_paths(client);
-
-	if (opt.common.json) {
-		status = ucm_json_print(describe(client, scrub, paths), status);
-	} else {
-		print_all(scrub, paths);
-		status |= ucm_tool_flush();
+	if (err && err != -ENOENT) { /* buckets are made when they are needed */
+		ucm_tree_bucket_path(space->folder, bucket, below);
+		ucm_media_note(scrub->media, &scrub->media->dirs[dir], below,
+			       err);
 	}
-	json_decref(paths);
-	return status;
+	for (const char *name = names; name && *name && !err;
+	     name += strlen(name) + 1)
+		err = add_name(list, dir, bucket, name);
+	return err == -ENOMEM ? err : 0;
 }
 
-/* ---- looking on ---- */
-
-static volatile sig_atomic_t interrupted;
-
-static void note_signal(int number)
+static int scrub_passed(struct scrub *scrub, const struct ucm_space *space,
+			const struct ucm_id *id)
 {
-	(void)number;
-	interrupted = 1;
+	struct ucm_mark *mark = &scrub->mark;
+
+	mark->any = true;
+	snprintf(mark->space, sizeof(mark->space), "%s", space->name);
+	mark->after = *id;
+	if (ucm_monotonic_ms() - scrub->saved_ms < SAVE_MS)
+		return 0;
+	scrub->saved_ms = ucm_monotonic_ms();
+	return ucm_mark_save(mark);
 }
 
-static void catch_signals(void)
+static bool has_been_read(const struct scrub *scrub,
+			  const struct ucm_space *space,
+			  const struct ucm_id *id)
 {
-	struct sigaction action = { .sa_handler = note_signal };
+	const struct ucm_mark *mark = &scrub->mark;
 
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
+	return mark->any && !strcmp(mark->space, space->name) &&
+	       memcmp(id, &mark->after, sizeof(*id)) <= 0;
 }
 
-static void tell_progress(struct ucm_progress *progress,
-			  const struct ucm_control_scrub *scrub)
+static int scrub_bucket(struct scrub *scrub, const struct ucm_space *space,
+			unsigned bucket)
 {
-	struct sums sums = sums_of(scrub);
-
-	ucm_progress_say(progress,
-			 "%" PRIu64 " of %" PRIu64 " blocks, %s of %s, %" PRIu64
-			 " bad, %" PRIu64 " repaired",
-			 sums.blocks, sums.total_blocks,
-			 ucm_text_size(sums.bytes, false).text,
-			 ucm_text_size(sums.total_bytes, false).text, sums.bad,
-			 sums.repaired);
-}
-
-static int look_on(struct ucm_client *client, struct ucm_control_scrub *scrub)
-{
-	const struct timespec poll = { .tv_nsec = POLL_NS };
-	struct ucm_progress progress;
+	struct list list = { 0 };
 	int err = 0;
 
-	catch_signals();
-	ucm_progress_begin(&progress);
-	while (!err && !interrupted && is_any_active(scrub)) {
-		nanosleep(&poll, NULL);
-		err = ucm_blocks_scrub_status(client->blocks, scrub);
-		tell_progress(&progress, scrub);
+	for (unsigned dir = 0; dir < scrub->media->num && !err; dir++) {
+		if (ucm_media_asks(&scrub->media->dirs[dir]))
+			err = list_bucket(scrub, space, dir, bucket, &list);
 	}
-	ucm_progress_clear(&progress);
-	if (interrupted)
-		fputs("ucm scrub: it goes on; --status, --stop\n", stderr);
+	if (list.num)
+		qsort(list.items, list.num, sizeof(*list.items), by_id);
+	for (size_t i = 0; i < list.num && !err; i++) {
+		const struct item *item = &list.items[i];
+		bool last = i + 1 == list.num ||
+			    memcmp(&item->id, &item[1].id, sizeof(item->id));
+
+		if (has_been_read(scrub, space, &item->id))
+			continue;
+		scrub_item(scrub, space, item);
+		if (last)
+			err = scrub_passed(scrub, space, &item->id);
+	}
+	free(list.items);
+	return err;
+}
+
+/* ---- spaces ---- */
+
+struct names {
+	char **names;
+	size_t num;
+};
+
+static int add_space(void *arg, const char *name)
+{
+	struct names *names = arg;
+	char **more = reallocarray(names->names, names->num + 1, sizeof(*more));
+
+	if (more)
+		names->names = more;
+	if (!more || !(more[names->num] = strdup(name)))
+		return ucm_tool_fail(-ENOMEM, "no memory");
+	names->num++;
+	return 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int scrub_space(struct scrub *scrub, const char *name)
+{
+	const struct ucm_mark *mark = &scrub->mark;
+	struct ucm_space *space = ucm_media_space(scrub->media, name);
+	unsigned bucket = 0;
+	int err = space ? 0 : ucm_tool_fail(-ENOMEM, "no memory");
+
+	if (mark->any && strcmp(name, mark->space) < 0)
+		return 0;
+	if (mark->any && !strcmp(name, mark->space))
+		bucket = ucm_tree_bucket(&mark->after);
+	for (; bucket < UCM_BUCKETS && !err; bucket++)
+		err = scrub_bucket(scrub, space, bucket);
+	return err;
+}
+
+static int scrub_spaces(struct scrub *scrub)
+{
+	struct names names = { 0 };
+	int err = add_space(&names, opt.common.space ? opt.common.space : "");
+
+	if (!err && !opt.common.space)
+		err = ucm_media_spaces(scrub->media, add_space, &names);
+	if (names.num)
+		qsort(names.names, names.num, sizeof(*names.names), by_name);
+	for (size_t i = 0; i < names.num && !err; i++)
+		err = scrub_space(scrub, names.names[i]);
+	for (size_t i = 0; i < names.num; i++)
+		free(names.names[i]);
+	free(names.names);
 	return err;
 }
 
 /* ---- the command ---- */
 
-static const char *words(int err)
+/* The directories of a mount, which the daemon names to root and the owner. */
+static int open_mount(const char *mount, struct ucm_media **out)
 {
-	if (err == -EBUSY)
-		return "a scrub of other blocks is going on; --stop it first";
-	return ucm_client_words(err);
+	const char *paths[UCM_MAX_DIRS];
+	json_t *stats = NULL, *tier, *directory;
+	unsigned num = 0;
+	size_t i, j;
+	int err = ucm_client_stats(mount, &stats);
+
+	if (err == -EACCES)
+		ucm_tool_complain("%s: %s", mount, ucm_client_words(-EPERM));
+	if (err)
+		return err;
+	json_array_foreach(json_object_get(stats, "tiers"), i, tier) {
+		json_array_foreach(json_object_get(tier, "directories"), j,
+				   directory) {
+			const char *path = json_string_value(
+				json_object_get(directory, "path"));
+
+			if (path && num < UCM_MAX_DIRS)
+				paths[num++] = path;
+		}
+	}
+	err = ucm_media_open_paths(mount, paths, num, out);
+	json_decref(stats);
+	return err;
 }
 
-static int make_call(struct ucm_client *client, struct ucm_control_scrub *scrub)
+static void tell_begin(struct ucm_mark *mark)
 {
-	const char *space = opt.common.space;
+	char folder[UCM_TREE_FOLDER_MAX];
 
-	if (opt.status)
-		return ucm_blocks_scrub_status(client->blocks, scrub);
-	if (opt.stop)
-		return ucm_blocks_scrub_stop(client->blocks, scrub);
-	return ucm_blocks_scrub_start(client->blocks, space,
-				      (space ? UCM_SCRUB_SPACE : 0) |
-					      (opt.anew ? UCM_SCRUB_ANEW : 0),
-				      opt.rate, scrub);
+	mark->any = mark->any && !opt.anew;
+	if (!mark->any)
+		return;
+	ucm_tree_folder(mark->space, folder);
+	fprintf(stderr, "ucm scrub: goes on after %s in %s\n",
+		ucm_hex(&mark->after).text, folder);
 }
 
-static int scrub_mount(struct ucm_client *client)
+static int scrub_media(struct scrub *scrub)
 {
-	_cleanup_free_ struct ucm_control_scrub *scrub =
-		calloc(1, sizeof(*scrub));
+	struct ucm_report *report = &scrub->report;
+	int err = ucm_report_init(report, opt.common.json, stdout), ended;
+
+	if (err)
+		return err;
+	ucm_process_give_way(true);
+	tell_begin(&scrub->mark);
+	err = scrub_spaces(scrub);
+	if (!err)
+		ucm_mark_remove(&scrub->mark);
+	else if (scrub->mark.any)
+		ucm_mark_save(&scrub->mark);
+	ended = ucm_report_end(report,
+			       (struct ucm_count[]){
+				       { "intact", scrub->intact },
+				       { "unchecked", scrub->unchecked },
+				       { "quarantined", scrub->quarantined },
+				       { "repaired", scrub->repaired },
+				       { NULL, 0 } },
+			       scrub->blocks, scrub->bytes);
+	if (report->damaged || report->failed || scrub->media->failed)
+		err = -EIO;
+	ucm_report_fini(report);
+	return err ? err : ended;
+}
+
+/* of: what is scrubbed, for the mark */
+static int run_scrub(const char *mount, const char *of,
+		     struct ucm_media *media)
+{
+	struct scrub scrub = { .mount = mount, .media = media };
+	_cleanup_free_ char *only = NULL;
 	int err;
 
-	if (!scrub)
+	if (asprintf(&only, "%s%s", opt.common.space ? "/" : "*",
+		     opt.common.space ?: "") < 0)
 		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
-	err = make_call(client, scrub);
-	if (!err && !opt.status && !opt.stop && !opt.background)
-		err = look_on(client, scrub);
-	if (err)
-		return ucm_tool_fail(UCM_EXIT_FAILED, "%s: %s", client->mount,
-				     words(err));
-	return tell_result(client, scrub) |
-	       (interrupted ? UCM_EXIT_FAILED : 0);
+	if (ucm_mark_open(&scrub.mark, opt.state, of, only))
+		return UCM_EXIT_FAILED;
+	err = scrub_media(&scrub);
+	ucm_mark_close(&scrub.mark);
+	return err ? UCM_EXIT_FAILED : 0;
+}
+
+static int run_tiers(struct ucm_client *client)
+{
+	return run_scrub(NULL, ucm_client_name(client), client->media);
 }
 
 static int run(int argc, char **argv)
 {
+	_cleanup_free_ char *mount = NULL;
+	struct ucm_media *media;
+	int status = UCM_EXIT_FAILED;
+
 	(void)argc, (void)argv;
-	if ((opt.status || opt.stop) &&
-	    opt.status + opt.stop + opt.anew + opt.background > 1)
-		return ucm_tool_fail(UCM_EXIT_USAGE, "--status and --stop stand "
-				     "alone; try --help");
-	return ucm_client_run(opt.common.mount, scrub_mount);
+	if (opt.common.tiers)
+		return ucm_client_run_tiers(&opt.common, ucm_media_open,
+					    run_tiers);
+	mount = ucm_mount_find(opt.common.mount);
+	if (!mount || open_mount(mount, &media))
+		return UCM_EXIT_FAILED;
+	if (!ucm_media_check_space(media, opt.common.space))
+		status = run_scrub(mount, mount, media);
+	ucm_media_close(media);
+	return status;
 }
 
 const struct ucm_command ucm_scrub_command = {
 	.name = "scrub",
 	.does = "find blocks that the disk has not kept",
-	.operands = "[MOUNT]",
-	.about = "Read all blocks of a mount, and compare their checksums with "
-		 "what the disks have. The daemon does it, at a bounded rate and "
-		 "giving way to others; it goes on after a restart. What is "
-		 "wrong is set aside (see ucm quarantine); if a second directory "
-		 "has a good copy, that takes its place. What cannot be read is "
-		 "reported. The command looks on until the end; a signal ends "
-		 "the looking on alone. For root and the owner of the mount.",
+	.operands = "[MOUNT]\n"
+		    "--tiers SOURCE",
+	.about = "Read all blocks of a mount in all its directories, past the "
+		 "page cache and at a bounded rate, and compare them with their "
+		 "checksums. The daemon quarantines what is wrong (see ucm "
+		 "quarantine), and uses a good copy of another directory from "
+		 "then on. Reading is no use of a block. A run that was ended "
+		 "goes on from its resume mark. For root and the owner of the "
+		 "mount. Of --tiers nothing is quarantined.",
 	.args = args,
-	.end = "Exit status 1: it was looked on to the end, and a block was "
-	       "bad, missing or unreadable.",
+	.end = "Exit status 1: a block was damaged or could not be read, or not "
+	       "all were read.",
 	.common = &opt.common,
 	.run = run,
 };

@@ -22,7 +22,6 @@
 #include "fs/store/calls.h"
 #include "fs/store/mover.h"
 #include "fs/store/value.h"
-#include "fs/store/scrub.h"
 #include "fs/tier/dir.h"
 #include "fs/tier/wait.h"
 
@@ -31,17 +30,8 @@ _Static_assert(sizeof(struct ucm_control_batch) < 16384 &&
 		       sizeof(struct ucm_control_path) < 16384 &&
 		       sizeof(struct ucm_control_offer) < 16384 &&
 		       sizeof(struct ucm_control_directory) < 16384 &&
-		       sizeof(struct ucm_control_scrub) < 16384 &&
 		       sizeof(struct ucm_control_verified) < 16384,
 	       "the size in a command has 14 bits");
-_Static_assert(UCM_CONTROL_DIRS == UCM_MAX_DIRS &&
-		       UCM_SCRUB_NONE == (int)UCM_SCRUB_STATE_NONE &&
-		       UCM_SCRUB_RUNNING == (int)UCM_SCRUB_STATE_RUNNING &&
-		       UCM_SCRUB_WAITING == (int)UCM_SCRUB_STATE_WAITING &&
-		       UCM_SCRUB_STOPPED == (int)UCM_SCRUB_STATE_STOPPED &&
-		       UCM_SCRUB_DONE == (int)UCM_SCRUB_STATE_DONE,
-	       "a run's state is told as it is");
-
 /* Who may make a call, beside root and the daemon's user. */
 enum right {
 	READERS, /* whoever may read the blocks */
@@ -441,93 +431,6 @@ static int run_checkpoint(const struct call *call, void *data)
 	return ucm_store_checkpoint(call->daemon->store);
 }
 
-/* ---- scrub ---- */
-
-static uint32_t most32(uint64_t number)
-{
-	return number < UINT32_MAX ? (uint32_t)number : UINT32_MAX;
-}
-
-static void fill_scrub_dir(struct ucm_store *store, unsigned dir,
-			   struct ucm_control_scrub_dir *out)
-{
-	struct ucm_scrub_status status;
-
-	ucm_scrub_status(store, dir, &status);
-	*out = (struct ucm_control_scrub_dir){
-		.now = (uint8_t)status.state,
-		.tier = (uint8_t)(store->dirs.tier_of[dir] -
-				  store->dirs.tiers),
-		.error = (uint16_t)-status.err,
-		.began_s = most32(status.began_s),
-		.bytes = status.bytes,
-		.total_bytes = status.total_bytes,
-		.blocks = most32(status.blocks),
-		.total_blocks = most32(status.total_blocks),
-		.bad = most32(status.bad),
-		.missing = most32(status.missing),
-		.repaired = most32(status.repaired),
-		.unreadable = most32(status.unreadable),
-		.unchecked = most32(status.unchecked),
-		.ended_s = most32(status.ended_s),
-	};
-}
-
-static int check_scrub(const struct ucm_control_scrub *scrub, uint32_t flags)
-{
-	bool has_space = scrub->flags & UCM_SCRUB_SPACE;
-
-	if (scrub->version != UCM_CONTROL_VERSION || scrub->flags & ~flags ||
-	    (scrub->rate && !flags) || scrub->num || scrub->zero ||
-	    !memchr(scrub->space, 0, sizeof(scrub->space)) ||
-	    (*scrub->space && !has_space))
-		return -EINVAL;
-	return 0;
-}
-
-static int answer_scrub(const struct call *call,
-			struct ucm_control_scrub *scrub)
-{
-	struct ucm_store *store = call->daemon->store;
-
-	scrub->num = store->dirs.num;
-	for (unsigned dir = 0; dir < store->dirs.num; dir++)
-		fill_scrub_dir(store, dir, &scrub->dirs[dir]);
-	return 0;
-}
-
-static int run_scrub_start(const struct call *call, void *data)
-{
-	struct ucm_control_scrub *scrub = data;
-	const struct ucm_scrub_terms terms = {
-		.space = scrub->flags & UCM_SCRUB_SPACE ? scrub->space : NULL,
-		.rate = scrub->rate,
-		.anew = scrub->flags & UCM_SCRUB_ANEW,
-	};
-	int err = check_scrub(scrub, UCM_SCRUB_SPACE | UCM_SCRUB_ANEW);
-
-	if (!err)
-		err = ucm_scrub_start(call->daemon->store, &terms);
-	return err ? err : answer_scrub(call, scrub);
-}
-
-static int run_scrub_stop(const struct call *call, void *data)
-{
-	int err = check_scrub(data, 0);
-
-	if (err)
-		return err;
-	ucm_scrub_stop(call->daemon->store);
-	return answer_scrub(call, data);
-}
-
-static int run_scrub_status(const struct call *call, void *data)
-{
-	int err = check_scrub(data, 0);
-
-	return err ? err : answer_scrub(call, data);
-}
-
 static const struct command commands[] = {
 	{ UCM_CONTROL_LOOKUP, READERS, run_batch, UCM_BATCH_LOOKUP, false },
 	{ UCM_CONTROL_TOUCH, READERS, run_batch, UCM_BATCH_TOUCH, false },
@@ -540,6 +443,7 @@ static const struct command commands[] = {
 	{ UCM_CONTROL_PIN, WRITER, run_batch, UCM_BATCH_PIN, false },
 	{ UCM_CONTROL_UNPIN, WRITER, run_batch, UCM_BATCH_UNPIN, false },
 	{ UCM_CONTROL_EVICT, WRITER, run_batch, UCM_BATCH_EVICT, true },
+	{ UCM_CONTROL_CHECK, WRITER, run_batch, UCM_BATCH_CHECK, true },
 	{ UCM_CONTROL_WARM, WRITER, run_batch, UCM_BATCH_WARM, false },
 	{ UCM_CONTROL_DIRECTORY, READERS, run_directory, 0, false },
 	{ UCM_CONTROL_BUDGET, READERS, run_budget, 0, false },
@@ -548,9 +452,6 @@ static const struct command commands[] = {
 	{ UCM_CONTROL_FLUSH, OWNER, run_flush, 0, true },
 	{ UCM_CONTROL_RESCAN, OWNER, run_rescan, 0, true },
 	{ UCM_CONTROL_CHECKPOINT, OWNER, run_checkpoint, 0, true },
-	{ UCM_CONTROL_SCRUB_START, WRITER, run_scrub_start, 0, false },
-	{ UCM_CONTROL_SCRUB_STOP, WRITER, run_scrub_stop, 0, false },
-	{ UCM_CONTROL_SCRUB_STATUS, OWNER, run_scrub_status, 0, false },
 };
 
 static const struct command *find_command(unsigned number)

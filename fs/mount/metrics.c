@@ -21,7 +21,6 @@
 #include "fs/store/pressure.h"
 #include "fs/store/quota.h"
 #include "fs/store/wishes.h"
-#include "fs/store/scrub.h"
 #include "fs/watch/promtext.h"
 
 #define NS 1e-9
@@ -280,35 +279,6 @@ static void put_dir_motion(struct ucm_prom *prom, const struct ucm_store *store)
 		atomic_load(&store->dirs.at[dir]->draining));
 }
 
-/* Of the last run. */
-static void put_scrub(struct ucm_prom *prom, struct ucm_store *store)
-{
-	struct ucm_scrub_status status;
-
-	ucm_prom_family(prom, "ucmfs_directory_scrub_running", "gauge",
-			"1: a scrub is going on there");
-	for_each_dir(dir, store)
-	{
-		ucm_scrub_status(store, dir, &status);
-		put_dir_gauge(prom, store, dir,
-			      status.state == UCM_SCRUB_STATE_RUNNING ||
-				      status.state == UCM_SCRUB_STATE_WAITING);
-	}
-	ucm_prom_family(prom, "ucmfs_directory_scrub_progress", "gauge",
-			"share of the directory's blocks that the last scrub "
-			"has read");
-	for_each_dir(dir, store)
-	{
-		ucm_scrub_status(store, dir, &status);
-		put_dir_gauge(prom, store, dir,
-			      status.state == UCM_SCRUB_STATE_DONE ? 1
-			      : status.total_blocks
-				      ? (double)status.blocks /
-						(double)status.total_blocks
-				      : 0);
-	}
-}
-
 static void put_tier_state(struct ucm_prom *prom, const struct ucm_store *store)
 {
 	ucm_prom_family(prom, "ucmfs_tier_readonly", "gauge",
@@ -376,7 +346,6 @@ static void put_tiers(struct ucm_prom *prom, struct ucm_store *store)
 	put_dir_space(prom, store);
 	put_dir_reprs(prom, store);
 	put_dir_motion(prom, store);
-	put_scrub(prom, store);
 	put_tier_state(prom, store);
 	put_endurance(prom, store);
 	put_tier_counters(prom, store);

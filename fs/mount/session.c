@@ -36,7 +36,6 @@
 #include "fs/mount/unprivileged.h"
 #include "fs/store/mover.h"
 #include "fs/store/wishes.h"
-#include "fs/store/scrub.h"
 
 /* ---- being ready ---- */
 
@@ -465,8 +464,6 @@ static int serve(struct ucm_daemon *daemon)
 					    &daemon->store->dirs);
 	if (!err)
 		err = start_quotas(daemon);
-	if (!err)
-		ucm_scrub_resume(daemon->store);
 	if (!err)
 		err = loop(daemon);
 	ucm_index_memory_unserve(ucm_index_live(daemon->store->index));

@@ -15,7 +15,6 @@
 #include "fs/store/endurance.h"
 #include "fs/store/pressure.h"
 #include "fs/store/quota.h"
-#include "fs/store/scrub.h"
 #include "fs/store/wishes.h"
 
 static void put_number(json_t *object, const char *key, uint64_t value)
@@ -36,26 +35,6 @@ static json_t *text_json(const char *text)
 	if (copy)
 		json = json_string(copy);
 	free(copy);
-	return json;
-}
-
-static json_t *scrub_json(struct ucm_store *store, unsigned dir)
-{
-	struct ucm_scrub_status status;
-	json_t *json = json_object();
-
-	ucm_scrub_status(store, dir, &status);
-	json_object_set_new(json, "state",
-			    json_string(ucm_scrub_states[status.state]));
-	put_number(json, "blocks", status.blocks);
-	put_number(json, "total_blocks", status.total_blocks);
-	put_number(json, "bytes", status.bytes);
-	put_number(json, "total_bytes", status.total_bytes);
-	put_number(json, "bad", status.bad);
-	put_number(json, "missing", status.missing);
-	put_number(json, "repaired", status.repaired);
-	put_number(json, "unreadable", status.unreadable);
-	put_number(json, "unchecked", status.unchecked);
 	return json;
 }
 
@@ -99,7 +78,6 @@ static json_t *directory_json(struct ucm_store *store, unsigned dir)
 	put_number(json, "pressure_bytes", ucm_pressure(store, dir));
 	json_object_set_new(json, "draining",
 			    json_boolean(atomic_load(&medium->draining)));
-	json_object_set_new(json, "scrub", scrub_json(store, dir));
 	return json;
 }
 

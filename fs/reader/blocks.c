@@ -154,6 +154,12 @@ int ucm_blocks_unpin(struct ucm_blocks *blocks, const char *space,
 	return run_batches(blocks, UCM_CONTROL_UNPIN, space, ids, num, results);
 }
 
+int ucm_blocks_check(struct ucm_blocks *blocks, const char *space,
+		     const struct ucm_id *ids, size_t num, int32_t *results)
+{
+	return run_batches(blocks, UCM_CONTROL_CHECK, space, ids, num, results);
+}
+
 int ucm_blocks_evict(struct ucm_blocks *blocks, const char *space,
 		     const struct ucm_id *ids, size_t num, int32_t *results)
 {
@@ -315,46 +321,4 @@ int ucm_blocks_drain(struct ucm_blocks *blocks, const char *directory,
 	if (!err && out)
 		*out = *drain;
 	return err;
-}
-
-static int run_scrub(const struct ucm_blocks *blocks, unsigned long number,
-		     const char *space, uint32_t flags, uint64_t rate,
-		     struct ucm_control_scrub *out)
-{
-	_cleanup_free_ struct ucm_control_scrub *scrub =
-		calloc(1, sizeof(*scrub));
-	int err;
-
-	if (!scrub)
-		return -ENOMEM;
-	if (space && strlen(space) >= sizeof(scrub->space))
-		return -ENOENT;
-	scrub->version = UCM_CONTROL_VERSION;
-	scrub->flags = flags;
-	scrub->rate = rate;
-	snprintf(scrub->space, sizeof(scrub->space), "%s", space ? space : "");
-	err = blocks_call(blocks, number, scrub);
-	if (!err && out)
-		*out = *scrub;
-	return err;
-}
-
-int ucm_blocks_scrub_start(struct ucm_blocks *blocks, const char *space,
-			   uint32_t flags, uint64_t rate,
-			   struct ucm_control_scrub *out)
-{
-	return run_scrub(blocks, UCM_CONTROL_SCRUB_START, space, flags, rate,
-			 out);
-}
-
-int ucm_blocks_scrub_stop(struct ucm_blocks *blocks,
-			  struct ucm_control_scrub *out)
-{
-	return run_scrub(blocks, UCM_CONTROL_SCRUB_STOP, NULL, 0, 0, out);
-}
-
-int ucm_blocks_scrub_status(struct ucm_blocks *blocks,
-			    struct ucm_control_scrub *out)
-{
-	return run_scrub(blocks, UCM_CONTROL_SCRUB_STATUS, NULL, 0, 0, out);
 }

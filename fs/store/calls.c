@@ -32,6 +32,56 @@ static int calls_lease(struct ucm_store *store, ucm_ref ref,
 			       terms->flags & UCM_LEASE_RENEW);
 }
 
+/* One of its places. What cannot be read says nothing of its bytes. 1: it was
+ * wrong, and is moved aside. */
+static int check_place(struct ucm_store *store, ucm_ref ref,
+		       const struct ucm_entry *entry, unsigned dir)
+{
+	enum ucm_fault fault = UCM_FAULT_NONE;
+	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
+	struct ucm_block block;
+	uint32_t plane = 0;
+	struct stat st;
+	int err = ucm_store_open_file(store, store->names.spaces[entry->space],
+				      &entry->id, dir, &file, &st);
+
+	if (err == -ENOENT)
+		return 0; /* whoever opens it finds that */
+	if (!err)
+		err = ucm_file_verify(&file, &st, &entry->id, NULL, NULL,
+				      &block, &fault, &plane);
+	if (err || !fault)
+		return err;
+	ucm_store_condemn(store, ref, dir, &st, fault,
+			  ucm_store_fault_place(fault, plane).text);
+	return 1;
+}
+
+/* All of its places: a program says that it is bad, which is not believed. */
+static int calls_check(struct ucm_store *store, const struct ucm_key *key)
+{
+	struct ucm_entry entry;
+	ucm_ref ref;
+	int err = ucm_store_peek(store, key, &entry, &ref), bad = 0;
+
+	for (unsigned dir = 0; dir < store->dirs.num && !err; dir++) {
+		int found = ucm_entry_has_dir(&entry, dir)
+				    ? check_place(store, ref, &entry, dir)
+				    : 0;
+
+		bad |= found > 0;
+		err = found < 0 ? found : 0;
+	}
+	if (!bad)
+		return err;
+	/* a copy has taken its place, which may not have been read */
+	err = ucm_store_peek(store, key, &entry, &ref);
+	if (err)
+		return err;
+	ucm_store_doubt(store, ref);
+	return ucm_store_settle(store, ref);
+}
+
 int ucm_calls_one(struct ucm_store *store, enum ucm_calls_op op,
 		  const struct ucm_key *key,
 		  const struct ucm_calls_terms *terms)
@@ -60,6 +110,8 @@ int ucm_calls_one(struct ucm_store *store, enum ucm_calls_op op,
 		return calls_lease(store, ref, terms);
 	case UCM_BATCH_WARM:
 		return ucm_wishes_warm(store, ref);
+	case UCM_BATCH_CHECK:
+		return calls_check(store, key);
 	default:
 		return -EINVAL;
 	}

@@ -20,6 +20,7 @@ enum ucm_calls_op {
 	UCM_BATCH_EVICT,
 	UCM_BATCH_LEASE,
 	UCM_BATCH_WARM,
+	UCM_BATCH_CHECK,
 };
 
 /* What a call says beside the ids, and who makes it. */

@@ -15,7 +15,7 @@
  *
  * Nobody holds two name locks, two sync_locks or two locks of the last two
  * lines.
- * keepers_lock, the scrub's lock and the lock of a space's quota are held over no
+ * keepers_lock and the lock of a space's quota are held over no
  * other. The lock of writers of space.json is above all but the first two.
  */
 #ifndef UCM_STORE_INSIDE_H

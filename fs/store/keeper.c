@@ -18,7 +18,6 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "fs/store/scrub.h"
 
 /* What is wrong with a directory is looked at again after this. */
 #define RETRY_S 30
@@ -121,7 +120,6 @@ static void *keeper_main(void *arg)
 		store->config->checkpoint_s * INT64_C(1000);
 	while (wait_a_while(keeper))
 		keeper_look_after(keeper);
-	ucm_scrub_join(store, keeper->dir); /* it might set a block aside */
 	keeper_leave(keeper);
 	pthread_mutex_lock(&store->keepers_lock);
 	keeper->ended = true;

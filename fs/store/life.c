@@ -27,7 +27,6 @@
 #include "fs/store/mover.h"
 #include "fs/store/pressure.h"
 #include "fs/store/quota.h"
-#include "fs/store/scrub.h"
 
 /* A sync of all that was written lately may take this long; what it leaves is
  * only checked once more. */
@@ -136,8 +135,6 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 	if (!err)
 		err = ucm_value_open(&store->value, config->policy, error);
 	if (!err)
-		err = ucm_scrub_new(store);
-	if (!err)
 		name_tiers(store);
 	if (!err)
 		err = ucm_store_find_spaces(store, error);
@@ -236,7 +233,6 @@ void ucm_store_close(struct ucm_store *store)
 	ucm_value_close(&store->value);
 	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++)
 		ucm_members_fini(&store->members[dir]);
-	ucm_scrub_free(store);
 	ucm_dirs_close(&store->dirs);
 	ucm_index_free(store->index);
 	ucm_holds_fini(&store->holds);

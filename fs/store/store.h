@@ -100,7 +100,6 @@ struct ucm_store {
 	pthread_rwlock_t gone_lock; /* the same */
 
 	struct ucm_recall *recalls[UCM_MAX_DIRS]; /* snapshot_load.c */
-	struct ucm_scrub *scrub; /* scrub.h */
 
 	/* scan.c and keeper.c */
 	_Atomic uint64_t next_task;

@@ -186,6 +186,7 @@ int ucm_file_verify(const struct ucm_file *file, const struct stat *st,
 				  plane);
 	if (err != -EINVAL)
 		return err;
+	ucm_file_leave_times(file);
 	err = ucm_file_forget(file);
 	return err ? err
 		   : verify_file(file, st, id, pay, arg, block, fault, plane);

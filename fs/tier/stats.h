@@ -37,14 +37,7 @@
 	X(vanished, "blocks that disappeared without the daemon")              \
 	X(doubts_settled, "suspect blocks that were found good")              \
 	X(checkpoints, "syncfs checkpoints")                                  \
-	X(rescanned, "buckets read again by a rescan")                        \
-	X(scrubbed, "blocks that a scrub has compared with the disk")         \
-	X(scrubbed_bytes, "bytes of them")                                    \
-	X(scrub_bad, "wrong blocks that a scrub has set aside")               \
-	X(scrub_repaired, "of bad and missing ones: a copy took their place") \
-	X(scrub_unreadable, "blocks that a scrub could not read")             \
-	X(reprs_scrubbed, "representations that a scrub has compared")        \
-	X(reprs_scrub_bad, "of them, wrong ones that it has set aside")
+	X(rescanned, "buckets read again by a rescan")
 
 /* The same of each tier. Bytes are the sizes of whole blocks: whoever reads
  * them reads past the daemon. */

@@ -56,6 +56,11 @@ int ucm_blocks_evict(struct ucm_blocks *blocks, const char *space,
  * are waiting. */
 int ucm_blocks_warm(struct ucm_blocks *blocks, const char *space,
 		    const struct ucm_id *ids, size_t num, int32_t *results);
+/* Compare their files in all directories with their checksums, and quarantine what is
+ * wrong: for a program that has read a bad one. 0: a whole one is there; -ENOENT:
+ * none is, now. */
+int ucm_blocks_check(struct ucm_blocks *blocks, const char *space,
+		     const struct ucm_id *ids, size_t num, int32_t *results);
 /* Unlink them: for whoever may write to the space, and pinned or leased ones
  * too. A damaged block is in the way of a whole one until it is removed. */
 int ucm_blocks_remove(struct ucm_blocks *blocks, const char *space,
@@ -109,17 +114,6 @@ int ucm_blocks_checkpoint(struct ucm_blocks *blocks);
  * such directory. */
 int ucm_blocks_drain(struct ucm_blocks *blocks, const char *directory,
 		     uint32_t what, struct ucm_control_drain *out);
-
-/* Read all blocks, or (UCM_SCRUB_SPACE in flags) those of a space, at so many
- * bytes a second (0: as fast as it goes), and set aside what is wrong. The
- * daemon does; these calls return at once. out: how far it is; may be NULL. */
-int ucm_blocks_scrub_start(struct ucm_blocks *blocks, const char *space,
-			   uint32_t flags, uint64_t rate,
-			   struct ucm_control_scrub *out);
-int ucm_blocks_scrub_stop(struct ucm_blocks *blocks,
-			  struct ucm_control_scrub *out);
-int ucm_blocks_scrub_status(struct ucm_blocks *blocks,
-			    struct ucm_control_scrub *out);
 
 #ifdef __cplusplus
 }

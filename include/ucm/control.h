@@ -130,6 +130,9 @@ struct ucm_control_statistics {
 /* Copy blocks to the fastest tier, in the background. 0: it is there, or about
  * to be; EAGAIN: too many are waiting. */
 #define UCM_CONTROL_WARM _IOWR('U', 9, struct ucm_control_batch)
+/* Compare the files of blocks, in all directories, with their checksums; what is
+ * wrong is quarantined. 0: a whole one is there; -ENOENT: none is, now. */
+#define UCM_CONTROL_CHECK _IOWR('U', 28, struct ucm_control_batch)
 /* Wait until new blocks of tiers with write=back are in a lower tier, then
  * syncfs(2) of all tiers. EIO: some cannot be copied, or a sync failed; EINTR. */
 #define UCM_CONTROL_FLUSH _IO('U', 10)
@@ -192,55 +195,6 @@ struct ucm_control_drain {
 	char path[4060];
 };
 #define UCM_CONTROL_DRAIN _IOWR('U', 20, struct ucm_control_drain)
-
-/*
- * Reading all blocks, to find those that the disk has not kept: a run in each
- * directory, by the daemon. It goes on after a restart. Of START and STOP what
- * comes back is the status after it.
- */
-#define UCM_CONTROL_DIRS 255u
-
-#define UCM_SCRUB_SPACE 0x1u /* in: only the space of that name */
-#define UCM_SCRUB_ANEW 0x2u  /* in: not where one was stopped */
-
-enum ucm_scrub_now {
-	UCM_SCRUB_NONE,
-	UCM_SCRUB_RUNNING,
-	UCM_SCRUB_WAITING, /* the directory failed; it goes on by itself */
-	UCM_SCRUB_STOPPED,
-	UCM_SCRUB_DONE,
-};
-
-struct ucm_control_scrub_dir {
-	uint8_t now;	       /* enum ucm_scrub_now */
-	uint8_t tier;	       /* from 0, fast to slow */
-	uint16_t error;	       /* WAITING: an errno */
-	uint32_t began_s;      /* since the epoch */
-	uint64_t bytes, total_bytes; /* read, and to be read */
-	uint32_t blocks, total_blocks;
-	uint32_t bad;	     /* wrong, and set aside */
-	uint32_t missing;    /* whose file was gone */
-	uint32_t repaired;   /* of those two: a second directory has them */
-	uint32_t unreadable; /* nobody can say; they stay where they are */
-	uint32_t unchecked;  /* they have no checksums */
-	uint32_t ended_s;    /* DONE: since the epoch */
-};
-
-struct ucm_control_scrub {
-	uint32_t version; /* in: UCM_CONTROL_VERSION */
-	uint32_t flags;	  /* in, START: UCM_SCRUB_*; else 0 */
-	uint64_t rate;	  /* in, START: bytes a second, of all; 0: no limit */
-	char space[136];  /* in, with its NUL; "": the default one */
-	uint32_t num;	  /* out: directories, in the order of SOURCE */
-	uint32_t zero;
-	struct ucm_control_scrub_dir dirs[UCM_CONTROL_DIRS];
-};
-
-/* START: a run that is going on gets the new rate. EBUSY: one of other blocks is
- * going on; ENOENT: no such space. */
-#define UCM_CONTROL_SCRUB_START _IOWR('U', 21, struct ucm_control_scrub)
-#define UCM_CONTROL_SCRUB_STOP _IOWR('U', 22, struct ucm_control_scrub)
-#define UCM_CONTROL_SCRUB_STATUS _IOWR('U', 23, struct ucm_control_scrub)
 
 /*
  * A directory of the mount: a program that may open it itself need not open

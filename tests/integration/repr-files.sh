@@ -221,26 +221,6 @@ $(reprs_in "$work/b/spaces")))"
 all_there 'above' $left
 counts_right "$s"
 
-# ---- a scrub ----
-
-sixth=$(sed -n 6p "$work/paths")
-need cp "$work/slow/spaces/one/${sixth%.bin}.repr" "$work/sixth"
-check 'a scrub reads them' "$ucm" scrub -m "$mnt" --rate 0
-same 'in all places' $((2 * left)) "$(stat_of reprs_scrubbed)"
-same 'and with them, as many bytes' $((left * 2 * (8192 + \
-	$(stat -c %s "$s/$sixth")))) "$(stat_of scrubbed_bytes)"
-need flip "$work/slow/spaces/one/${sixth%.bin}.repr" 5000
-check 'a wrong one is found' sh -c "! '$ucm' scrub -m '$mnt' --rate 0"
-logged 'layer 1: checksum differs, found by a scrub: quarantined'
-metric_is 1 ucmfs_reprs_scrub_bad_total
-metric_is 1 ucmfs_reprs_quarantined_total
-check 'the other place has a right one' cmp "$work/sixth" \
-	"$work/slow/spaces/one/${sixth%.bin}.repr"
-check 'then all is well' "$ucm" scrub -m "$mnt" --rate 0
-all_there 'scrubbed' $left
-check 'it is purged' "$ucm" quarantine purge "$mnt" \
-	"$(basename "$sixth" .bin)"
-
 # ---- over remounts and kills ----
 
 do_umount

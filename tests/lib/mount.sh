@@ -263,6 +263,8 @@ make_workdir() {
 	mkdir "$work/mnt" "$work/run" "$work/tier"
 	mnt=$work/mnt
 	log=$work/log.mnt
+	XDG_STATE_HOME=$work/state # what ucm scrub notes
+	export XDG_STATE_HOME
 	start_watchdog
 }
 
