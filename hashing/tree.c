@@ -28,20 +28,12 @@ void ucm_tree_block_name(const struct ucm_id *id,
 	memcpy(name + UCM_ID_HEX, SUFFIX, sizeof(SUFFIX));
 }
 
-int ucm_tree_parse_repr(const char *name, struct ucm_id *out)
+bool ucm_tree_is_old_repr(const char *name)
 {
-	if (strlen(name) != UCM_TREE_REPR_LEN ||
-	    strcmp(name + UCM_ID_HEX, UCM_TREE_REPR_SUFFIX))
-		return -EINVAL;
-	return ucm_id_parse(name, out);
-}
+	struct ucm_id id;
 
-void ucm_tree_repr_name(const struct ucm_id *id,
-			char name[UCM_TREE_REPR_LEN + 1])
-{
-	ucm_id_format(id, name);
-	memcpy(name + UCM_ID_HEX, UCM_TREE_REPR_SUFFIX,
-	       sizeof(UCM_TREE_REPR_SUFFIX));
+	return strlen(name) == UCM_ID_HEX + 5 &&
+	       !strcmp(name + UCM_ID_HEX, ".repr") && !ucm_id_parse(name, &id);
 }
 
 int ucm_tree_parse_bucket(const char *name)
@@ -130,16 +122,6 @@ void ucm_tree_block_path(const char *folder, const struct ucm_id *id,
 
 	ucm_tree_block_below(id, name);
 	snprintf(path, UCM_TREE_PATH_MAX, "%s/%s", folder, name);
-}
-
-void ucm_tree_repr_path(const char *folder, const struct ucm_id *id,
-			char path[UCM_TREE_PATH_MAX])
-{
-	char bucket[3], name[UCM_TREE_REPR_LEN + 1];
-
-	ucm_tree_bucket_name(ucm_tree_bucket(id), bucket);
-	ucm_tree_repr_name(id, name);
-	snprintf(path, UCM_TREE_PATH_MAX, "%s/%s/%s", folder, bucket, name);
 }
 
 void ucm_tree_manifest_path(const char *folder, char path[UCM_TREE_PATH_MAX])

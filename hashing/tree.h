@@ -5,7 +5,6 @@
  * The tree is the same in a mount and in each directory of a tier:
  *
  *   blocks/3f/3f9a….bin         the blocks of the default space
- *   blocks/3f/3f9a….repr        the representations of one (ucm-repr(5))
  *   spaces/NAME/3f/3f9a….bin    those of another one
  *   spaces/NAME/space.json      what its blocks are
  *   files/                      any other files
@@ -15,7 +14,7 @@
  * the mount point or the directory, and never begin with a slash. Names are
  * parsed, never concatenated into paths before they are: only 32 lowercase hex
  * digits and ".bin" are a block's name, and only in the bucket of their first
- * two digits; so with ".repr". Nothing here looks at a file.
+ * two digits. Nothing here looks at a file.
  *
  * "folder" is a space's place: "blocks" or "spaces/NAME".
  */
@@ -46,7 +45,6 @@
 
 #define UCM_BUCKETS 256
 #define UCM_TREE_BLOCK_LEN (UCM_ID_HEX + 4)          /* "….bin" */
-#define UCM_TREE_REPR_LEN (UCM_ID_HEX + 5)           /* "….repr" */
 #define UCM_TREE_BELOW_LEN (3 + UCM_TREE_BLOCK_LEN)  /* "3f/….bin" */
 #define UCM_TREE_SPACE_MAX 128 /* bytes of a space's name */
 #define UCM_TREE_FOLDER_MAX (7 + UCM_TREE_SPACE_MAX + 1) /* with its NUL */
@@ -59,11 +57,8 @@ int ucm_tree_parse_block(const char *name, struct ucm_id *out);
 void ucm_tree_block_name(const struct ucm_id *id,
 			 char name[UCM_TREE_BLOCK_LEN + 1]);
 
-/* The same of "3f9a…e1.repr". */
-#define UCM_TREE_REPR_SUFFIX ".repr"
-int ucm_tree_parse_repr(const char *name, struct ucm_id *out);
-void ucm_tree_repr_name(const struct ucm_id *id,
-			char name[UCM_TREE_REPR_LEN + 1]);
+/* "3f9a…e1.repr": a file of representations, as an earlier version had it. */
+bool ucm_tree_is_old_repr(const char *name);
 
 /* ".nfs", and hexadecimal digits: what an NFS client, on any machine, keeps of a file
  * that was removed while it had it open. It removes that itself. */
@@ -98,8 +93,6 @@ void ucm_tree_bucket_path(const char *folder, unsigned bucket,
 			  char path[UCM_TREE_PATH_MAX]);
 void ucm_tree_block_path(const char *folder, const struct ucm_id *id,
 			 char path[UCM_TREE_PATH_MAX]);
-void ucm_tree_repr_path(const char *folder, const struct ucm_id *id,
-			char path[UCM_TREE_PATH_MAX]);
 void ucm_tree_manifest_path(const char *folder, char path[UCM_TREE_PATH_MAX]);
 
 /* ---- text ---- */

@@ -101,8 +101,8 @@ int ucm_media_spaces(struct ucm_media *media,
 
 /* ---- removing; opened for that (ucm_media_remove.c) ---- */
 
-/* A block from all directories, with its representations. -EPERM: it is pinned;
- * -ENOENT: there is none of that name, whatever else has it. Not reported. */
+/* A block from all directories. -EPERM: it is pinned; -ENOENT: there is none of
+ * that name, whatever else has it. Not reported. */
 int ucm_media_remove(struct ucm_media *media, const char *space,
 		     const struct ucm_id *id);
 

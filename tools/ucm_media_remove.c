@@ -20,24 +20,11 @@
 
 #include "tools/ucm_tool.h"
 
-/* The representations first: alone they would belong to nothing. What is not there
- * was removed by hand just now. */
-static int remove_files(struct ucm_medium *medium, const char *folder,
-			const struct ucm_id *id)
-{
-	int err = medium->ops->reprs
-			  ? medium->ops->reprs->remove(medium, folder, id)
-			  : 0;
-
-	if (!err || err == -ENOENT)
-		err = medium->ops->remove(medium, folder, id);
-	return err == -ENOENT ? 0 : err;
-}
-
 /* 1: it was there, and is gone; 0: it was not; -errno. */
 static int remove_from(struct ucm_media *media, unsigned dir,
 		       struct ucm_space *space, const struct ucm_id *id)
 {
+	struct ucm_medium *medium = media->dirs[dir].medium;
 	struct ucm_media_block block;
 	int err = ucm_media_look(media, dir, space, id, &block);
 
@@ -45,8 +32,9 @@ static int remove_from(struct ucm_media *media, unsigned dir,
 		return err;
 	if (block.place.flags & UCM_PLACE_PINNED)
 		return -EPERM;
-	err = remove_files(media->dirs[dir].medium, space->folder, id);
-	return err ? err : 1;
+	err = medium->ops->remove(medium, space->folder, id);
+	/* what is not there was removed by hand just now */
+	return err && err != -ENOENT ? err : 1;
 }
 
 /* What fails in one directory has failed, and the others lose it all the same. */

@@ -43,12 +43,11 @@ static const struct ucm_arg args[] = {
 	{ 0 },
 };
 
-/* A file that was moved aside: SPACE@HASH.TIME, or SPACE@HASH.repr.TIME. */
+/* A file that was moved aside: SPACE@HASH.TIME. */
 struct aside {
 	const char *dir, *name;
 	const char *mount; /* that serves dir; NULL: a directory was named */
 	int dirfd, fd; /* of the file, once it was read, or negative */
-	bool is_repr; /* a block's representations (ucm-repr(5)) */
 	char space[UCM_TREE_SPACE_MAX + 1], hex[UCM_ID_HEX + 1];
 	struct ucm_id id;
 	int64_t since_s; /* the epoch */
@@ -70,7 +69,7 @@ static void inspect(struct aside *aside)
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	struct ucm_block block = { .flags = 0 };
 
-	if (fd >= 0 && !aside->is_repr)
+	if (fd >= 0)
 		outcome.err = ucm_verify_whole(
 			&bytes, (uint64_t)aside->st.st_size, &aside->id, &block,
 			&fault, &outcome.plane);
@@ -78,9 +77,9 @@ static void inspect(struct aside *aside)
 	if (!outcome.err && fault)
 		outcome.err = -EBADMSG;
 	aside->intact = !outcome.err && block.flags & UCM_BLOCK_HAS_CRC;
-	strcpy(aside->verdict, aside->intact ? "intact"
-	       : aside->is_repr ? "representations, which can be made again"
-				: "no checksums: cannot be checked");
+	strcpy(aside->verdict, aside->intact
+				       ? "intact"
+				       : "no checksums: cannot be checked");
 	if (outcome.err)
 		ucm_outcome_text(&outcome, aside->verdict,
 				 sizeof(aside->verdict));
@@ -197,15 +196,15 @@ static int print_end(void)
 /* Other names are not of ucmfs. */
 static int parse_name(struct aside *aside)
 {
-	const size_t suffix = strlen(UCM_TREE_REPR_SUFFIX);
 	const char *name = aside->name, *at = strrchr(name, '@'), *end;
 	uint64_t ns;
 
 	if (!at || strlen(at) <= UCM_ID_HEX + 1)
 		return -EINVAL;
 	end = at + 1 + UCM_ID_HEX;
-	aside->is_repr = !strncmp(end, UCM_TREE_REPR_SUFFIX, suffix);
-	end += aside->is_repr ? suffix : 0;
+	/* an earlier version set aside files of representations, too */
+	if (!strncmp(end, ".repr", 5))
+		end += 5;
 	snprintf(aside->space, sizeof(aside->space), "%.*s", (int)(at - name),
 		 name);
 	snprintf(aside->hex, sizeof(aside->hex), "%s", at + 1);

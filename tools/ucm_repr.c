@@ -3,9 +3,9 @@
  * ucm_repr.c - ucm sparse repr: the representations of blocks; see ucm(1).
  *
  * A block's file is read through the mount, or in the directories of tiers, and
- * what stands for its keys is written beside it, or below another folder. A file
- * gets its name when it is whole. The arithmetic is the library's; what a file is
- * to say is in ucm_repr_plan.c, the reading of blocks in ucm_repr_make.c.
+ * what stands for its keys is saved as a block of a sibling space, which is made
+ * for the first. The arithmetic is the library's; what that space holds is in
+ * ucm_repr_plan.c, the reading of blocks in ucm_repr_make.c.
  */
 #include <config.h>
 
@@ -18,6 +18,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <ucm/repr_load.h>
+
 #include "common/cleanup.h"
 #include "common/error.h"
 #include "common/osfile.h"
@@ -28,8 +30,6 @@
 #include "tools/ucm_store.h"
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
-
-#define STAT_MAX ((size_t)1 << 32) /* bytes of a file that is shown */
 
 #define SIDE_MAX ((size_t)1 << 30) /* bytes of centers, or of channels */
 
@@ -42,8 +42,8 @@ static struct options {
 } opt = { .kind = UCM_REPR_MINMAX, .merge_tokens = 4 };
 
 static const uint32_t kinds[] = { UCM_REPR_MEAN, UCM_REPR_MAX, UCM_REPR_NORMED,
-				  UCM_REPR_MINMAX, UCM_REPR_FILE_CODES,
-				  UCM_REPR_FILE_CHANNELS };
+				  UCM_REPR_MINMAX, UCM_REPR_CODES,
+				  UCM_REPR_CHANNELS };
 static const uint32_t dtypes[] = { UCM_DTYPE_BFLOAT16, UCM_DTYPE_FLOAT16,
 				   UCM_DTYPE_FLOAT32, UCM_DTYPE_INT8 };
 
@@ -57,9 +57,9 @@ static const struct ucm_arg args[] = {
 	UCM_ARG_JSON(ucm_store_opt),
 	{ "all", .to = &ucm_store_opt.all,
 	  .help = "every block of the space" },
-	{ "to", 0, "DIRECTORY", ucm_arg_text, &opt.to,
-	  .help = "where the files are: DIRECTORY/3f/3f9a....repr (in the "
-		  "mount, beside the blocks)" },
+	{ "to", 0, "SPACE", ucm_arg_text, &opt.to,
+	  .help = "the space of the representations (that of the blocks, with "
+		  ".repr behind its name; of the default one blocks.repr)" },
 	/* in the order of kinds[] */
 	{ "kind", 0, "mean|max|normed|minmax|codes|channels", ucm_arg_choice,
 	  &opt.kind, .help = "build: what stands for a block (minmax)" },
@@ -96,7 +96,8 @@ struct job {
 		   const struct ucm_id *id, struct ucm_error *error);
 	struct ucm_store_dirs dirs;
 	struct ucm_ids ids;
-	int to; /* the directory of the files */
+	struct ucm_reprs *reprs; /* build: with the first block */
+	char folder[UCM_TREE_FOLDER_MAX]; /* of the representations */
 	struct ucm_repr_side centers, channels;
 	struct ucm_repr_encoders *encoders;
 	struct ucm_report report;
@@ -104,75 +105,61 @@ struct job {
 	bool incomplete; /* not every block was looked for */
 };
 
-/* ---- files ---- */
+/* ---- the space of the representations ---- */
 
-/* A path below the directory, in its bucket. */
-static void file_path(const struct ucm_id *id, const char *ending,
-		      char path[UCM_TREE_PATH_MAX])
+static int space_open(const struct ucm_repr_space *make,
+		      struct ucm_reprs **out, struct ucm_error *error)
 {
-	char bucket[3], name[UCM_TREE_REPR_LEN + 1];
+	const struct ucm_reprs_options options = {
+		.size = sizeof(options),
+		.mount = ucm_store_opt.mount,
+		.tiers = ucm_store_opt.tiers,
+		.blocks = ucm_store_opt.space,
+		.space = opt.to,
+		.like = make,
+		.make = make != NULL,
+	};
 
-	ucm_tree_bucket_name(ucm_tree_bucket(id), bucket);
-	ucm_tree_repr_name(id, name);
-	snprintf(path, UCM_TREE_PATH_MAX, "%s/%s%s", bucket, name, ending);
+	return ucm_reprs_open(&options, out, error);
 }
 
-/* All of a file; to free. The error says why not. */
-static int file_load(int dirfd, const char *path, uint8_t **bytes,
-		     uint64_t *len, struct ucm_error *error)
+static int space_name(char name[UCM_REPR_NAME_MAX])
 {
-	_cleanup_fd_ int fd = -1;
-	_cleanup_free_ uint8_t *all = NULL;
-	struct stat st;
-	ssize_t got;
+	struct ucm_error error;
 
-	fd = ucm_os_open_regular(dirfd, path, O_RDONLY, &st);
-	if (fd == -ENOENT)
-		return ucm_error_set(error, fd, "absent");
-	if (fd < 0)
-		return ucm_error_set(error, fd, "%s", strerror(-fd));
-	all = malloc(st.st_size ? (size_t)st.st_size : 1);
-	if (!all)
-		return ucm_error_set(error, -ENOMEM, "%s", strerror(ENOMEM));
-	got = ucm_os_read_at(fd, all, (size_t)st.st_size, 0);
-	if (got < 0)
-		return ucm_error_set(error, (int)got, "%s",
-				     strerror((int)-got));
-	*bytes = all;
-	*len = (uint64_t)got;
-	all = NULL;
+	if (!opt.to && ucm_repr_space_name(ucm_store_opt.space, name, &error))
+		return ucm_tool_complain("%s", error.text);
+	if (opt.to && !ucm_tree_space_valid(opt.to))
+		return ucm_tool_complain("space '%s': no name", opt.to);
+	if (opt.to)
+		snprintf(name, UCM_REPR_NAME_MAX, "%s", opt.to);
 	return 0;
 }
 
-static int file_write(int dirfd, const char *path,
-		      const struct ucm_repr_made *made)
+/* The representation of one block, from memory or into it. */
+static int space_move(struct job *job, bool saves, const struct ucm_id *id,
+		      uint8_t *layers, struct ucm_error *error)
 {
-	_cleanup_fd_ int fd = ucm_os_open(
-		dirfd, path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-	int err = fd < 0 ? fd : ucm_os_write_at(fd, made->bytes, made->len, 0);
+	const struct ucm_geometry *geometry =
+		&ucm_reprs_space(job->reprs)->geometry;
+	struct ucm_repr_slab slabs[UCM_REPR_LAYERS_MAX];
+	const struct ucm_reprs_request request = {
+		.size = sizeof(request),
+		.ids = id,
+		.num = 1,
+		.num_layers = geometry->num_layers,
+		.slabs = slabs,
+	};
+	size_t done;
 
-	return err ? err : ucm_os_flush(fd);
-}
-
-/* Under a name of its own first: nobody sees half a file. */
-static int file_store(struct job *job, const struct ucm_id *id,
-		      const struct ucm_repr_made *made)
-{
-	char path[UCM_TREE_PATH_MAX], temp[UCM_TREE_PATH_MAX], bucket[3];
-	int err;
-
-	ucm_tree_bucket_name(ucm_tree_bucket(id), bucket);
-	err = opt.to ? ucm_os_mkdir(job->to, bucket, 0777) : 0;
-	if (err && err != -EEXIST)
-		return err;
-	file_path(id, "", path);
-	file_path(id, ".tmp", temp);
-	err = file_write(job->to, temp, made);
-	if (!err)
-		err = ucm_os_rename(job->to, temp, job->to, path);
-	if (err)
-		ucm_os_unlink(job->to, temp);
-	return err;
+	for (uint32_t i = 0; i < geometry->num_layers; i++)
+		slabs[i] = (struct ucm_repr_slab){
+			.base = layers + (size_t)i * geometry->k_bytes,
+			.num_slots = 1,
+			.stride_bytes = geometry->k_bytes,
+		};
+	return saves ? ucm_reprs_save(job->reprs, &request, &done, error)
+		     : ucm_reprs_load(job->reprs, &request, &done, error);
 }
 
 /* ---- centers, and channels ---- */
@@ -194,8 +181,8 @@ static const struct ucm_repr_side *side_of(const struct job *job,
 {
 	static const struct ucm_repr_side none;
 
-	return kind == UCM_REPR_FILE_CODES	? &job->centers
-	       : kind == UCM_REPR_FILE_CHANNELS ? &job->channels
+	return kind == UCM_REPR_CODES	? &job->centers
+	       : kind == UCM_REPR_CHANNELS ? &job->channels
 						: &none;
 }
 
@@ -221,19 +208,18 @@ static struct ucm_repr_method method_wanted(struct job *job)
 	};
 }
 
-/* Is there a file already that says what is wanted, and is whole? */
-static bool is_built(struct job *job, const struct ucm_id *id,
-		     const struct ucm_repr_file *want)
+/* Is it there already? */
+static bool is_built(const struct job *job, const struct ucm_id *id)
 {
-	_cleanup_free_ uint8_t *bytes = NULL;
-	struct ucm_repr_file file;
 	char path[UCM_TREE_PATH_MAX];
-	uint64_t len;
+	struct stat st;
 
-	file_path(id, "", path);
-	return !file_load(job->to, path, &bytes, &len, NULL) &&
-	       !ucm_repr_file_verify(bytes, len, &file, NULL) &&
-	       !memcmp(&file, want, sizeof(file));
+	ucm_tree_block_path(job->folder, id, path);
+	for (unsigned i = 0; i < job->dirs.num; i++) {
+		if (!ucm_os_stat(job->dirs.fds[i], path, &st))
+			return true;
+	}
+	return false;
 }
 
 static int build_block(struct job *job, int block, const struct stat *st,
@@ -241,42 +227,41 @@ static int build_block(struct job *job, int block, const struct stat *st,
 {
 	const struct ucm_repr_method method = method_wanted(job);
 	uint64_t size = (uint64_t)st->st_size;
-	struct ucm_repr_made made;
-	struct ucm_repr_file want;
+	_cleanup_free_ uint8_t *layers = NULL;
+	struct ucm_repr_space want;
 	struct ucm_block header;
 	int err = ucm_repr_plan(block, size, id, &method, &header, &want,
 				error);
 
+	if (!err && !job->reprs)
+		err = space_open(&want, &job->reprs, error);
 	if (err)
 		return err;
-	if (is_built(job, id, &want)) {
+	if (is_built(job, id)) {
 		job->kept++;
 		return 0;
 	}
-	err = ucm_repr_make(block, size, id, &method, &made, error);
+	err = ucm_repr_make(block, size, id, &method, &layers, error);
+	if (!err)
+		err = space_move(job, true, id, layers, error);
 	if (err)
 		return err;
-	err = file_store(job, id, &made);
-	if (err)
-		ucm_error_set(error, err, "%s", strerror(-err));
-	else
-		job->bytes += made.len;
-	free(made.bytes);
-	job->built += !err;
-	return err;
+	job->bytes += ucm_block_payload_bytes(&want.geometry);
+	job->built++;
+	return 0;
 }
 
 /* ---- verify ---- */
 
-/* The first layer in which two files of one header differ. */
-static int compare_layers(const struct ucm_repr_file *file,
-			  const uint8_t *bytes, const uint8_t *want,
+/* The first layer in which two representations differ. */
+static int compare_layers(const struct ucm_geometry *geometry,
+			  const uint8_t *layers, const uint8_t *want,
 			  struct ucm_error *error)
 {
-	for (uint32_t i = 0; i < file->geometry.num_layers; i++) {
-		uint64_t at = ucm_repr_file_layer_offset(file, i);
+	for (uint32_t i = 0; i < geometry->num_layers; i++) {
+		size_t at = (size_t)i * geometry->k_bytes;
 
-		if (memcmp(bytes + at, want + at, file->layer_bytes) != 0)
+		if (memcmp(layers + at, want + at, geometry->k_bytes) != 0)
 			return ucm_error_set(error, -EBADMSG, "layer %" PRIu32
 					     ": not what the block's keys "
 					     "make", i);
@@ -287,36 +272,32 @@ static int compare_layers(const struct ucm_repr_file *file,
 static int verify_block(struct job *job, int block, const struct stat *st,
 			const struct ucm_id *id, struct ucm_error *error)
 {
-	_cleanup_free_ uint8_t *bytes = NULL;
+	const struct ucm_repr_space *space = ucm_reprs_space(job->reprs);
+	uint64_t len = ucm_block_payload_bytes(&space->geometry);
+	uint64_t size = (uint64_t)st->st_size;
+	_cleanup_free_ uint8_t *layers = malloc(len), *want = NULL;
 	struct ucm_repr_method method;
-	struct ucm_repr_made made;
-	struct ucm_repr_file file;
-	char path[UCM_TREE_PATH_MAX];
-	uint64_t len;
+	struct ucm_repr_space planned;
+	struct ucm_block header;
 	int err;
 
-	file_path(id, "", path);
-	err = file_load(job->to, path, &bytes, &len, error);
-	if (err)
-		return err;
-	/* what is no such file, or another block's, is damaged, too */
-	if (ucm_repr_file_verify(bytes, len, &file, error))
-		return -EBADMSG;
-	err = ucm_repr_method_of(&file, side_of(job, file.spec.kind), &method,
+	if (!layers)
+		return ucm_error_set(error, -ENOMEM, "%s", strerror(ENOMEM));
+	err = ucm_repr_method_of(space, side_of(job, space->spec.kind), &method,
 				 error);
-	if (err)
-		return err;
 	method.encoders = &job->encoders;
-	err = ucm_repr_make(block, (uint64_t)st->st_size, id, &method, &made,
-			    error);
-	if (err)
-		return err;
-	if (memcmp(&made.file, &file, sizeof(file)) != 0)
-		err = ucm_error_set(error, -EBADMSG,
-				    "its header is not of this block");
-	else
-		err = compare_layers(&file, bytes, made.bytes, error);
-	free(made.bytes);
+	if (!err)
+		err = space_move(job, false, id, layers, error);
+	if (!err)
+		err = ucm_repr_plan(block, size, id, &method, &header,
+				    &planned, error);
+	if (!err && memcmp(&planned, space, sizeof(planned)) != 0)
+		err = ucm_error_set(error, -EINVAL, "the space is not one for "
+				    "such blocks");
+	if (!err)
+		err = ucm_repr_make(block, size, id, &method, &want, error);
+	if (!err)
+		err = compare_layers(&space->geometry, layers, want, error);
 	job->bytes += err ? 0 : len;
 	job->equal += !err;
 	return err;
@@ -413,56 +394,26 @@ static int do_ids(struct job *job, const char *name)
 
 /* ---- stat ---- */
 
-static int stat_file(const char *path, json_t *rows)
+static int stat_space(const char *name)
 {
-	_cleanup_free_ char *bytes = NULL;
-	struct ucm_repr_file file;
 	struct ucm_error error;
-	size_t len;
-	int err = ucm_tool_read(path, STAT_MAX, &bytes, &len);
+	struct ucm_reprs *reprs;
+	int err = space_open(NULL, &reprs, &error);
 
-	if (err)
-		return ucm_tool_complain("%s: %s", path, strerror(-err));
-	if (ucm_repr_file_verify(bytes, len, &file, &error))
-		return ucm_tool_complain("%s: %s", path, error.text);
-	if (rows)
-		json_array_append_new(rows, ucm_repr_json(path, &file));
-	else
-		ucm_repr_print(path, &file);
-	return 0;
-}
-
-static int stat_files(int argc, char **argv)
-{
-	json_t *rows = ucm_store_opt.json ? json_array() : NULL;
-	int status = 0;
-
-	for (int i = 0; i < argc; i++) {
-		if (stat_file(argv[i], rows))
-			status = UCM_EXIT_FAILED;
+	if (err) {
+		ucm_tool_complain("%s", error.text);
+		return UCM_EXIT_FAILED;
 	}
 	if (ucm_store_opt.json)
-		return ucm_json_print(json_pack("{so}", "files", rows),
-				      status);
-	return ucm_tool_flush() | status;
+		err = ucm_json_print(
+			ucm_repr_json(name, ucm_reprs_space(reprs)), 0);
+	else
+		ucm_repr_print(name, ucm_reprs_space(reprs));
+	ucm_reprs_close(reprs);
+	return err | ucm_tool_flush();
 }
 
 /* ---- the command ---- */
-
-static int open_target(struct job *job)
-{
-	_cleanup_free_ char *beside = NULL;
-	const char *path = opt.to;
-
-	if (!path && asprintf(&beside, "%s/%s", job->dirs.paths[0],
-			      job->dirs.folder) < 0)
-		return ucm_tool_complain("%s", strerror(ENOMEM));
-	path = path ? path : beside;
-	job->to = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return job->to < 0
-		       ? ucm_tool_complain("%s: %s", path, strerror(errno))
-		       : 0;
-}
 
 static int finish(struct job *job)
 {
@@ -479,6 +430,17 @@ static int finish(struct job *job)
 	return err;
 }
 
+/* Of verify: build knows what the space must hold with the first block. */
+static int open_space(struct job *job)
+{
+	struct ucm_error error;
+	int err = job->run == verify_block
+			  ? space_open(NULL, &job->reprs, &error)
+			  : 0;
+
+	return err ? ucm_tool_complain("%s", error.text) : 0;
+}
+
 static int run_job(struct job *job, int argc, char **argv)
 {
 	int err = ucm_report_init(&job->report, ucm_store_opt.json, stdout);
@@ -486,7 +448,7 @@ static int run_job(struct job *job, int argc, char **argv)
 	if (!err)
 		err = ucm_store_dirs_open(&ucm_store_opt, &job->dirs);
 	if (!err)
-		err = open_target(job);
+		err = open_space(job);
 	if (!err)
 		err = side_load(opt.centers, &job->centers);
 	if (!err)
@@ -502,8 +464,7 @@ static int run_job(struct job *job, int argc, char **argv)
 	ucm_repr_encoders_free(job->encoders);
 	free(job->centers.bytes);
 	free(job->channels.bytes);
-	if (job->to >= 0)
-		close(job->to);
+	ucm_reprs_close(job->reprs);
 	return err ? UCM_EXIT_FAILED : 0;
 }
 
@@ -514,33 +475,30 @@ static int check_options(int argc, char **argv)
 	if (!ucm_store_opt.mount && !ucm_store_opt.tiers)
 		return ucm_tool_fail(UCM_EXIT_USAGE,
 				     "no --mount or --tiers; try --help");
-	if (!opt.to && !ucm_store_opt.mount)
-		return ucm_tool_fail(UCM_EXIT_USAGE, "--tiers needs --to; try "
-				     "--help");
 	return ucm_args_limit(argc, argv, !ucm_store_opt.all);
 }
 
 static int run(int argc, char **argv)
 {
-	struct job job = { .to = -1 };
+	struct job job = { 0 };
 	const char *action = argc ? argv[0] : "";
+	char name[UCM_REPR_NAME_MAX];
 	int status;
 
-	if (!strcmp(action, "stat")) {
-		if (argc < 2)
-			return ucm_tool_fail(UCM_EXIT_USAGE,
-					     "no FILE; try --help");
-		return stat_files(argc - 1, argv + 1);
-	}
 	if (!strcmp(action, "build"))
 		job.run = build_block;
 	else if (!strcmp(action, "verify"))
 		job.run = verify_block;
-	else
+	else if (strcmp(action, "stat") != 0)
 		return ucm_tool_fail(UCM_EXIT_USAGE, "'%s': must be build, "
 				     "stat or verify; try --help", action);
 	status = check_options(argc - 1, argv + 1);
-	return status < 0 ? run_job(&job, argc - 1, argv + 1) : status;
+	if (status >= 0)
+		return status;
+	if (space_name(name))
+		return UCM_EXIT_FAILED;
+	ucm_tree_folder(name, job.folder);
+	return job.run ? run_job(&job, argc - 1, argv + 1) : stat_space(name);
 }
 
 const struct ucm_command ucm_repr_command = {
@@ -549,14 +507,15 @@ const struct ucm_command ucm_repr_command = {
 	.does = "make and check representations of blocks",
 	.operands = "build [IDS | --all]\n"
 		    "verify [IDS | --all]\n"
-		    "stat FILE...",
-	.about = "Make files that stand for the keys of blocks, for programs "
-		 "that select blocks by them (ucm-repr(5)): of the blocks that "
-		 "IDS or standard input lists, or of all of a space; compare "
-		 "such files with the blocks; or show what FILEs say.",
+		    "stat",
+	.about = "Make what stands for the keys of blocks, for programs that "
+		 "select blocks by them (ucm-repr(5)): of the blocks that IDS "
+		 "or standard input lists, or of all of a space, into its "
+		 "sibling; compare what is there with the blocks; or show "
+		 "what the sibling holds.",
 	.args = args,
-	.end = "Exit status 1: a block is absent or damaged, or there is no "
-	       "such file of it.",
+	.end = "Exit status 1: a block is absent or damaged, or it has no "
+	       "representation.",
 	.most = UCM_ARGS_ANY,
 	.run = run,
 };

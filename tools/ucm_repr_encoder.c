@@ -72,15 +72,15 @@ static int encoders_make(const struct ucm_code_spec *spec, uint32_t num,
 }
 
 const void *ucm_repr_encoder(struct ucm_repr_encoders **encoders,
-			     const struct ucm_repr_file *file,
+			     const struct ucm_repr_space *space,
 			     const struct ucm_repr_side *side, uint32_t layer,
 			     int *err, struct ucm_error *error)
 {
-	uint32_t num = side->bytes ? file->geometry.num_layers : 1;
+	uint32_t num = side->bytes ? space->geometry.num_layers : 1;
 	struct ucm_repr_encoders *have = *encoders;
 	struct ucm_code_spec spec;
 
-	*err = ucm_repr_file_codes(file, &spec, error);
+	*err = ucm_repr_space_codes(space, &spec, error);
 	if (*err)
 		return NULL;
 	if (!have || have->num != num ||

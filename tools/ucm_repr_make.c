@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_repr_make.c - a block's representations, made of the keys in its file.
+ * ucm_repr_make.c - a block's representation, made of the keys in its file.
  *
  * K planes alone are read, layer by layer, and compared with their checksums
  * where the block has a table of them.
@@ -25,10 +25,10 @@ struct making {
 	int fd;
 	const struct ucm_repr_method *method;
 	struct ucm_block block;
-	struct ucm_repr_file file;
+	struct ucm_repr_space space;
 	uint8_t *head;  /* the block's first data_offset bytes */
 	uint8_t *plane; /* keys of a layer */
-	uint8_t *bytes; /* of the file that is made */
+	uint8_t *layers; /* what is made of them, one after the other */
 	struct ucm_error *error;
 };
 
@@ -69,12 +69,12 @@ static int build_codes(const struct making *m, uint32_t layer,
 		       struct ucm_error *error)
 {
 	int err;
-	const void *encoder = ucm_repr_encoder(m->method->encoders, &m->file,
+	const void *encoder = ucm_repr_encoder(m->method->encoders, &m->space,
 					       &m->method->side, layer, &err,
 					       error);
 
 	return encoder ? ucm_code_build(encoder, keys, NULL, 1,
-					m->file.spec.block_size, slab, NULL,
+					m->space.spec.block_size, slab, NULL,
 					error)
 		       : err;
 }
@@ -86,7 +86,7 @@ static int build_channels(const struct making *m, uint32_t layer,
 {
 	const uint16_t *channels = m->method->side.bytes;
 	struct ucm_star_spec spec;
-	int err = ucm_repr_file_channels(&m->file, &spec, error);
+	int err = ucm_repr_space_channels(&m->space, &spec, error);
 
 	if (err)
 		return err;
@@ -102,11 +102,11 @@ static int build_layer(const struct making *m, uint32_t layer,
 		       const struct ucm_repr_slab *slab,
 		       struct ucm_error *error)
 {
-	const struct ucm_repr_spec *spec = &m->file.spec;
+	const struct ucm_repr_spec *spec = &m->space.spec;
 
-	if (spec->kind == UCM_REPR_FILE_CODES)
+	if (spec->kind == UCM_REPR_CODES)
 		return build_codes(m, layer, keys, slab, error);
-	if (spec->kind == UCM_REPR_FILE_CHANNELS)
+	if (spec->kind == UCM_REPR_CHANNELS)
 		return build_channels(m, layer, keys, slab, error);
 	return ucm_repr_build(spec, keys, NULL, 1, spec->block_size, slab,
 			      NULL, error);
@@ -114,7 +114,7 @@ static int build_layer(const struct making *m, uint32_t layer,
 
 static int make_layer(const struct making *m, uint32_t layer)
 {
-	const struct ucm_repr_spec *spec = &m->file.spec;
+	const struct ucm_repr_spec *spec = &m->space.spec;
 	bool by_head = m->block.geometry.order == UCM_ORDER_HND;
 	const struct ucm_keys keys = {
 		.base = m->plane,
@@ -126,9 +126,10 @@ static int make_layer(const struct making *m, uint32_t layer)
 			       (by_head ? spec->block_size : 1),
 	};
 	const struct ucm_repr_slab slab = {
-		.base = m->bytes + ucm_repr_file_layer_offset(&m->file, layer),
+		.base = m->layers +
+			(size_t)layer * m->space.geometry.k_bytes,
 		.num_slots = 1,
-		.stride_bytes = m->file.layer_bytes,
+		.stride_bytes = m->space.geometry.k_bytes,
 	};
 	struct ucm_error error;
 	int err = read_keys(m, layer);
@@ -143,42 +144,34 @@ static int make_layer(const struct making *m, uint32_t layer)
 
 static int make_layers(const struct making *m)
 {
-	uint8_t *layers = m->bytes + UCM_REPR_FILE_HEADER_BYTES;
 	int err = read_exactly(m, m->head, m->block.data_offset, 0);
 
 	for (uint32_t i = 0; !err && i < m->block.geometry.num_layers; i++)
 		err = make_layer(m, i);
-	return err ? err
-		   : ucm_repr_file_encode(&m->file, layers, m->bytes,
-					  ucm_repr_file_size(&m->file),
-					  m->error);
+	return err;
 }
 
 int ucm_repr_make(int fd, uint64_t size, const struct ucm_id *id,
-		  const struct ucm_repr_method *method,
-		  struct ucm_repr_made *out, struct ucm_error *error)
+		  const struct ucm_repr_method *method, uint8_t **layers_out,
+		  struct ucm_error *error)
 {
-	_cleanup_free_ uint8_t *head = NULL, *plane = NULL, *bytes = NULL;
+	_cleanup_free_ uint8_t *head = NULL, *plane = NULL, *layers = NULL;
 	struct making m = { .fd = fd, .method = method, .error = error };
-	uint64_t len;
-	int err = ucm_repr_plan(fd, size, id, method, &m.block, &m.file, error);
+	int err = ucm_repr_plan(fd, size, id, method, &m.block, &m.space,
+				error);
 
 	if (err)
 		return err;
-	len = ucm_repr_file_size(&m.file);
 	head = m.head = malloc(m.block.data_offset);
 	plane = m.plane = malloc(m.block.geometry.k_bytes);
-	bytes = m.bytes = aligned_alloc(ALIGN, len);
-	if (!head || !plane || !bytes)
+	layers = m.layers = aligned_alloc(
+		ALIGN, ucm_block_payload_bytes(&m.space.geometry));
+	if (!head || !plane || !layers)
 		return ucm_error_set(error, -ENOMEM, "%s", strerror(ENOMEM));
 	err = make_layers(&m);
 	if (err)
 		return err;
-	*out = (struct ucm_repr_made){
-		.file = m.file,
-		.bytes = bytes,
-		.len = len,
-	};
-	bytes = NULL;
+	*layers_out = layers;
+	layers = NULL;
 	return 0;
 }

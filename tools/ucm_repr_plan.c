@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_repr_plan.c - what a block's file will say, for ucm sparse repr; and
- * back, how a file was made.
+ * ucm_repr_plan.c - the space that a block's representation goes to, for ucm
+ * sparse repr; and back, how those of a space were made.
  *
  * A block's header says what its keys are, the command line what is to be made
  * of them. Centers and channels are files of numbers without a header: their
@@ -93,7 +93,7 @@ static int centers_check(const struct ucm_repr_side *side,
 static int plan_codes(const struct ucm_block *block,
 		      const struct ucm_repr_spec *keys,
 		      const struct ucm_repr_method *method,
-		      struct ucm_repr_file *out, struct ucm_error *error)
+		      struct ucm_repr_space *out, struct ucm_error *error)
 {
 	struct ucm_code_spec spec = method->codes;
 	int err = centers_check(&method->side, block->geometry.num_layers,
@@ -109,7 +109,7 @@ static int plan_codes(const struct ucm_block *block,
 			spec.head_dim - spec.rope_dim, 8);
 	if (!spec.rope_bits)
 		spec.rope_bits = ucm_code_rope_bits(&spec);
-	return ucm_repr_file_init_codes(block, &spec, method->side.bytes, out,
+	return ucm_repr_space_init_codes(&block->geometry, &spec, method->side.bytes, out,
 					error);
 }
 
@@ -125,7 +125,7 @@ static uint32_t channels_kept(const struct ucm_repr_side *side,
 static int plan_channels(const struct ucm_block *block,
 			 const struct ucm_repr_spec *keys,
 			 const struct ucm_repr_method *method,
-			 struct ucm_repr_file *out, struct ucm_error *error)
+			 struct ucm_repr_space *out, struct ucm_error *error)
 {
 	uint32_t layers = block->geometry.num_layers;
 	struct ucm_star_spec spec = {
@@ -146,13 +146,13 @@ static int plan_channels(const struct ucm_block *block,
 				     " heads keep up to %" PRIu32 " each",
 				     method->side.len, layers, keys->num_heads,
 				     spec.head_dim);
-	return ucm_repr_file_init_channels(block, &spec, method->side.bytes,
+	return ucm_repr_space_init_channels(&block->geometry, &spec, method->side.bytes,
 					   out, error);
 }
 
 int ucm_repr_plan(int fd, uint64_t size, const struct ucm_id *id,
 		  const struct ucm_repr_method *method,
-		  struct ucm_block *block, struct ucm_repr_file *out,
+		  struct ucm_block *block, struct ucm_repr_space *out,
 		  struct ucm_error *error)
 {
 	const struct ucm_bytes bytes = ucm_bytes_of_fd(fd);
@@ -168,21 +168,21 @@ int ucm_repr_plan(int fd, uint64_t size, const struct ucm_id *id,
 	err = plan_keys(&block->geometry, method, &keys, error);
 	if (err)
 		return err;
-	if (method->kind == UCM_REPR_FILE_CODES)
+	if (method->kind == UCM_REPR_CODES)
 		return plan_codes(block, &keys, method, out, error);
-	if (method->kind == UCM_REPR_FILE_CHANNELS)
+	if (method->kind == UCM_REPR_CHANNELS)
 		return plan_channels(block, &keys, method, out, error);
-	return ucm_repr_file_init(block, &keys, out, error);
+	return ucm_repr_space_init(&block->geometry, &keys, out, error);
 }
 
-/* ---- how a file was made ---- */
+/* ---- how those of a space were made ---- */
 
-int ucm_repr_method_of(const struct ucm_repr_file *file,
+int ucm_repr_method_of(const struct ucm_repr_space *space,
 		       const struct ucm_repr_side *side,
 		       struct ucm_repr_method *out, struct ucm_error *error)
 {
-	const struct ucm_repr_spec *spec = &file->spec;
-	uint32_t layers = file->geometry.num_layers;
+	const struct ucm_repr_spec *spec = &space->spec;
+	uint32_t layers = space->geometry.num_layers;
 	int err = 0;
 
 	*out = (struct ucm_repr_method){
@@ -190,24 +190,24 @@ int ucm_repr_method_of(const struct ucm_repr_file *file,
 		.dtype = spec->dtype,
 		.side = *side,
 	};
-	if (spec->kind == UCM_REPR_FILE_CODES) {
+	if (spec->kind == UCM_REPR_CODES) {
 		err = centers_check(side, layers, spec->num_heads,
 				    spec->head_dim, error);
 		if (!err)
-			err = ucm_repr_file_check_centers(file, side->bytes,
+			err = ucm_repr_space_check_centers(space, side->bytes,
 							  error);
-		return err ? err : ucm_repr_file_codes(file, &out->codes,
+		return err ? err : ucm_repr_space_codes(space, &out->codes,
 						       error);
 	}
-	if (spec->kind != UCM_REPR_FILE_CHANNELS)
+	if (spec->kind != UCM_REPR_CHANNELS)
 		return 0;
-	err = ucm_repr_file_channels(file, &out->star, error);
+	err = ucm_repr_space_channels(space, &out->star, error);
 	if (!err && side->bytes &&
 	    channels_kept(side, layers, spec->num_heads) != out->star.kept)
 		return ucm_error_set(error, -EINVAL, "channels: %zu bytes, "
-				     "where the file keeps %" PRIu32
+				     "where the space keeps %" PRIu32
 				     " of each head", side->len,
 				     out->star.kept);
 	return err ? err
-		   : ucm_repr_file_check_channels(file, side->bytes, error);
+		   : ucm_repr_space_check_channels(space, side->bytes, error);
 }

@@ -212,10 +212,6 @@ static void print_directory(const json_t *dir)
 	if (json_object_get(dir, "limit_bytes"))
 		printf(" of %s",
 		       ucm_text_size(number(dir, "limit_bytes"), false).text);
-	if (number(dir, "reprs"))
-		printf(", %s of it representations of %" PRIu64 " blocks",
-		       ucm_text_size(number(dir, "repr_bytes"), false).text,
-		       number(dir, "reprs"));
 	putchar('\n');
 }
 

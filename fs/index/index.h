@@ -64,7 +64,6 @@ struct ucm_entry {
 	uint8_t dir;	   /* the directory's number (dirs.h) */
 	uint8_t copy;      /* 1 + another directory that has it; 0: unknown */
 	uint8_t flags;     /* UCM_ENTRY_* */
-	bool has_repr;	   /* a file of representations; blocks count it, too */
 	uint8_t mark;	   /* what the policy keeps of it (fs/policy), */
 	uint8_t wanted;	   /* and how often it was wanted, as that counts */
 	uint16_t epoch;    /* when it was committed; see recovery.h */
@@ -75,16 +74,6 @@ static inline bool ucm_entry_is_withheld(const struct ucm_entry *entry)
 {
 	return (entry->flags & (UCM_ENTRY_WRITABLE | UCM_ENTRY_WITHHELD)) ==
 	       UCM_ENTRY_WITHHELD;
-}
-
-/* What its file of representations takes on disk: what it has beyond the block's
- * own pages. 0: it has none. */
-static inline uint64_t ucm_entry_repr_bytes(const struct ucm_entry *entry)
-{
-	uint64_t block = (entry->size + 4095) / 4096 * 4096;
-	uint64_t all = (uint64_t)entry->blocks * 512;
-
-	return entry->has_repr && all > block ? all - block : 0;
 }
 
 /* Is that directory one of its two places? */

@@ -179,7 +179,6 @@ static void store_rest(struct ucm_rest *rest, const struct ucm_entry *entry)
 		     (entry->uses < USES_MAX ? entry->uses : USES_MAX);
 	rest->epoch = entry->epoch;
 	rest->mark = entry->mark;
-	rest->has_repr = entry->has_repr;
 }
 
 uint32_t ucm_shard_generation(struct ucm_shard *shard, uint32_t slot)
@@ -214,7 +213,6 @@ void ucm_shard_load(struct ucm_shard *shard, uint32_t slot,
 				  UCM_INDEX_MEMORY_COPY_SHIFT),
 		.epoch = rest->epoch,
 		.mark = rest->mark,
-		.has_repr = rest->has_repr,
 	};
 	memcpy(out->id.bytes, id, sizeof(id));
 }

@@ -49,7 +49,6 @@ struct ucm_rest {
 	uint16_t epoch;
 	uint8_t mark;
 	bool exile : 1; /* the record is the one in own */
-	bool has_repr : 1;
 };
 _Static_assert(sizeof(struct ucm_rest) == 32, "memory per block");
 

@@ -210,9 +210,10 @@ static const char *check_records(const struct ucm_snapshot *snapshot,
 	for (uint64_t i = 0; i < snapshot->sections[section].num; i++) {
 		if (records[i].id.bytes[0] != section || records[i].zero ||
 		    records[i].space >= snapshot->head.num_spaces ||
-		    records[i].flags & ~UCM_SNAPSHOT_FLAGS ||
 		    has_stray_parent(&records[i]))
 			return "a record is wrong";
+		if (records[i].flags & ~UCM_SNAPSHOT_FLAGS)
+			return "a record of another version";
 	}
 	return NULL;
 }

@@ -87,15 +87,15 @@ struct ucm_snapshot_record {
 	uint32_t atime_s;
 	uint32_t uses; /* an entry's uses; in the highest 8 bits, wanted */
 	uint16_t space; /* number in the snapshot */
-	uint8_t flags;  /* UCM_SNAPSHOT_DUPLICATE, _PARENT, _REPR */
+	uint8_t flags;  /* UCM_SNAPSHOT_DUPLICATE, _PARENT */
 	uint8_t zero;
 };
 _Static_assert(sizeof(struct ucm_snapshot_record) == 64, "layout");
 
 #define UCM_SNAPSHOT_DUPLICATE 0x1u /* lies in more than two directories */
 #define UCM_SNAPSHOT_PARENT 0x2u    /* its parent is known */
-#define UCM_SNAPSHOT_REPR 0x4u	    /* it has a file of representations */
-#define UCM_SNAPSHOT_FLAGS 0x7u
+/* 0x4 was: it has a file of representations beside it. Such a bucket is read. */
+#define UCM_SNAPSHOT_FLAGS 0x3u
 
 /* A bucket as it was. ino 0: it is to be listed. */
 struct ucm_snapshot_stamp {

@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/align.h"
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/tier/wait.h"
@@ -26,14 +25,6 @@
 static const struct ucm_handle_ops block_handle;
 
 /* ---- attributes ---- */
-
-/* A file counts with at most its size. */
-static blkcnt_t block_own_blocks(const struct ucm_entry *entry)
-{
-	uint64_t most = ucm_round_up(entry->size, UCM_BLOCK_PAGE) / 512;
-
-	return entry->blocks < most ? entry->blocks : (blkcnt_t)most;
-}
 
 static void block_attr(struct ucm_daemon *daemon,
 		       const struct ucm_entry *entry, struct stat *out)
@@ -52,8 +43,6 @@ static void block_attr(struct ucm_daemon *daemon,
 		.st_mtim.tv_nsec = entry->mtime_ns % 1000000000,
 	};
 	out->st_ctim = out->st_mtim;
-	if (entry->has_repr) /* which has a file, and attributes, of its own */
-		out->st_blocks = block_own_blocks(entry);
 	ucm_attr_set_owner(out, space);
 }
 
@@ -75,10 +64,10 @@ static bool block_find(struct ucm_daemon *daemon, fuse_ino_t ino,
 	return ucm_index_get(daemon->store->index, ucm_node_value(ino), out);
 }
 
-int ucm_attr_unlinked(struct ucm_daemon *daemon, fuse_ino_t ino,
-		      ino_t (*number)(const struct ucm_space *space,
-				      const struct ucm_id *id),
-		      struct stat *out)
+/* Of what was unlinked, and lives on in its descriptor: -ESTALE if nobody has it
+ * open. */
+static int block_unlinked_attr(struct ucm_daemon *daemon, fuse_ino_t ino,
+			       struct stat *out)
 {
 	struct ucm_key key;
 	struct stat st;
@@ -89,7 +78,8 @@ int ucm_attr_unlinked(struct ucm_daemon *daemon, fuse_ino_t ino,
 	if (err)
 		return err;
 	ucm_attr_file(daemon, key.space,
-		      number(daemon->store->names.spaces[key.space], &key.id),
+		      ucm_ino_of_block(daemon->store->names.spaces[key.space],
+				       &key.id),
 		      &st, out);
 	out->st_nlink = 0;
 	return 0;
@@ -101,7 +91,7 @@ static int block_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
 	struct ucm_entry entry;
 
 	if (!block_find(daemon, ino, &entry))
-		return ucm_attr_unlinked(daemon, ino, ucm_ino_of_block, out);
+		return block_unlinked_attr(daemon, ino, out);
 	block_attr(daemon, &entry, out);
 	return 0;
 }

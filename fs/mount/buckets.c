@@ -3,10 +3,9 @@
  * buckets.c - a bucket of a space: the names of blocks, and of files that are
  * to become blocks.
  *
- * A block's name says its bucket; in another it is no name. Beside it may be the
- * file of its representations. What begins with a dot or ends in ".tmp" is
- * private staging. There are no other names. What the files are is in blocks.c,
- * reprs.c and staging.c.
+ * A block's name says its bucket; in another it is no name. What begins with a
+ * dot or ends in ".tmp" is private staging. There are no other names. What the
+ * files are is in blocks.c and staging.c.
  */
 #include <config.h>
 
@@ -14,7 +13,6 @@
 
 #include <errno.h>
 
-#include "fs/store/repr.h"
 #include "fs/tier/wait.h"
 #include "hashing/tree.h"
 
@@ -51,17 +49,6 @@ static int bucket_key(fuse_ino_t bucket, const char *name, struct ucm_key *out)
 	return 0;
 }
 
-/* The same for the name of its representations. */
-static int bucket_repr_key(fuse_ino_t bucket, const char *name,
-			   struct ucm_key *out)
-{
-	if (ucm_tree_parse_repr(name, &out->id) ||
-	    ucm_tree_bucket(&out->id) != ucm_bucket_number(bucket))
-		return -EINVAL;
-	out->space = ucm_bucket_space(bucket);
-	return 0;
-}
-
 static int bucket_lookup_block(struct ucm_account *account,
 			       const struct ucm_key *key,
 			       struct fuse_entry_param *out)
@@ -90,8 +77,6 @@ static int bucket_lookup(struct ucm_account *account, fuse_ino_t parent,
 
 	if (!bucket_key(parent, name, &key))
 		return bucket_lookup_block(account, &key, out);
-	if (!bucket_repr_key(parent, name, &key))
-		return ucm_repr_lookup(account, &key, out);
 	if (!ucm_name_is_staging(name))
 		return -ENOENT;
 	file = ucm_staging_find(daemon, parent, name);
@@ -147,24 +132,6 @@ static bool bucket_list_blocks(struct ucm_listing *list, fuse_ino_t ino,
 	return true;
 }
 
-/* In a second walk: an offset stands for one name. */
-static bool bucket_list_reprs(struct ucm_listing *list, fuse_ino_t ino,
-			      off_t off)
-{
-	uint32_t cursor = (uint32_t)(off - UCM_LIST_REPRS);
-	struct ucm_entry entry;
-
-	if (!atomic_load(&list->daemon->store->has_reprs))
-		return true;
-	while (ucm_index_next(list->daemon->store->index, ucm_bucket_space(ino),
-			      ucm_bucket_number(ino), &cursor, &entry, NULL)) {
-		if (entry.has_repr && !(entry.flags & UCM_ENTRY_LEAVING) &&
-		    !ucm_repr_list(list, &entry, UCM_LIST_REPRS + cursor))
-			return false;
-	}
-	return true;
-}
-
 static int bucket_readdir(struct ucm_listing *list, fuse_ino_t ino, off_t off,
 			  const struct fuse_file_info *fi)
 {
@@ -175,13 +142,8 @@ static int bucket_readdir(struct ucm_listing *list, fuse_ino_t ino, off_t off,
 			ucm_bucket_number(ino), &attr);
 	if (!ucm_list_dots(list, &attr, &off))
 		return 0;
-	if (off < UCM_LIST_REPRS) {
-		if (!bucket_list_blocks(list, ino, off))
-			return 0;
-		off = UCM_LIST_REPRS;
-	}
 	if (off < UCM_LIST_STAGING) {
-		if (!bucket_list_reprs(list, ino, off))
+		if (!bucket_list_blocks(list, ino, off))
 			return 0;
 		off = UCM_LIST_STAGING;
 	}
@@ -197,13 +159,9 @@ static int bucket_create(struct ucm_account *account, fuse_ino_t parent,
 			 struct fuse_file_info *fi,
 			 struct fuse_entry_param *out)
 {
-	struct ucm_key key;
-
 	(void)mode;
 	if (!ucm_node_space(account->daemon, parent))
 		return -ENOENT;
-	if (!bucket_repr_key(parent, name, &key))
-		return ucm_repr_create(account, &key, fi, out);
 	return ucm_staging_create(account, parent, name, fi, out);
 }
 
@@ -229,8 +187,6 @@ static int bucket_unlink(struct ucm_account *account, fuse_ino_t parent,
 
 	if (!bucket_key(parent, name, &key))
 		return bucket_unlink_block(account, &key);
-	if (!bucket_repr_key(parent, name, &key))
-		return ucm_store_remove_repr(daemon->store, &key);
 	file = ucm_staging_find(daemon, parent, name);
 	if (!file)
 		return -ENOENT;
@@ -256,24 +212,6 @@ static int bucket_rename_to_block(struct ucm_account *account,
 	    !ucm_store_find(daemon->store, key, &entry, &ref))
 		return -EEXIST;
 	err = ucm_staging_commit(account, file, key);
-	if (!err)
-		ucm_handle_set_name(daemon, file, 0, 0, NULL);
-	return err;
-}
-
-static int bucket_rename_to_repr(struct ucm_account *account,
-				 struct ucm_handle *file,
-				 const struct ucm_key *key, unsigned flags)
-{
-	struct ucm_daemon *daemon = account->daemon;
-	struct stat st;
-	ucm_ref ref;
-	int err;
-
-	if (flags & RENAME_NOREPLACE &&
-	    !ucm_store_find_repr(daemon->store, key, &st, &ref))
-		return -EEXIST;
-	err = ucm_repr_commit(account, file, key);
 	if (!err)
 		ucm_handle_set_name(daemon, file, 0, 0, NULL);
 	return err;
@@ -305,16 +243,13 @@ static int bucket_rename(struct ucm_account *account, fuse_ino_t parent,
 
 	if (flags & ~(unsigned)RENAME_NOREPLACE)
 		return -EINVAL;
-	if (!bucket_key(parent, name, &key) ||
-	    !bucket_repr_key(parent, name, &key))
+	if (!bucket_key(parent, name, &key))
 		return -EPERM; /* a block's name is what it is */
 	file = ucm_staging_find(daemon, parent, name);
 	if (!file)
 		return -ENOENT;
 	if (!bucket_key(newparent, newname, &key))
 		err = bucket_rename_to_block(account, file, &key, flags);
-	else if (!bucket_repr_key(newparent, newname, &key))
-		err = bucket_rename_to_repr(account, file, &key, flags);
 	else if (ucm_name_is_staging(newname))
 		err = bucket_rename_to_staging(daemon, file, newparent,
 					       newname, flags);

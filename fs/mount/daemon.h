@@ -8,7 +8,7 @@
  *
  * Split by task: ops.c, ops_file.c, ops_xattr.c (the FUSE operations), request.h
  * (who serves them), kinds.h (what a kind of node is asked; root.c, spaces.c,
- * buckets.c, blocks.c, staging.c, reprs.c, manifest.c, control.c, files.c,
+ * buckets.c, blocks.c, staging.c, manifest.c, control.c, files.c,
  * files_xattr.c), node.c (inode numbers, attributes), listing.c, handles.c,
  * opens.c (open inodes and files being written), account.c (what is counted and traced of a request), ioctl.c,
  * metrics.c, stats_json.c (what files of .ucmfs/ say and do), notify.c (what
@@ -120,7 +120,6 @@ enum ucm_node {
 	UCM_NODE_FILE,	   /* serial number of a file being written */
 	UCM_NODE_MANIFEST, /* space number: its space.json */
 	UCM_NODE_TREE,	   /* address of a node of node.h; 0: files/ */
-	UCM_NODE_REPR,	   /* ucm_ref of its block */
 };
 
 enum ucm_fixed {
@@ -168,7 +167,6 @@ struct ucm_space *ucm_node_space(struct ucm_daemon *daemon, fuse_ino_t ino);
 ino_t ucm_ino_of_space(const struct ucm_space *space);
 ino_t ucm_ino_in_space(const struct ucm_space *space, uint64_t number);
 ino_t ucm_ino_of_block(const struct ucm_space *space, const struct ucm_id *id);
-ino_t ucm_ino_of_repr(const struct ucm_space *space, const struct ucm_id *id);
 
 /* Of a folder of ours; its owner is that of blocks/. */
 void ucm_attr_folder(struct ucm_daemon *daemon, ino_t ino, struct stat *out);
@@ -250,8 +248,6 @@ struct ucm_handle {
 	bool shared_write;  /* opened O_RDWR: may be mapped for writing */
 	bool refused;	    /* by the last FLUSH, as wrong */
 	bool failed;	    /* fsync failed: never a block */
-	_Atomic bool unsaved; /* of representations, new: since the last FLUSH */
-	int verdict;	      /* what that one was told */
 	int64_t touched_ms; /* last open, close or rename (monotonic) */
 	/* of a block; see kept.h */
 	TAILQ_ENTRY(ucm_handle) in_kept; /* under files.lock */

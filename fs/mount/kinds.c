@@ -16,7 +16,6 @@ static const struct ucm_node_ops *const kinds[8] = {
 	[UCM_NODE_FILE] = &ucm_staging_ops,
 	[UCM_NODE_MANIFEST] = &ucm_manifest_ops,
 	[UCM_NODE_TREE] = &ucm_files_ops,
-	[UCM_NODE_REPR] = &ucm_repr_ops,
 };
 
 static const struct ucm_node_ops *const fixed[UCM_FIXED_CONTROLS] = {

@@ -146,7 +146,6 @@ extern const struct ucm_node_ops ucm_spaces_ops; /* spaces/ */
 extern const struct ucm_node_ops ucm_space_ops;	 /* blocks/, spaces/NAME */
 extern const struct ucm_node_ops ucm_bucket_ops;
 extern const struct ucm_node_ops ucm_block_ops;
-extern const struct ucm_node_ops ucm_repr_ops;	   /* a block's .repr */
 extern const struct ucm_node_ops ucm_staging_ops;  /* being written */
 extern const struct ucm_node_ops ucm_manifest_ops; /* space.json */
 extern const struct ucm_node_ops ucm_control_dir_ops; /* .ucmfs */
@@ -228,24 +227,6 @@ void ucm_bucket_attr(struct ucm_daemon *daemon, struct ucm_space *space,
 void ucm_block_entry(struct ucm_daemon *daemon, const struct ucm_entry *entry,
 		     ucm_ref ref, struct fuse_entry_param *out);
 
-/* Of what was unlinked, and lives on in its descriptor: -ESTALE if nobody has it
- * open. number: its st_ino. */
-int ucm_attr_unlinked(struct ucm_daemon *daemon, fuse_ino_t ino,
-		      ino_t (*number)(const struct ucm_space *space,
-				      const struct ucm_id *id),
-		      struct stat *out);
-
-/* The file of a block's representations, if it has one; a name in a listing; a
- * new one; and staging that becomes one by a rename. */
-int ucm_repr_lookup(struct ucm_account *account, const struct ucm_key *key,
-		    struct fuse_entry_param *out);
-bool ucm_repr_list(struct ucm_listing *list, const struct ucm_entry *entry,
-		   off_t next);
-int ucm_repr_create(struct ucm_account *account, const struct ucm_key *key,
-		    struct fuse_file_info *fi, struct fuse_entry_param *out);
-int ucm_repr_commit(struct ucm_account *account, struct ucm_handle *file,
-		    const struct ucm_key *key);
-
 /* Sync a block, or one in the making; a failure is logged and counted. */
 int ucm_block_sync(struct ucm_daemon *daemon, const struct ucm_handle *file,
 		   bool datasync);
@@ -265,9 +246,7 @@ struct ucm_handle *ucm_staging_find(struct ucm_daemon *daemon,
 /* Make a block of it, as a rename to the block's name does. */
 int ucm_staging_commit(const struct ucm_account *within,
 		       struct ucm_handle *file, const struct ucm_key *key);
-/* Those of a bucket; offsets are UCM_LIST_STAGING and more. Blocks come first,
- * and then their representations, from UCM_LIST_REPRS on. */
-#define UCM_LIST_REPRS ((off_t)1 << 39)
+/* Those of a bucket; offsets are UCM_LIST_STAGING and more. Blocks come first. */
 #define UCM_LIST_STAGING ((off_t)1 << 40)
 void ucm_staging_list(struct ucm_listing *list, fuse_ino_t bucket, off_t off);
 

@@ -242,20 +242,6 @@ static void put_endurance(struct ucm_prom *prom, struct ucm_store *store)
 					3600));
 }
 
-static void put_dir_reprs(struct ucm_prom *prom, const struct ucm_store *store)
-{
-	ucm_prom_family(prom, "ucmfs_directory_reprs", "gauge",
-			"files of representations of its blocks");
-	for_each_dir(dir, store) put_dir_gauge(
-		prom, store, dir,
-		(double)atomic_load(&store->dirs.at[dir]->reprs));
-	ucm_prom_family(prom, "ucmfs_directory_repr_bytes", "gauge",
-			"of its used bytes, those of such files");
-	for_each_dir(dir, store) put_dir_gauge(
-		prom, store, dir,
-		(double)atomic_load(&store->dirs.at[dir]->repr_bytes));
-}
-
 static void put_dir_motion(struct ucm_prom *prom, const struct ucm_store *store)
 {
 	ucm_prom_family(prom, "ucmfs_directory_alone_blocks", "gauge",
@@ -344,7 +330,6 @@ static void put_tiers(struct ucm_prom *prom, struct ucm_store *store)
 	measure_tiers(store, spaces);
 	put_tier_space(prom, store, spaces);
 	put_dir_space(prom, store);
-	put_dir_reprs(prom, store);
 	put_dir_motion(prom, store);
 	put_tier_state(prom, store);
 	put_endurance(prom, store);

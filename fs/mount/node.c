@@ -62,11 +62,6 @@ ino_t ucm_ino_of_block(const struct ucm_space *space, const struct ucm_id *id)
 	return hashed_ino(mix(low ^ mix(high ^ space_hash(space))));
 }
 
-ino_t ucm_ino_of_repr(const struct ucm_space *space, const struct ucm_id *id)
-{
-	return hashed_ino(mix(ucm_ino_of_block(space, id) + 1));
-}
-
 struct ucm_space *ucm_node_space(struct ucm_daemon *daemon, fuse_ino_t ino)
 {
 	uint64_t value = ucm_node_value(ino);

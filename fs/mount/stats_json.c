@@ -68,8 +68,6 @@ static json_t *directory_json(struct ucm_store *store, unsigned dir)
 	put_number(json, "files_bytes", ucm_medium_files(medium));
 	put_number(json, "writing_bytes", atomic_load(&medium->writing));
 	put_number(json, "blocks", atomic_load(&medium->blocks));
-	put_number(json, "reprs", atomic_load(&medium->reprs));
-	put_number(json, "repr_bytes", atomic_load(&medium->repr_bytes));
 	put_number(json, "alone_blocks", atomic_load(&medium->alone));
 	put_number(json, "alone_bytes", atomic_load(&medium->alone_bytes));
 	put_number(json, "withheld_blocks", atomic_load(&medium->withheld));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kinds.c - the kinds of files of representations: their names, and what
+ * kinds.c - the kinds of spaces of representations: their names, and what
  * params say.
  *
  * A kind is a row in kinds[]: it says what of the other fields is right. Those of
@@ -9,7 +9,7 @@
  * the centers of keys and the channels that are kept: of those there is a
  * digest, so that whoever comes with others is refused.
  *
- * One file has one right form: what is not used is zero, and channels are said
+ * A space has one right form: what is not used is zero, and channels are said
  * only where some are left out.
  */
 #include <config.h>
@@ -40,7 +40,7 @@ struct params_of_codes {
 	uint32_t matrix;
 	uint8_t centers[UCM_SHA256_BYTES]; /* SHA-256; zero: there are none */
 };
-static_assert(sizeof(struct params_of_codes) == UCM_REPR_FILE_PARAMS_BYTES,
+static_assert(sizeof(struct params_of_codes) == UCM_REPR_PARAMS_BYTES,
 	      "codes");
 static_assert(offsetof(struct params_of_codes, centers) == UCM_REPR_DIGEST_AT,
 	      "centers");
@@ -51,7 +51,7 @@ struct params_of_channels {
 	uint8_t zero[24];
 	uint8_t channels[UCM_SHA256_BYTES]; /* SHA-256; zero: all are kept */
 };
-static_assert(sizeof(struct params_of_channels) == UCM_REPR_FILE_PARAMS_BYTES,
+static_assert(sizeof(struct params_of_channels) == UCM_REPR_PARAMS_BYTES,
 	      "channels");
 static_assert(offsetof(struct params_of_channels, channels) ==
 		      UCM_REPR_DIGEST_AT,
@@ -68,85 +68,73 @@ static bool is_zero(const uint8_t *bytes, size_t len)
 
 /* ---- what all have ---- */
 
-/* One that stands for the block's heads, and takes so many bytes. */
-static int check_keys(const struct ucm_repr_file *file, size_t bytes,
-		      struct ucm_error *error)
+/* A layer of so many bytes. */
+static int check_bytes(const struct ucm_repr_space *space, size_t bytes,
+		       struct ucm_error *error)
 {
-	const struct ucm_geometry *geometry = &file->geometry;
-	const struct ucm_repr_spec *spec = &file->spec;
-	bool known = geometry->num_kv_heads && geometry->head_dim;
-
-	if (known && spec->num_heads != geometry->num_kv_heads)
-		return ucm_error_set(error, -EINVAL, "num_heads %" PRIu32
-				     ": the block has %" PRIu16,
-				     spec->num_heads, geometry->num_kv_heads);
-	if (known && spec->head_dim != geometry->head_dim)
-		return ucm_error_set(error, -EINVAL, "head_dim %" PRIu32
-				     ": the block has %" PRIu16,
-				     spec->head_dim, geometry->head_dim);
-	if (file->layer_bytes != bytes)
-		return ucm_error_set(error, -EINVAL, "layer_bytes %" PRIu32
-				     ": must be %zu", file->layer_bytes, bytes);
-	return 0;
+	if (space->geometry.k_bytes == bytes)
+		return 0;
+	return ucm_error_set(error, -EINVAL, "k_bytes %" PRIu32
+			     ": must be %zu", space->geometry.k_bytes, bytes);
 }
 
 /* ---- enum ucm_repr_kind ---- */
 
-static int check_plain(const struct ucm_repr_file *file,
+static int check_plain(const struct ucm_repr_space *space,
 		       struct ucm_error *error)
 {
 	struct ucm_repr_shape shape;
-	int err = ucm_repr_shape(&file->spec, &shape, error);
+	int err = ucm_repr_shape(&space->spec, &shape, error);
 
 	if (!err)
-		err = check_keys(file, shape.bytes, error);
-	if (!err && !is_zero(file->params, sizeof(file->params)))
+		err = check_bytes(space, shape.bytes, error);
+	if (!err && !is_zero(space->params, sizeof(space->params)))
 		err = ucm_error_set(error, -EINVAL, "params: not zero");
 	return err;
 }
 
 /* ---- codes ---- */
 
-static struct ucm_code_spec codes_of(const struct ucm_repr_file *file)
+static struct ucm_code_spec codes_of(const struct ucm_repr_space *space)
 {
 	struct params_of_codes params;
 
-	memcpy(&params, file->params, sizeof(params));
+	memcpy(&params, space->params, sizeof(params));
 	return (struct ucm_code_spec){
 		.form = params.form,
-		.num_heads = file->spec.num_heads,
-		.head_dim = file->spec.head_dim,
+		.num_heads = space->spec.num_heads,
+		.head_dim = space->spec.head_dim,
 		.rope_dim = params.rope_dim,
 		.bits = params.bits,
 		.rope_bits = params.rope_bits,
-		.block_size = file->spec.block_size,
+		.block_size = space->spec.block_size,
 		.norms = params.norms,
 		.seed = params.seed,
 	};
 }
 
-static int check_codes(const struct ucm_repr_file *file,
+static int check_codes(const struct ucm_repr_space *space,
 		       struct ucm_error *error)
 {
-	const struct ucm_code_spec spec = codes_of(file);
+	const struct ucm_code_spec spec = codes_of(space);
 	struct params_of_codes params;
 	struct ucm_code_shape shape;
 	int err = 0;
 
-	memcpy(&params, file->params, sizeof(params));
+	memcpy(&params, space->params, sizeof(params));
 	if (params.matrix != MATRIX_PHILOX_GRAM_SCHMIDT)
 		return ucm_error_set(error, -EINVAL, "matrix %" PRIu32
 				     ": unknown", params.matrix);
-	if (file->spec.dtype != UCM_DTYPE_OPAQUE)
+	if (space->spec.dtype != UCM_DTYPE_OPAQUE)
 		return ucm_error_set(error, -EINVAL, "dtype %" PRIu32
-				     ": codes have none", file->spec.dtype);
+				     ": codes have none", space->spec.dtype);
 	err = ucm_code_shape(&spec, &shape, error);
-	return err ? err : check_keys(file, shape.bytes, error);
+	return err ? err : check_bytes(space, shape.bytes, error);
 }
 
 int ucm_repr_params_of_codes(const struct ucm_code_spec *spec,
 			     const float *centers, uint32_t num_layers,
-			     uint8_t params[UCM_REPR_FILE_PARAMS_BYTES],
+			     uint8_t params[UCM_REPR_PARAMS_BYTES],
 			     struct ucm_error *error)
 {
 	size_t num = (size_t)num_layers * spec->num_heads * spec->head_dim;
@@ -173,34 +161,34 @@ int ucm_repr_params_of_codes(const struct ucm_code_spec *spec,
 
 /* ---- merged channels ---- */
 
-static struct ucm_star_spec star_of(const struct ucm_repr_file *file)
+static struct ucm_star_spec star_of(const struct ucm_repr_space *space)
 {
 	struct params_of_channels params;
 
-	memcpy(&params, file->params, sizeof(params));
+	memcpy(&params, space->params, sizeof(params));
 	return (struct ucm_star_spec){
-		.dtype = file->spec.dtype,
-		.num_heads = file->spec.num_heads,
-		.head_dim = file->spec.head_dim,
-		.block_size = file->spec.block_size,
+		.dtype = space->spec.dtype,
+		.num_heads = space->spec.num_heads,
+		.head_dim = space->spec.head_dim,
+		.block_size = space->spec.block_size,
 		.merge_tokens = params.merge_tokens,
 		.kept = params.kept,
 	};
 }
 
-static int check_channels(const struct ucm_repr_file *file,
+static int check_channels(const struct ucm_repr_space *space,
 			  struct ucm_error *error)
 {
-	const struct ucm_star_spec spec = star_of(file);
+	const struct ucm_star_spec spec = star_of(space);
 	struct params_of_channels params;
 	struct ucm_star_shape shape;
 	int err = ucm_star_shape(&spec, &shape, error);
 
 	if (!err)
-		err = check_keys(file, shape.bytes, error);
+		err = check_bytes(space, shape.bytes, error);
 	if (err)
 		return err;
-	memcpy(&params, file->params, sizeof(params));
+	memcpy(&params, space->params, sizeof(params));
 	if (!is_zero(params.zero, sizeof(params.zero)))
 		return ucm_error_set(error, -EINVAL, "params: not zero");
 	if (is_zero(params.channels, sizeof(params.channels)) ==
@@ -215,7 +203,7 @@ static int check_channels(const struct ucm_repr_file *file,
 
 int ucm_repr_params_of_channels(const struct ucm_star_spec *spec,
 				const uint16_t *channels, uint32_t num_layers,
-				uint8_t params[UCM_REPR_FILE_PARAMS_BYTES],
+				uint8_t params[UCM_REPR_PARAMS_BYTES],
 				struct ucm_error *error)
 {
 	struct params_of_channels out = {
@@ -245,15 +233,15 @@ int ucm_repr_params_of_channels(const struct ucm_star_spec *spec,
 
 static const struct {
 	const char *name;
-	int (*check)(const struct ucm_repr_file *file,
+	int (*check)(const struct ucm_repr_space *space,
 		     struct ucm_error *error);
 } kinds[] = {
 	[UCM_REPR_MEAN] = { "mean", check_plain },
 	[UCM_REPR_MAX] = { "max", check_plain },
 	[UCM_REPR_NORMED] = { "normed", check_plain },
 	[UCM_REPR_MINMAX] = { "minmax", check_plain },
-	[UCM_REPR_FILE_CODES] = { "codes", check_codes },
-	[UCM_REPR_FILE_CHANNELS] = { "channels", check_channels },
+	[UCM_REPR_CODES] = { "codes", check_codes },
+	[UCM_REPR_CHANNELS] = { "channels", check_channels },
 };
 #define NUM_KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
@@ -273,93 +261,93 @@ int ucm_repr_kind_parse(const char *name, uint32_t *out)
 	return -EINVAL;
 }
 
-int ucm_repr_kind_check(const struct ucm_repr_file *file,
+int ucm_repr_kind_check(const struct ucm_repr_space *space,
 			struct ucm_error *error)
 {
-	if (!ucm_repr_kind_name(file->spec.kind))
+	if (!ucm_repr_kind_name(space->spec.kind))
 		return ucm_error_set(error, -EINVAL, "kind %" PRIu32
-				     ": unknown", file->spec.kind);
-	return kinds[file->spec.kind].check(file, error);
+				     ": unknown", space->spec.kind);
+	return kinds[space->spec.kind].check(space, error);
 }
 
-/* ---- what a file says ---- */
+/* ---- what a space says ---- */
 
-static int kind_wanted(const struct ucm_repr_file *file, uint32_t kind,
+static int kind_wanted(const struct ucm_repr_space *space, uint32_t kind,
 		       struct ucm_error *error)
 {
-	const char *name = ucm_repr_kind_name(file->spec.kind);
+	const char *name = ucm_repr_kind_name(space->spec.kind);
 
-	if (file->spec.kind == kind)
+	if (space->spec.kind == kind)
 		return 0;
 	return ucm_error_set(error, -EINVAL, "kind %s: not %s",
 			     name ? name : "unknown",
 			     ucm_repr_kind_name(kind));
 }
 
-int ucm_repr_file_codes(const struct ucm_repr_file *file,
+int ucm_repr_space_codes(const struct ucm_repr_space *space,
 			struct ucm_code_spec *out, struct ucm_error *error)
 {
-	int err = kind_wanted(file, UCM_REPR_FILE_CODES, error);
+	int err = kind_wanted(space, UCM_REPR_CODES, error);
 
 	if (!err)
-		*out = codes_of(file);
+		*out = codes_of(space);
 	return err;
 }
 
-int ucm_repr_file_channels(const struct ucm_repr_file *file,
+int ucm_repr_space_channels(const struct ucm_repr_space *space,
 			   struct ucm_star_spec *out, struct ucm_error *error)
 {
-	int err = kind_wanted(file, UCM_REPR_FILE_CHANNELS, error);
+	int err = kind_wanted(space, UCM_REPR_CHANNELS, error);
 
 	if (!err)
-		*out = star_of(file);
+		*out = star_of(space);
 	return err;
 }
 
 /* Are params those with the digest of what the caller has? */
-static int side_check(const char *name, const struct ucm_repr_file *file,
+static int side_check(const char *name, const struct ucm_repr_space *space,
 		      const uint8_t *params, bool given,
 		      struct ucm_error *error)
 {
-	const uint8_t *have = file->params + UCM_REPR_DIGEST_AT;
+	const uint8_t *have = space->params + UCM_REPR_DIGEST_AT;
 
 	if (!memcmp(have, params + UCM_REPR_DIGEST_AT, UCM_SHA256_BYTES))
 		return 0;
 	if (is_zero(have, UCM_SHA256_BYTES))
-		return ucm_error_set(error, -EINVAL, "%s: the file was made "
+		return ucm_error_set(error, -EINVAL, "%s: the space was made "
 				     "without", name);
 	return ucm_error_set(error, -EINVAL, "%s: %s", name,
-			     given ? "not those that the file was made with"
-				   : "the file was made with some");
+			     given ? "not those that the space was made with"
+				   : "the space was made with some");
 }
 
-int ucm_repr_file_check_centers(const struct ucm_repr_file *file,
+int ucm_repr_space_check_centers(const struct ucm_repr_space *space,
 				const float *centers, struct ucm_error *error)
 {
-	uint8_t params[UCM_REPR_FILE_PARAMS_BYTES];
+	uint8_t params[UCM_REPR_PARAMS_BYTES];
 	struct ucm_code_spec spec;
-	int err = ucm_repr_file_codes(file, &spec, error);
+	int err = ucm_repr_space_codes(space, &spec, error);
 
 	if (!err)
 		err = ucm_repr_params_of_codes(&spec, centers,
-					       file->geometry.num_layers,
+					       space->geometry.num_layers,
 					       params, error);
 	return err ? err
-		   : side_check("centers", file, params, centers, error);
+		   : side_check("centers", space, params, centers, error);
 }
 
-int ucm_repr_file_check_channels(const struct ucm_repr_file *file,
+int ucm_repr_space_check_channels(const struct ucm_repr_space *space,
 				 const uint16_t *channels,
 				 struct ucm_error *error)
 {
-	uint8_t params[UCM_REPR_FILE_PARAMS_BYTES];
+	uint8_t params[UCM_REPR_PARAMS_BYTES];
 	struct ucm_star_spec spec;
-	int err = ucm_repr_file_channels(file, &spec, error);
+	int err = ucm_repr_space_channels(space, &spec, error);
 
 	if (!err)
 		err = ucm_repr_params_of_channels(&spec, channels,
-						  file->geometry.num_layers,
+						  space->geometry.num_layers,
 						  params, error);
 	return err ? err
-		   : side_check("channels", file, params, channels, error);
+		   : side_check("channels", space, params, channels, error);
 }

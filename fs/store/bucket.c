@@ -91,16 +91,24 @@ static void batch_add(struct batch *batch, const struct ucm_id *id)
 		batch_run(batch);
 }
 
+/* Representations that an earlier version had beside their blocks. */
+static bool drop_old(const struct batch *batch, unsigned bucket,
+		     const char *name)
+{
+	struct ucm_medium *medium = batch->store->dirs.at[batch->dir];
+
+	return ucm_tree_is_old_repr(name) && !medium->readonly &&
+	       medium->ops->unlink &&
+	       !medium->ops->unlink(medium, batch->space->folder, bucket, name);
+}
+
 static void scan_name(struct batch *batch, unsigned bucket, const char *name)
 {
 	struct ucm_key key = { .space = batch->space->number };
 	struct ucm_store *store = batch->store;
 	struct ucm_entry entry;
 
-	if (!ucm_tree_parse_repr(name, &key.id) &&
-	    ucm_tree_bucket(&key.id) == bucket)
-		return; /* after the blocks */
-	if (ucm_tree_is_remains(name))
+	if (ucm_tree_is_remains(name) || drop_old(batch, bucket, name))
 		return;
 	if (ucm_tree_parse_block(name, &key.id) ||
 	    ucm_tree_bucket(&key.id) != bucket)
@@ -108,26 +116,6 @@ static void scan_name(struct batch *batch, unsigned bucket, const char *name)
 	else if (!ucm_index_find(store->index, &key, &entry, NULL) ||
 		 entry.dir != batch->dir)
 		batch_add(batch, &key.id);
-}
-
-/* When the blocks are known. */
-static void scan_reprs(struct batch *batch, unsigned bucket, const char *names)
-{
-	struct ucm_id id;
-	int err;
-
-	for (const char *name = names;
-	     *name && !atomic_load(&batch->store->stopping);
-	     name += strlen(name) + 1) {
-		if (ucm_tree_parse_repr(name, &id) ||
-		    ucm_tree_bucket(&id) != bucket)
-			continue;
-		err = ucm_store_found_repr(batch->store, batch->space, &id,
-					   batch->dir);
-		if (is_to_be_read_again(err))
-			batch->err = err;
-	}
-	ucm_store_pair_reprs(batch->store, batch->space, batch->dir, bucket);
 }
 
 static int scan_names(struct ucm_store *store, struct ucm_space *space,
@@ -140,7 +128,6 @@ static int scan_names(struct ucm_store *store, struct ucm_space *space,
 	     name += strlen(name) + 1)
 		scan_name(&batch, bucket, name);
 	batch_run(&batch);
-	scan_reprs(&batch, bucket, names);
 	return atomic_load(&store->stopping) ? -ECANCELED : batch.err;
 }
 
@@ -220,9 +207,5 @@ void ucm_store_read_again(struct ucm_store *store, const struct ucm_key *key,
 
 		if (found >= 0)
 			ucm_unread_remove(&store->unread, &file.key, file.dir);
-		/* the scan has passed over it, as it passed over the block */
-		if (found > 0)
-			ucm_store_found_repr(store, space, &file.key.id,
-					     file.dir);
 	}
 }

@@ -168,10 +168,6 @@ static void commit_forget_entry(struct ucm_store *store,
 
 	if (!ucm_index_find(store->index, key, &entry, &ref))
 		return;
-	if (entry.has_repr)
-		ucm_store_remove_repr_in(store,
-					 ucm_store_folder(store, &entry),
-					 &entry.id, dir);
 	if (entry.dir == dir)
 		ucm_store_index_remove(store, ref, NULL);
 	else
@@ -329,8 +325,6 @@ static int commit_index_block(struct ucm_store *store, struct ucm_temp *temp,
 	 * made way; or another directory's is there that cannot be read */
 	if (err == -EEXIST && ucm_index_get(store->index, temp->ref, &there) &&
 	    (there.dir == temp->dir || is_unreadable(store, temp->ref))) {
-		if (there.has_repr)
-			ucm_store_remove_reprs(store, &there);
 		ucm_store_adopt(store, temp,
 				entry.flags & (uint8_t)~UCM_ENTRY_DOUBT);
 		err = 0;

@@ -62,8 +62,6 @@ bool ucm_store_lose(struct ucm_store *store, ucm_ref ref, unsigned dir,
 	entry.flags |= UCM_ENTRY_DUPLICATE;
 	ucm_store_examine_copies(store, &entry);
 	ucm_store_examine(store, store->names.spaces[key.space], &key.id, dir);
-	if (entry.has_repr)
-		ucm_store_find_reprs(store, &entry);
 	ucm_store_tell_loss(store, &key);
 	return true;
 }
@@ -84,8 +82,6 @@ static bool condemn_locked(struct ucm_store *store, ucm_ref ref,
 	if (entry->flags & UCM_ENTRY_PINNED)
 		ucm_store_mark_pin(store, entry, false);
 	ucm_store_examine_copies(store, entry);
-	if (entry->has_repr)
-		ucm_store_find_reprs(store, entry);
 	return true;
 }
 

@@ -3,8 +3,8 @@
  * endurance.h - what may be written to a tier.
  *
  * One for each tier: an admission (fs/policy/admission.h) with the tier's budget
- * of bytes a day. All blocks that are committed or copied there count, with their
- * representations, and what files/ grows by. What can be left out is asked for
+ * of bytes a day. All blocks that are committed or copied there count, and what
+ * files/ grows by. What can be left out is asked for
  * here first: saves that may be refused (offers.h) and moves.
  *
  * Any thread. The locks are innermost.

@@ -88,28 +88,6 @@ static void count_place(struct ucm_store *store, unsigned dir,
 	atomic_fetch_add(&medium->used, (uint64_t)sign * blocks * 512);
 }
 
-static void count_repr(struct ucm_store *store, const struct ucm_entry *entry,
-		       unsigned dir, int sign)
-{
-	struct ucm_medium *medium = store->dirs.at[dir];
-
-	if (!entry->has_repr || !ucm_store_reprs(store, dir))
-		return;
-	atomic_fetch_add(&medium->reprs, (uint64_t)sign);
-	atomic_fetch_add(&medium->repr_bytes,
-			 (uint64_t)sign * ucm_entry_repr_bytes(entry));
-}
-
-static void count_reprs(struct ucm_store *store, const struct ucm_entry *entry,
-			int sign)
-{
-	if (!entry->has_repr)
-		return;
-	count_repr(store, entry, entry->dir, sign);
-	if (entry->copy)
-		count_repr(store, entry, entry->copy - 1u, sign);
-}
-
 static void count_alone(struct ucm_store *store, const struct ucm_entry *entry,
 			int sign)
 {
@@ -159,14 +137,12 @@ void ucm_store_recount(struct ucm_store *store, const struct ucm_entry *was,
 			count_space(store, is, 1);
 		count_places(store, is, was, 1);
 		count_alone(store, is, 1);
-		count_reprs(store, is, 1);
 	}
 	if (was) {
 		if (!takes_the_same)
 			count_space(store, was, -1);
 		count_places(store, was, is, -1);
 		count_alone(store, was, -1);
-		count_reprs(store, was, -1);
 	}
 }
 
@@ -212,8 +188,6 @@ int ucm_store_index_add(struct ucm_store *store, struct ucm_space *space,
 	atomic_fetch_add(&space->blocks, 1);
 	atomic_fetch_add(&store->blocks, 1);
 	ucm_store_recount(store, NULL, entry);
-	if (entry->has_repr)
-		atomic_store(&store->has_reprs, true);
 	enlist_places(store, entry, *ref_out);
 	ucm_value_added(&store->value, entry);
 	if (entry->size > atomic_load(&store->largest))
@@ -408,7 +382,6 @@ void ucm_store_leave_entry(struct ucm_store *store, struct ucm_entry *entry,
 	entry->copy = 0;
 	count_alone(store, entry, 1);
 	count_alone(store, &was, -1);
-	count_repr(store, &was, dir, -1);
 }
 
 void ucm_store_left(struct ucm_store *store, unsigned dir, uint32_t blocks)
@@ -423,15 +396,6 @@ struct restat {
 	uint8_t flags; /* to add */
 };
 
-/* Then what was made of it is still of use. */
-static bool restat_is_same(const struct ucm_entry *entry,
-			   const struct restat *new)
-{
-	return entry->dir == new->dir &&
-	       entry->size == (uint64_t)new->st.st_size &&
-	       entry->mtime_ns == ucm_time_ns(&new->st.st_mtim);
-}
-
 /* The directory gets back what it gave, whenever the block is removed. */
 static void edit_stat(struct ucm_entry *entry, void *arg)
 {
@@ -439,7 +403,6 @@ static void edit_stat(struct ucm_entry *entry, void *arg)
 	uint64_t takes = ucm_store_takes(&new->st);
 	struct ucm_store *store = new->store;
 	const struct ucm_entry was = *entry;
-	bool same = restat_is_same(entry, new);
 
 	withhold_no_more(entry); /* it is another file */
 	if (entry->dir != new->dir) {
@@ -451,9 +414,7 @@ static void edit_stat(struct ucm_entry *entry, void *arg)
 	entry->epoch = atomic_load(&store->dirs.at[new->dir]->recovery.epoch);
 	atomic_store(&store->keepers[new->dir].dirty, true);
 	entry->size = (uint64_t)new->st.st_size;
-	if (!same || !entry->has_repr)
-		entry->blocks = (uint32_t)(takes / 512);
-	entry->has_repr = entry->has_repr && same;
+	entry->blocks = (uint32_t)(takes / 512);
 	entry->mtime_ns = ucm_time_ns(&new->st.st_mtim);
 	ucm_store_recount(store, &was, entry);
 }

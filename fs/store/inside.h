@@ -143,112 +143,11 @@ void ucm_store_set_aside(struct ucm_store *store, struct ucm_space *space,
 			 const struct stat *judged, enum ucm_fault fault,
 			 const char *detail);
 
-/* ---- representations in their places (repr_place.c); all under the name's
- * lock, unless it says otherwise ---- */
-
-/* NULL: no file of representations can lie in that directory. */
-static inline const struct ucm_repr_ops *
-ucm_store_reprs(const struct ucm_store *store, unsigned dir)
-{
-	return store->dirs.at[dir]->ops->reprs;
-}
-
 static inline const char *ucm_store_folder(const struct ucm_store *store,
 					   const struct ucm_entry *entry)
 {
 	return store->names.spaces[entry->space]->folder;
 }
-
-/* The places of an entry: number 0 and 1; UINT_MAX: no more. */
-static inline unsigned ucm_entry_place(const struct ucm_entry *entry,
-				       int number)
-{
-	if (number == 0)
-		return entry->dir;
-	return number == 1 && entry->copy ? entry->copy - 1u : UINT_MAX;
-}
-
-/* A call on one has failed: counted and logged. Returns err. */
-int ucm_store_repr_failed(struct ucm_store *store, unsigned dir,
-			  const struct ucm_id *id, const char *what, int err);
-/* -ENOENT: it is not in that place. */
-int ucm_store_stat_repr_in(struct ucm_store *store,
-			   const struct ucm_entry *entry, unsigned dir,
-			   struct stat *out);
-/* The entry of a block whose files in that place are as they are now; st: of the
- * representations, or NULL: there are none, which cannot fail. */
-int ucm_store_enter_repr(struct ucm_store *store, ucm_ref ref,
-			 const struct ucm_entry *entry, unsigned dir,
-			 const struct stat *st);
-
-/* No place of the entry has one, as far as they can be asked. */
-bool ucm_store_repr_is_nowhere(struct ucm_store *store,
-			       const struct ucm_entry *entry);
-
-/* One that is written, in one place, and has no name yet. */
-struct ucm_repr_temp {
-	unsigned dir;
-	bool is_made; /* else there is none */
-	bool sync;    /* whatever the durability: it takes another's place */
-	char name[UCM_TEMP_NAME_MAX];
-	uint64_t bytes;
-	struct stat source; /* of a copy: what was copied */
-};
-
-/* Written, and as durable as it is to be; not under the name's lock, since it may
- * be large. */
-int ucm_store_write_repr(struct ucm_store *store, const struct ucm_id *id,
-			 unsigned dir, const void *bytes, size_t len,
-			 struct ucm_repr_temp *out);
-/* It gets its name, in place of what has it. */
-int ucm_store_name_repr(struct ucm_store *store, const struct ucm_entry *entry,
-			struct ucm_repr_temp *temp);
-/* If it is there: without a lock. */
-void ucm_store_drop_repr(struct ucm_store *store, struct ucm_repr_temp *temp);
-
-/* The file of a block in one place goes: before the block's does. 0 also if
- * there is none. What cannot be removed keeps its directory from being called
- * clean: the next start looks at all that lies there. */
-int ucm_store_remove_repr_in(struct ucm_store *store, const char *folder,
-			     const struct ucm_id *id, unsigned dir);
-/* The same, but it is kept in the quarantine: it is wrong, or its block is. */
-int ucm_store_set_aside_repr(struct ucm_store *store, const char *folder,
-			     const struct ucm_id *id, unsigned dir);
-/* In all places of an entry, which still says that it has them. */
-int ucm_store_remove_reprs(struct ucm_store *store,
-			   const struct ucm_entry *entry);
-/* Before a block is copied: its file is, if it has one; without a lock. What fails
- * is tried again below. */
-void ucm_store_begin_copy_repr(struct ucm_store *store,
-			       const struct ucm_entry *entry, unsigned from,
-			       unsigned to, struct ucm_repr_temp *out);
-/* A block that has one has been copied from one directory to temp->dir: its file
- * is copied, too, unless none can lie there; or has been, into temp. If it is not
- * there, wrong or cannot be read, the block has none from then on, and that is no
- * error. */
-int ucm_store_copy_repr(struct ucm_store *store, ucm_ref ref,
-			const struct ucm_entry *entry, unsigned from,
-			struct ucm_repr_temp *temp);
-/* The file of a block's name was seen in a bucket, of which all blocks have been
- * looked at. Takes the lock. -errno: it could not be looked at. */
-int ucm_store_found_repr(struct ucm_store *store, struct ucm_space *space,
-			 const struct ucm_id *id, unsigned dir);
-/* A block that had one has lost its entry, and what is left of it has been
- * examined: so are the files in all its places. Takes the lock. */
-void ucm_store_find_reprs(struct ucm_store *store,
-			  const struct ucm_entry *entry);
-/* After that: blocks of the bucket that lie in two places, one of them here, have
- * it in both. Takes their locks. */
-void ucm_store_pair_reprs(struct ucm_store *store, struct ucm_space *space,
-			  unsigned dir, unsigned bucket);
-
-/* Compare a block's file in one place with what the disk has; pay as below. What is
- * wrong is quarantined, and made anew from the other place. 0: it is right, or not
- * there; -EBADMSG: it was wrong; -errno: it cannot be read. Takes the lock. */
-int ucm_store_scrub_repr(struct ucm_store *store, ucm_ref ref,
-			 const struct ucm_entry *entry, unsigned dir,
-			 int (*pay)(void *arg, size_t bytes), void *arg,
-			 uint64_t *bytes_out);
 
 /* ---- one file (examine.c) ---- */
 

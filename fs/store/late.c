@@ -79,8 +79,6 @@ static bool late_accept(struct ucm_store *store, ucm_ref ref, unsigned dir,
 	still = ucm_store_get_judged(store, ref, dir, st, &entry);
 	if (fault == UCM_FAULT_UNVOUCHED && still && is_as_entered(&entry, st))
 		fault = UCM_FAULT_NONE;
-	if (!fault && still && entry.has_repr && !is_as_entered(&entry, st))
-		ucm_store_remove_reprs(store, &entry);
 	if (!fault && still)
 		ucm_store_restat(store, ref, dir, st);
 	ucm_store_unlock_name(store, id);

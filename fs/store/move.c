@@ -55,7 +55,6 @@ struct moving {
 	struct stat st; /* of it, before anything was read */
 	struct ucm_temp temp;
 	struct ucm_file target;
-	struct ucm_repr_temp repr;
 	uint64_t done; /* so many bytes from the start are written */
 };
 
@@ -227,23 +226,6 @@ static void move_pin(struct moving *m)
 					true);
 }
 
-/* What belongs to the block goes with it, or nothing does. */
-static int move_repr(struct moving *m)
-{
-	struct ucm_medium *medium = m->temp.medium;
-	int err = m->entry.has_repr
-			  ? ucm_store_copy_repr(m->store, m->ref, &m->entry,
-						m->entry.dir, &m->repr)
-			  : 0;
-
-	if (err) {
-		ucm_store_remove_repr_in(m->store, m->space->folder, &m->key.id,
-					 m->temp.dir);
-		medium->ops->remove(medium, m->space->folder, &m->key.id);
-	}
-	return err;
-}
-
 static int move_switch(struct moving *m)
 {
 	int err;
@@ -260,9 +242,6 @@ static int move_switch(struct moving *m)
 	}
 	if (err)
 		return move_fail(m, m->temp.dir, "link", err);
-	err = move_repr(m);
-	if (err)
-		return err;
 	m->temp.committed = true;
 	ucm_endurance_wrote(m->store, m->temp.tier,
 			    ucm_file_takes(&m->temp.stamp));
@@ -278,10 +257,8 @@ static int move_switch(struct moving *m)
 
 static int move_to_new_file(struct moving *m)
 {
-	uint64_t takes = (uint64_t)m->entry.blocks * 512; /* with what else it has */
-	uint64_t bytes = ucm_file_takes(&m->st);
 	const struct ucm_want want = {
-		.bytes = m->entry.has_repr && takes > bytes ? takes : bytes,
+		.bytes = ucm_file_takes(&m->st),
 		.only = m->move->only,
 	};
 	int err = ucm_store_create_in(m->store, m->move->to, &m->key, &want,
@@ -292,13 +269,9 @@ static int move_to_new_file(struct moving *m)
 	err = ucm_entry_has_dir(&m->entry, m->temp.dir) ? -EEXIST
 							: move_fill(m);
 	if (!err) {
-		m->repr.sync = move_syncs(m);
-		ucm_store_begin_copy_repr(m->store, &m->entry, m->entry.dir,
-					  m->temp.dir, &m->repr);
 		ucm_store_lock_name(m->store, &m->key.id);
 		err = move_switch(m);
 		ucm_store_unlock_name(m->store, &m->key.id);
-		ucm_store_drop_repr(m->store, &m->repr);
 	}
 	if (!m->temp.committed)
 		m->temp.medium->ops->drop(m->temp.medium, m->temp.name);
@@ -443,13 +416,8 @@ static int drop_look_at_other(struct ucm_store *store, ucm_ref ref,
 
 	if (!err && (uint64_t)st.st_size == entry->size)
 		return 0;
-	if ((!err || err == -ENOENT) && other != entry->dir) {
+	if ((!err || err == -ENOENT) && other != entry->dir)
 		ucm_store_forget_copy(store, ref, other);
-		if (entry->has_repr)
-			ucm_store_remove_repr_in(
-				store, ucm_store_folder(store, entry),
-				&entry->id, other);
-	}
 	return err && err != -ENOENT ? err : -ESTALE;
 }
 
@@ -465,25 +433,6 @@ static int drop_pin_other(struct ucm_store *store,
 	return medium->ops->notes->pin(
 		medium, store->names.spaces[entry->space]->folder, &entry->id,
 		true);
-}
-
-/* The representations too: a crash, or a stranger, may have left them in the
- * place alone that goes. */
-static int drop_repr_other(struct ucm_store *store, ucm_ref ref,
-			   const struct ucm_entry *entry, unsigned dir)
-{
-	struct ucm_repr_temp temp = {
-		.dir = ucm_entry_other_place(entry, dir),
-		.sync = true, /* the other goes at once */
-	};
-	struct stat st;
-	int err = entry->has_repr
-			  ? ucm_store_stat_repr_in(store, entry, temp.dir, &st)
-			  : 0;
-
-	return err == -ENOENT
-		       ? ucm_store_copy_repr(store, ref, entry, dir, &temp)
-		       : err;
 }
 
 static int drop_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
@@ -503,22 +452,13 @@ static int drop_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 	err = drop_look_at_other(store, ref, entry, dir);
 	if (!err)
 		err = drop_pin_other(store, entry, dir);
-	if (!err)
-		err = drop_repr_other(store, ref, entry, dir);
 	if (err)
 		return err;
-	/* as it is now: it may have lost its representations */
-	if (!ucm_index_get(store->index, ref, entry))
-		return -ENOENT;
 	err = ucm_store_leave_place(store, ref, dir);
 	if (err)
 		return err;
 	ucm_store_tell_gone(store, ref);
-	err = entry->has_repr ? ucm_store_remove_repr_in(store, folder,
-							 &entry->id, dir)
-			      : 0;
-	if (!err)
-		err = medium->ops->remove(medium, folder, &entry->id);
+	err = medium->ops->remove(medium, folder, &entry->id);
 	if (err && err != -ENOENT) {
 		ucm_dirs_count_error(&store->dirs, dir, err);
 		ucm_error("%s: block %s: unlink: %s", medium->path,

@@ -46,8 +46,6 @@ void ucm_store_quarantine(struct ucm_store *store,
 	struct ucm_medium *medium = store->dirs.at[dir];
 	int err;
 
-	/* with what belongs to it: it may be restored */
-	ucm_store_set_aside_repr(store, space->folder, id, dir);
 	err = medium->ops->set_aside(medium, space->folder, id);
 	ucm_warning("%s: block %s: %s%s: %s", medium->path,
 		    ucm_hex(id).text, ucm_fault_text(fault), detail,

@@ -258,7 +258,6 @@ static int snapshot_admit(struct ucm_store *store, struct ucm_space *space,
 		.atime_s = record->atime_s,
 		.uses = record->uses & 0xffffff,
 		.wanted = (uint8_t)(record->uses >> 24),
-		.has_repr = record->flags & UCM_SNAPSHOT_REPR,
 		.flags = UCM_ENTRY_UNREAD |
 			 (record->flags & UCM_SNAPSHOT_DUPLICATE
 				  ? UCM_ENTRY_DUPLICATE : 0),

@@ -55,8 +55,6 @@ static void snapshot_put_entry(struct saving *saving,
 		.space = saving->number_of[entry->space],
 	};
 
-	if (entry->has_repr)
-		record.flags |= UCM_SNAPSHOT_REPR;
 	if (entry->flags & UCM_ENTRY_DUPLICATE)
 		record.flags |= UCM_SNAPSHOT_DUPLICATE;
 	if (ucm_index_parent(saving->store->index, ref, &record.parent))

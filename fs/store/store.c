@@ -444,21 +444,6 @@ static void count_removal(struct ucm_store *store,
 	ucm_count_more(&stats->removed_bytes, entry->size);
 }
 
-/* Where the entry says so, and where it cannot: of a third place, and before the
- * bucket has been read. */
-static int store_remove_repr(struct ucm_store *store,
-			     const struct ucm_space *space,
-			     const struct ucm_entry *entry, unsigned dir)
-{
-	return entry->has_repr || entry->flags & UCM_ENTRY_DUPLICATE ||
-			       !ucm_space_is_scanned(space, dir,
-						     ucm_tree_bucket(
-							     &entry->id))
-		       ? ucm_store_remove_repr_in(store, space->folder,
-						  &entry->id, dir)
-		       : 0;
-}
-
 /* Slow tiers first: what fails leaves the fast copy and the entry. */
 static int store_remove_files(struct ucm_store *store,
 			      const struct ucm_space *space, ucm_ref ref,
@@ -470,9 +455,6 @@ static int store_remove_files(struct ucm_store *store,
 
 		if (medium->readonly || !may_lie_in(store, ref, entry, i))
 			continue;
-		err = store_remove_repr(store, space, entry, i);
-		if (err)
-			return err;
 		err = medium->ops->remove(medium, space->folder, &entry->id);
 		if (err && err != -ENOENT) {
 			ucm_dirs_count_error(&store->dirs, i, err);

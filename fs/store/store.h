@@ -72,7 +72,6 @@ struct ucm_store {
 	_Atomic uint64_t blocks; /* in the index */
 	_Atomic uint64_t doubts; /* entries that are in doubt, of all keepers */
 	_Atomic uint64_t writers; /* files that are open after their commit */
-	_Atomic bool has_reprs;	 /* some block has, or had, representations */
 	_Atomic bool scanned;    /* the whole index is filled, */
 	struct ucm_unread unread; /* except for what could not be read */
 	/* For the size of a space's first blocks: the largest block that there

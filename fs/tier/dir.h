@@ -7,7 +7,6 @@
  * exist: choosing between them is tier.h's and store.h's work.
  *
  *   blocks/3f/3f9a….bin   spaces/NAME/3f/…   space.json in a space's folder
- *   blocks/3f/3f9a….repr  a block's representations
  *   files/                see files.h
  *   .ucmfs/id             UUID and format version
  *   .ucmfs/state          see recovery.h
@@ -75,7 +74,6 @@ int ucm_directory_fd(struct ucm_medium *medium);
 
 extern const struct ucm_space_ops ucm_directory_spaces; /* dir_spaces.c */
 extern const struct ucm_note_ops ucm_directory_notes;   /* dir_notes.c */
-extern const struct ucm_repr_ops ucm_directory_reprs;   /* dir_reprs.c */
 
 /* 0; -EROFS: it is only read, or since this call, as another daemon has taken it
  * over. */
@@ -95,10 +93,8 @@ static inline int ucm_directory_publish(struct ucm_directory *dir,
 void ucm_directory_flat_name(const char *folder, const struct ucm_id *id,
 			     char out[UCM_TREE_PATH_MAX]);
 
-/* A file of that block goes to the quarantine; suffix: of its name there. These two
- * are in dir_aside.c. */
+/* A block's file goes to the quarantine. These two are in dir_aside.c. */
 int ucm_directory_set_aside(struct ucm_directory *dir, const char *path,
-			    const char *folder, const struct ucm_id *id,
-			    const char *suffix);
+			    const char *folder, const struct ucm_id *id);
 
 #endif

@@ -21,8 +21,7 @@ void ucm_directory_flat_name(const char *folder, const struct ucm_id *id,
 }
 
 int ucm_directory_set_aside(struct ucm_directory *dir, const char *path,
-			    const char *folder, const struct ucm_id *id,
-			    const char *suffix)
+			    const char *folder, const struct ucm_id *id)
 {
 	char flat[UCM_TREE_PATH_MAX], to[UCM_TREE_PATH_MAX + 64];
 	struct timespec now;
@@ -31,7 +30,7 @@ int ucm_directory_set_aside(struct ucm_directory *dir, const char *path,
 		return -EROFS;
 	clock_gettime(CLOCK_REALTIME, &now);
 	ucm_directory_flat_name(folder, id, flat);
-	snprintf(to, sizeof(to), UCM_TREE_OWN "/quarantine/%s%s.%lld%09ld",
-		 flat, suffix, (long long)now.tv_sec, now.tv_nsec);
+	snprintf(to, sizeof(to), UCM_TREE_OWN "/quarantine/%s.%lld%09ld",
+		 flat, (long long)now.tv_sec, now.tv_nsec);
 	return ucm_os_rename(dir->dirfd, path, dir->dirfd, to);
 }

@@ -128,23 +128,15 @@ static bool is_manifest(const char *name)
 	return false;
 }
 
-/* What an error, or a stranger, has left of a block that is gone: no entry of
- * the store says that it is there. */
-static void clear_orphans(int bucket)
+/* What an earlier version has left, if no scan has come by. */
+static void clear_old(int bucket)
 {
 	_cleanup_free_ char *names = NULL;
 
 	if (ucm_os_list(bucket, ".", &names))
 		return; /* rmdir says what is wrong */
 	for (const char *name = names; *name; name += strlen(name) + 1) {
-		char block[UCM_TREE_BLOCK_LEN + 1];
-		struct ucm_id id;
-		struct stat st;
-
-		if (ucm_tree_parse_repr(name, &id))
-			continue;
-		ucm_tree_block_name(&id, block);
-		if (ucm_os_stat(bucket, block, &st) == -ENOENT)
+		if (ucm_tree_is_old_repr(name))
 			ucm_os_unlink(bucket, name);
 	}
 }
@@ -162,7 +154,7 @@ static int clear_bucket(int folder, unsigned bucket)
 	fd = ucm_os_open(folder, name, O_RDONLY | O_DIRECTORY, 0);
 	if (fd < 0)
 		return fd;
-	clear_orphans(fd);
+	clear_old(fd);
 	return ucm_os_rmdir(folder, name);
 }
 

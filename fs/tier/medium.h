@@ -212,24 +212,6 @@ struct ucm_note_ops {
 		     void *arg);
 };
 
-/* Files of representations: each lies beside its block, and is none itself. */
-struct ucm_repr_ops {
-	int (*find)(struct ucm_medium *medium, const char *folder,
-		    const struct ucm_id *id, struct stat *out);
-	int (*open)(struct ucm_medium *medium, const char *folder,
-		    const struct ucm_id *id, struct ucm_file *out,
-		    struct stat *st);
-	/* A new file becomes that of a block, in place of one that is there. One
-	 * that could not be synced is gone. */
-	int (*commit)(struct ucm_medium *medium, const char *name,
-		      const char *folder, const struct ucm_id *id, bool sync);
-	int (*remove)(struct ucm_medium *medium, const char *folder,
-		      const struct ucm_id *id);
-	/* Out of the way, where people can look at it. */
-	int (*set_aside)(struct ucm_medium *medium, const char *folder,
-			 const struct ucm_id *id);
-};
-
 struct ucm_medium_ops {
 	const char *kind;
 
@@ -271,6 +253,9 @@ struct ucm_medium_ops {
 		    struct stat *st);
 	int (*remove)(struct ucm_medium *medium, const char *folder,
 		      const struct ucm_id *id);
+	/* A file of a bucket that is no block. NULL: there are none. */
+	int (*unlink)(struct ucm_medium *medium, const char *folder,
+		      unsigned bucket, const char *name);
 	/* Out of the way, where people can look at it. */
 	int (*set_aside)(struct ucm_medium *medium, const char *folder,
 			 const struct ucm_id *id);
@@ -300,7 +285,6 @@ struct ucm_medium_ops {
 	const struct ucm_file_ops *files; /* NULL: all have descriptors */
 	const struct ucm_space_ops *spaces;
 	const struct ucm_note_ops *notes;
-	const struct ucm_repr_ops *reprs; /* NULL: it keeps none */
 };
 
 /* Others write there, too: no lock, and times that show nothing. */
@@ -340,8 +324,6 @@ struct ucm_medium {
 	struct ucm_medium_room seen; /* when it was last asked; tier.c's */
 	_Atomic uint64_t blocks;  /* in the index, of those that lie here */
 	_Atomic uint64_t used;    /* bytes of them on disk */
-	_Atomic uint64_t reprs;   /* of those blocks, that have representations */
-	_Atomic uint64_t repr_bytes; /* about what these take, of used */
 	_Atomic uint64_t alone;   /* of them, those that lie nowhere else */
 	_Atomic uint64_t alone_bytes;
 	_Atomic uint64_t withheld; /* of those, which are to stay so */

@@ -31,7 +31,6 @@
 	X(dropped, "unfinished files dropped at release")                     \
 	X(removed, "blocks unlinked")                                         \
 	X(quarantined, "torn or damaged blocks moved aside")                  \
-	X(reprs_quarantined, "files of representations moved aside")          \
 	X(strays, "files in buckets that are not blocks")                     \
 	X(misfits, "blocks of another geometry than their space's")           \
 	X(vanished, "blocks that disappeared without the daemon")              \

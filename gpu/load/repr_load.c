@@ -1,94 +1,138 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * repr_load.c - representations of many blocks at once.
+ * repr_load.c - a loader for the blocks of one space of representations.
  *
- * A call has a ring of its own, so that any thread may make it, and a number of
- * flights: files that are opened, read and closed at the same time. A flight
- * goes through
+ * Slabs differ from request to request, and a group's layout does not: so its
+ * addresses stand for none, and each request brings its own.
  *
- *	OPEN -> READ (header, and layers if they are near) -> [LAYERS] -> CLOSE
- *
- * and takes the next block when it is at the end. What was read lies in its own
- * memory until header and layers have been found right; only then is it copied
- * to the slabs, so that of a block all layers are there, or none is touched.
- *
- * The first layers follow the header closely: one read takes both, and what is
- * between them, up to NEAR_BYTES. A layer further on is a read of its own.
- *
- * What is in the page cache needs no ring: of a local directory files are opened
- * at once, and read if that does not wait (RWF_NOWAIT). The ring is opened for the
- * first file that would.
+ * The layout says how long a layer is, and not how it was made: the manifest
+ * does. It is compared when the space is opened, and again after each load and
+ * around each save, so that codes of another seed are never scored where the
+ * space has been removed and another one made of its name.
  */
 #include <config.h>
 
 #include <ucm/repr_load.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
-#include "common/align.h"
+#include <ucm/space.h>
+
+#include "common/cleanup.h"
 #include "common/error.h"
 #include "common/sized.h"
-#include "common/osfile.h"
 #include "fs/repr/shape.h"
-#include "gpu/load/engine.h"
-#include "gpu/ring/ring.h"
-#include "gpu/source/source.h"
-#include "hashing/tree.h"
 
-#define DEFAULT_DEPTH 64u
-#define MAX_DEPTH     4096u
-#define NEAR_BYTES    (64u << 10)
-#define MEMORY_BYTES  ((uint64_t)64 << 20) /* of all flights, about */
-#define THREADS	      16u /* where there is no io_uring */
+#define STAGING_BYTES (16u << 20)
+#define BASE 4096u /* of the addresses that are not used */
 
 struct ucm_reprs {
-	const struct ucm_source_ops *ops;
-	struct ucm_source *source;
-	char *space;
-	enum ucm_io_kind io;
-	uint32_t depth;
-};
-
-struct flight;
-
-/* A call. */
-struct reprs_job {
-	struct ucm_reprs *reprs;
-	const struct ucm_reprs_request *request;
-	struct ucm_ring *ring; /* NULL: not needed yet */
-	uint32_t depth;
-	size_t next;   /* the block that has not begun yet */
-	size_t flying; /* flights under way */
-	size_t loaded;
-	uint64_t layers_at, layers_len; /* in a flight's memory */
-	bool near;			/* read with the header */
-	size_t failed; /* the first block that was not loaded, */
-	int err;       /* why, and in words */
-	struct ucm_error why;
-};
-
-enum flight_state { FLIGHT_OPEN, FLIGHT_READ, FLIGHT_LAYERS, FLIGHT_CLOSE };
-
-struct flight {
-	struct ucm_io io; /* first: the ring hands it back */
-	struct reprs_job *job;
-	enum flight_state state;
-	size_t number; /* of the block */
-	unsigned attempt;
-	bool revived;
-	int err; /* of a place, beside that it is not there */
-	int fd;
-	struct ucm_place place;
-	uint8_t *memory; /* header, then layers */
+	char *mount, *tiers;
+	char name[UCM_REPR_NAME_MAX];
+	struct ucm_repr_space space;
+	struct ucm_loader *loader;
+	unsigned group;
 };
 
 /* ---- open and close ---- */
+
+/* The field in which a space is not what it must be like; NULL: none. */
+static const char *differs(const struct ucm_repr_space *space,
+			   const struct ucm_repr_space *like)
+{
+	if (space->spec.kind != like->spec.kind)
+		return "kind";
+	if (space->spec.dtype != like->spec.dtype)
+		return "dtype";
+	if (space->spec.num_heads != like->spec.num_heads)
+		return "num_heads";
+	if (space->spec.head_dim != like->spec.head_dim)
+		return "head_dim";
+	if (space->spec.block_size != like->spec.block_size)
+		return "block_size";
+	if (space->geometry.num_layers != like->geometry.num_layers)
+		return "num_layers";
+	return memcmp(space, like, sizeof(*space)) ? "params" : NULL;
+}
+
+static int read_space(const struct ucm_reprs *reprs, struct ucm_repr_space *out,
+		      struct ucm_error *error)
+{
+	_cleanup_free_ char *text = malloc(UCM_SPACE_MANIFEST_MAX);
+	int err;
+
+	if (!text)
+		return ucm_error_set(error, -ENOMEM, "out of memory");
+	err = ucm_space_manifest(reprs->mount, reprs->tiers, reprs->name, text,
+				 error);
+	return err ? err : ucm_repr_space_parse(text, out, error);
+}
+
+static int make_space(const struct ucm_reprs *reprs,
+		      const struct ucm_repr_space *like,
+		      struct ucm_error *error)
+{
+	char text[UCM_REPR_MANIFEST_MAX];
+	int err = ucm_repr_space_manifest(like, text, error);
+
+	if (!err)
+		err = ucm_space_make(reprs->mount, reprs->tiers, reprs->name,
+				     text, NULL, error);
+	return err == -EEXIST ? 0 : err; /* it is looked at next */
+}
+
+static int find_space(struct ucm_reprs *reprs,
+		      const struct ucm_reprs_options *options,
+		      struct ucm_error *error)
+{
+	const char *name;
+	int err = 0;
+
+	if (options->make)
+		err = make_space(reprs, options->like, error);
+	if (!err)
+		err = read_space(reprs, &reprs->space, error);
+	if (err || !options->like)
+		return err;
+	name = differs(&reprs->space, options->like);
+	return name ? ucm_error_set(error, -EINVAL, "space %s: %s: not that of "
+				    "the request", reprs->name, name)
+		    : 0;
+}
+
+static int add_group(struct ucm_reprs *reprs, struct ucm_error *error)
+{
+	const struct ucm_geometry *geometry = &reprs->space.geometry;
+	struct ucm_layout *layout;
+	int err = ucm_layout_new(geometry, 1, &layout, error);
+
+	if (err)
+		return err;
+	for (uint32_t i = 0; !err && i < geometry->num_layers; i++) {
+		uint64_t at = (uint64_t)i * geometry->k_bytes;
+		const struct ucm_region region = {
+			.base = BASE + at,
+			.page_stride = (int64_t)ucm_block_payload_bytes(geometry),
+			.run_bytes = geometry->k_bytes,
+			.n0 = 1,
+			.n1 = 1,
+			.offset = at,
+			.layer = i,
+		};
+
+		err = ucm_layout_add_region(layout, &region, error);
+	}
+	if (!err)
+		err = ucm_layout_seal(layout, error);
+	if (!err)
+		err = ucm_loader_add_group(reprs->loader, layout, reprs->name,
+					   &reprs->group, error);
+	ucm_layout_free(layout);
+	return err;
+}
 
 static int options_check(const struct ucm_reprs_options *options,
 			 struct ucm_error *error)
@@ -96,32 +140,56 @@ static int options_check(const struct ucm_reprs_options *options,
 	if (!options->mount && !options->tiers)
 		return ucm_error_set(error, -EINVAL,
 				     "mount or tiers must be given");
-	if (options->io > UCM_IO_THREADS)
-		return ucm_error_set(error, -EINVAL, "io %d: unknown",
-				     (int)options->io);
-	if (options->depth > MAX_DEPTH)
-		return ucm_error_set(error, -EINVAL, "depth %" PRIu32
-				     ": up to %u", options->depth, MAX_DEPTH);
+	if (options->make && !options->like)
+		return ucm_error_set(error, -EINVAL, "like is NULL, where a "
+				     "space is to be made");
+	if (options->space && strlen(options->space) >= UCM_REPR_NAME_MAX)
+		return ucm_error_set(error, -EINVAL, "space %s: no name of a "
+				     "space", options->space);
 	return 0;
 }
 
-static int space_check(const struct ucm_reprs *reprs, struct ucm_error *error)
+static int take_names(struct ucm_reprs *reprs,
+		      const struct ucm_reprs_options *options,
+		      struct ucm_error *error)
 {
-	int err = reprs->ops->check_space(reprs->source, reprs->space);
+	/* with both the mount alone has all spaces */
+	const char *tiers = options->mount ? NULL : options->tiers;
 
-	return err ? ucm_error_set(error, err, "space %s: %s", reprs->space,
-				   err == -ENOENT ? "there is none"
-						  : strerror(-err))
-		   : 0;
+	reprs->mount = options->mount ? strdup(options->mount) : NULL;
+	reprs->tiers = tiers ? strdup(tiers) : NULL;
+	if (!reprs->mount && !reprs->tiers)
+		return ucm_error_set(error, -ENOMEM, "out of memory");
+	if (!options->space)
+		return ucm_repr_space_name(options->blocks, reprs->name, error);
+	strcpy(reprs->name, options->space);
+	return 0;
+}
+
+static int open_loader(struct ucm_reprs *reprs,
+		       const struct ucm_reprs_options *options,
+		       struct ucm_error *error)
+{
+	const struct ucm_loader_options own = {
+		.size = sizeof(own),
+		.mount = options->mount,
+		.tiers = options->tiers,
+		.io = options->io,
+		.staging_bytes = STAGING_BYTES,
+		.numa = UCM_NUMA_ANY,
+		.lease_ms = UCM_LOAD_NO_LEASES,
+	};
+
+	return ucm_loader_open(&own, &reprs->loader, error);
 }
 
 int ucm_reprs_open(const struct ucm_reprs_options *given,
 		   struct ucm_reprs **out, struct ucm_error *error)
 {
-	struct ucm_reprs_options own, *options = &own;
+	struct ucm_reprs_options own;
 	struct ucm_reprs *reprs;
 	int err = ucm_sized_take(&own, sizeof(own), given,
-				 offsetof(struct ucm_reprs_options, space),
+				 offsetof(struct ucm_reprs_options, blocks),
 				 "ucm_reprs_options", error);
 
 	if (!err)
@@ -131,25 +199,15 @@ int ucm_reprs_open(const struct ucm_reprs_options *given,
 	if (!out)
 		return ucm_error_set(error, -EINVAL, "out is NULL");
 	reprs = calloc(1, sizeof(*reprs));
-	if (reprs)
-		reprs->space = strdup(options->space ? options->space : "");
-	if (!reprs || !reprs->space) {
-		free(reprs);
+	if (!reprs)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
-	}
-	reprs->io = options->io;
-	reprs->depth = options->depth ? options->depth : DEFAULT_DEPTH;
-	reprs->ops = options->tiers ? &ucm_source_tiers : &ucm_source_mount;
-	if (ucm_loader_source)
-		reprs->ops = ucm_loader_source;
-	err = reprs->ops->open(options->tiers ? options->tiers
-					      : options->mount,
-			       &reprs->source, error);
-	if (!err && reprs->ops->read_into)
-		err = ucm_error_set(error, -ENOTSUP,
-				    "its blocks have no files");
+	err = take_names(reprs, &own, error);
 	if (!err)
-		err = space_check(reprs, error);
+		err = find_space(reprs, &own, error);
+	if (!err)
+		err = open_loader(reprs, &own, error);
+	if (!err)
+		err = add_group(reprs, error);
 	if (err)
 		ucm_reprs_close(reprs);
 	else
@@ -161,521 +219,180 @@ void ucm_reprs_close(struct ucm_reprs *reprs)
 {
 	if (!reprs)
 		return;
-	if (reprs->source)
-		reprs->ops->close(reprs->source);
-	free(reprs->space);
+	ucm_loader_close(reprs->loader);
+	free(reprs->mount);
+	free(reprs->tiers);
 	free(reprs);
 }
 
-/* ---- what a file says ---- */
-
-/* The field in which a file is not what it must be like; NULL: none. */
-static const char *differs(const struct ucm_repr_file *file,
-			   const struct ucm_repr_file *like)
+const struct ucm_repr_space *ucm_reprs_space(const struct ucm_reprs *reprs)
 {
-	if (file->spec.kind != like->spec.kind)
-		return "kind";
-	if (file->spec.dtype != like->spec.dtype)
-		return "dtype";
-	if (file->spec.num_heads != like->spec.num_heads)
-		return "num_heads";
-	if (file->spec.head_dim != like->spec.head_dim)
-		return "head_dim";
-	if (file->spec.block_size != like->spec.block_size)
-		return "block_size";
-	if (file->geometry.num_layers != like->geometry.num_layers)
-		return "num_layers";
-	if (file->layer_bytes != like->layer_bytes)
-		return "layer_bytes";
-	if (memcmp(file->params, like->params, sizeof(file->params)) != 0)
-		return "params";
-	return NULL;
-}
-
-static int check_file(const struct flight *flight, struct ucm_repr_file *file,
-		      struct ucm_error *error)
-{
-	const struct ucm_reprs_request *request = flight->job->request;
-	const char *name;
-	int err = ucm_repr_file_parse(flight->memory,
-				      UCM_REPR_FILE_HEADER_BYTES, file, error);
-
-	if (err)
-		return err;
-	if (memcmp(&file->id, &request->ids[flight->number],
-		   sizeof(file->id)) != 0)
-		return ucm_error_set(error, -EBADMSG,
-				     "block_hash is not the block's");
-	name = differs(file, request->like);
-	return name ? ucm_error_set(error, -EINVAL, "%s: not that of the "
-				    "request", name)
-		    : 0;
-}
-
-static void copy_layers(const struct flight *flight, const uint8_t *layers)
-{
-	const struct ucm_reprs_request *request = flight->job->request;
-	uint32_t len = request->like->layer_bytes;
-
-	for (uint32_t i = 0; i < request->num_layers; i++)
-		memcpy(ucm_repr_slot(&request->slabs[i], request->slots,
-				     flight->number),
-		       layers + (size_t)i * len, len);
-}
-
-/* All of it has been read. */
-static int flight_take(struct flight *flight, struct ucm_error *error)
-{
-	const struct reprs_job *job = flight->job;
-	const uint8_t *layers = flight->memory + job->layers_at;
-	struct ucm_repr_file file;
-	int err = check_file(flight, &file, error);
-
-	for (uint32_t i = 0; !err && i < job->request->num_layers; i++)
-		err = ucm_repr_file_check_layer(
-			&file, flight->memory, job->request->first_layer + i,
-			layers + (size_t)i * file.layer_bytes, error);
-	if (!err)
-		copy_layers(flight, layers);
-	return err;
-}
-
-/* ---- flights ---- */
-
-static void flight_result(struct flight *flight, int err,
-			  const struct ucm_error *why)
-{
-	struct reprs_job *job = flight->job;
-
-	if (job->request->results)
-		job->request->results[flight->number] = err;
-	if (!err) {
-		job->loaded++;
-	} else if (flight->number < job->failed) {
-		job->failed = flight->number;
-		job->err = err;
-		job->why = *why;
-	}
-}
-
-static void flight_fail(struct flight *flight, int err, const char *text)
-{
-	struct ucm_error why;
-
-	ucm_error_set(&why, err, "%s", text);
-	flight_result(flight, err, &why);
-}
-
-/* Into the ring, which has room for each flight. */
-static void flight_queue(struct flight *flight, enum flight_state state,
-			 struct ucm_io io)
-{
-	flight->state = state;
-	flight->io = io;
-	ucm_ring_queue(flight->job->ring, &flight->io);
-}
-
-/* Is there a ring? Its -errno is the flight's. */
-static int job_ring(struct reprs_job *job)
-{
-	return job->ring ? 0
-			 : ucm_ring_open(job->reprs->io, job->depth,
-					 job->depth < THREADS ? job->depth
-							      : THREADS,
-					 &job->ring);
-}
-
-static void flight_read(struct flight *flight)
-{
-	const struct reprs_job *job = flight->job;
-
-	flight_queue(flight, FLIGHT_READ, (struct ucm_io){
-		.op = UCM_IO_READ,
-		.fd = flight->fd,
-		.buffer = flight->memory,
-		.len = job->near ? job->layers_at + job->layers_len
-				 : UCM_REPR_FILE_HEADER_BYTES,
-		.align = 1,
-		.may_hang = !flight->place.dir->quick,
-	});
-}
-
-static void flight_read_layers(struct flight *flight)
-{
-	const struct reprs_job *job = flight->job;
-	const struct ucm_reprs_request *request = job->request;
-
-	flight_queue(flight, FLIGHT_LAYERS, (struct ucm_io){
-		.op = UCM_IO_READ,
-		.fd = flight->fd,
-		.buffer = flight->memory + job->layers_at,
-		.len = job->layers_len,
-		.offset = (off_t)ucm_repr_file_layer_offset(
-			request->like, request->first_layer),
-		.align = 1,
-	});
-}
-
-/* Tests that look at the ring's results have all reads go there. */
-static bool read_now(int fd, void *buffer, uint64_t len, uint64_t offset)
-{
-	const struct iovec part = { buffer, len };
-
-	return !ucm_ring_fault &&
-	       preadv2(fd, &part, 1, (off_t)offset, RWF_NOWAIT) == (ssize_t)len;
-}
-
-/* Is all that is wanted in the page cache? Then it is read. */
-static bool flight_read_now(struct flight *flight)
-{
-	const struct reprs_job *job = flight->job;
-	const struct ucm_reprs_request *request = job->request;
-
-	return flight->place.dir->quick &&
-	       read_now(flight->fd, flight->memory, UCM_REPR_FILE_HEADER_BYTES,
-			0) &&
-	       read_now(flight->fd, flight->memory + job->layers_at,
-			job->layers_len,
-			ucm_repr_file_layer_offset(request->like,
-						   request->first_layer));
-}
-
-/* The file's name, where its block's would be. */
-static int flight_place(struct flight *flight)
-{
-	const struct reprs_job *job = flight->job;
-	const struct ucm_id *id = &job->request->ids[flight->number];
-	char folder[UCM_TREE_FOLDER_MAX];
-	int err = job->reprs->ops->place(job->reprs->source, job->reprs->space,
-					 id, flight->attempt, &flight->place);
-
-	if (err)
-		return err;
-	ucm_tree_folder(job->reprs->space, folder);
-	ucm_tree_repr_path(folder, id, flight->place.path);
-	return 0;
-}
-
-/* It is not there, or cannot be opened: the next place, or this once more. */
-static void flight_go_on(struct flight *flight, int err)
-{
-	struct ucm_reprs *reprs = flight->job->reprs;
-
-	if (ucm_is_lost(err) && !flight->revived &&
-	    reprs->ops->lost(reprs->source)) {
-		flight->revived = true;
-		return;
-	}
-	flight->attempt++;
-	if (err != -ENOENT && err != -ENOTDIR && !flight->err)
-		flight->err = err;
-}
-
-/* No place has it: what was in the way, or nothing. */
-static int flight_absent(const struct flight *flight)
-{
-	return flight->err ? flight->err : -ENOENT;
-}
-
-/* It is open. True: it is in the ring; or else it is done with. */
-static bool flight_go(struct flight *flight)
-{
-	struct ucm_error why = { "" };
-	int err;
-
-	if (flight_read_now(flight)) {
-		err = flight_take(flight, &why);
-	} else {
-		err = job_ring(flight->job);
-		if (!err) {
-			flight_read(flight);
-			return true;
-		}
-		ucm_error_set(&why, err, "%s", strerror(-err));
-	}
-	close(flight->fd);
-	flight_result(flight, err, &why);
-	return false;
-}
-
-/* True: it is in the ring. */
-static bool flight_open(struct flight *flight)
-{
-	const int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW;
-	int err;
-
-	while (!(err = flight_place(flight))) {
-		if (!flight->place.dir->quick) {
-			err = job_ring(flight->job);
-			if (err)
-				break;
-			flight_queue(flight, FLIGHT_OPEN, (struct ucm_io){
-				.op = UCM_IO_OPEN,
-				.fd = flight->place.dir->fd,
-				.path = flight->place.path,
-				.flags = flags,
-			});
-			return true;
-		}
-		err = ucm_os_open(flight->place.dir->fd, flight->place.path,
-				  flags | O_NONBLOCK, 0);
-		if (err >= 0) {
-			flight->fd = err;
-			return flight_go(flight);
-		}
-		flight_go_on(flight, err);
-	}
-	if (err == -ENOENT)
-		err = flight_absent(flight);
-	flight_fail(flight, err, err == -ENOENT ? "it has no file of "
-						  "representations"
-						: strerror(-err));
-	return false;
-}
-
-/* The next block that has a file. False: there is none. */
-static bool flight_begin(struct flight *flight)
-{
-	struct reprs_job *job = flight->job;
-
-	while (job->next < job->request->num) {
-		flight->number = job->next++;
-		flight->attempt = 0;
-		flight->revived = false;
-		flight->err = 0;
-		if (flight_open(flight))
-			return true;
-	}
-	return false;
-}
-
-static void flight_end(struct flight *flight, int err,
-		       const struct ucm_error *why)
-{
-	flight_result(flight, err, why);
-	flight_queue(flight, FLIGHT_CLOSE, (struct ucm_io){
-		.op = UCM_IO_CLOSE,
-		.fd = flight->fd,
-	});
-}
-
-/* True: it is in the ring again. */
-static bool flight_opened(struct flight *flight)
-{
-	int fd = (int)flight->io.result;
-
-	if (fd >= 0) {
-		flight->fd = fd;
-		flight_read(flight);
-		return true;
-	}
-	flight_go_on(flight, fd);
-	return flight_open(flight) || flight_begin(flight);
-}
-
-static void flight_was_read(struct flight *flight)
-{
-	const struct reprs_job *job = flight->job;
-	struct ucm_error why = { "" };
-	int err = 0;
-
-	if (flight->io.result < 0)
-		err = ucm_error_set(&why, (int)flight->io.result, "%s",
-				    strerror((int)-flight->io.result));
-	else if ((size_t)flight->io.result < flight->io.len)
-		err = ucm_error_set(&why, -EBADMSG, "the file is cut short");
-	if (!err && flight->state == FLIGHT_READ && !job->near) {
-		flight_read_layers(flight);
-		return;
-	}
-	if (!err)
-		err = flight_take(flight, &why);
-	flight_end(flight, err, &why);
-}
-
-/* True: it is in the ring again. */
-static bool flight_done(struct flight *flight)
-{
-	switch (flight->state) {
-	case FLIGHT_OPEN:
-		return flight_opened(flight);
-	case FLIGHT_READ:
-	case FLIGHT_LAYERS:
-		flight_was_read(flight);
-		return true;
-	default:
-		return flight_begin(flight);
-	}
+	return &reprs->space;
 }
 
 /* ---- a call ---- */
 
-static int request_check(const struct ucm_reprs_request *request,
+static int slabs_check(const struct ucm_reprs *reprs,
+		       const struct ucm_reprs_request *request,
+		       struct ucm_error *error)
+{
+	const struct ucm_repr_shape room = {
+		.bytes = reprs->space.geometry.k_bytes,
+	};
+	int err = 0;
+
+	for (uint32_t i = 0; !err && i < request->num_layers; i++) {
+		const struct ucm_repr_slab *slab = &request->slabs[i];
+
+		err = ucm_repr_slab_check(slab, &room, error);
+		if (!err)
+			err = ucm_repr_ids_check("slots", request->slots, 0,
+						 request->num,
+						 slab->num_slots, error);
+	}
+	return err;
+}
+
+static int request_check(const struct ucm_reprs *reprs,
+			 const struct ucm_reprs_request *request, bool saves,
 			 struct ucm_error *error)
 {
-	const struct ucm_repr_file *like;
-	uint32_t layers;
+	uint32_t layers = reprs->space.geometry.num_layers;
 
-	if ((request->num && !request->ids) || !request->like ||
-	    !request->slabs)
+	if ((request->num && !request->ids) || !request->slabs)
 		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     !request->like    ? "like"
-				     : !request->slabs ? "slabs" : "ids");
-	like = request->like;
-	layers = like->geometry.num_layers;
-	if (!like->layer_bytes || like->layer_bytes > UCM_REPR_FILE_LAYER_MAX ||
-	    !layers || layers > UCM_REPR_FILE_LAYERS_MAX)
-		return ucm_error_set(error, -EINVAL, "like: it is of no file");
+				     !request->slabs ? "slabs" : "ids");
 	if (!request->num_layers || request->first_layer >= layers ||
 	    request->num_layers > layers - request->first_layer)
 		return ucm_error_set(error, -EINVAL, "layers: %" PRIu32 " from %"
 				     PRIu32 " on, there are %" PRIu32,
 				     request->num_layers, request->first_layer,
 				     layers);
-	for (uint32_t i = 0; i < request->num_layers; i++) {
-		const struct ucm_repr_slab *slab = &request->slabs[i];
-		const struct ucm_repr_shape room = {
-			.bytes = like->layer_bytes,
-		};
-		int err = ucm_repr_slab_check(slab, &room, error);
+	if (saves && request->num_layers != layers)
+		return ucm_error_set(error, -EINVAL, "layers: %" PRIu32 ", where "
+				     "all %" PRIu32 " are saved at once",
+				     request->num_layers, layers);
+	return slabs_check(reprs, request, error);
+}
 
-		if (!err)
-			err = ucm_repr_ids_check("slots", request->slots, 0,
-						 request->num,
-						 slab->num_slots, error);
-		if (err)
-			return err;
+static int job_submit(const struct ucm_reprs *reprs,
+		      const struct ucm_reprs_request *request, bool saves,
+		      struct ucm_task **out, struct ucm_error *error)
+{
+	uint32_t layers = request->num_layers;
+	_cleanup_free_ struct ucm_move *blocks =
+		calloc(request->num, sizeof(*blocks));
+	_cleanup_free_ uint64_t *addresses =
+		calloc(request->num, layers * sizeof(*addresses));
+	const struct ucm_request job = {
+		.size = sizeof(job),
+		.group = reprs->group,
+		.first_layer = request->first_layer,
+		.num_layers = layers,
+		.blocks = blocks,
+		.num_blocks = request->num,
+		.addresses = addresses,
+	};
+
+	if (!blocks || !addresses)
+		return ucm_error_set(error, -ENOMEM, "out of memory");
+	for (size_t i = 0; i < request->num; i++) {
+		blocks[i].id = request->ids[i];
+		for (uint32_t l = 0; l < layers; l++)
+			addresses[i * layers + l] = (uintptr_t)ucm_repr_slot(
+				&request->slabs[l], request->slots, i);
 	}
-	return 0;
+	return saves ? ucm_save_submit(reprs->loader, &job, out, error)
+		     : ucm_load_submit(reprs->loader, &job, out, error);
 }
 
-static void job_plan(struct reprs_job *job)
+/* What became of the blocks. */
+static int job_results(const struct ucm_task *task,
+		       const struct ucm_reprs_request *request,
+		       size_t *num_done, struct ucm_error *error)
 {
-	const struct ucm_reprs_request *request = job->request;
-	uint64_t at = ucm_repr_file_layer_offset(request->like,
-						 request->first_layer);
+	const struct ucm_outcome *outcomes = ucm_task_outcomes(task);
+	char hex[UCM_ID_HEX + 1], text[128];
+	size_t failed = request->num;
 
-	job->layers_len = (uint64_t)request->num_layers *
-			  request->like->layer_bytes;
-	job->near = at - UCM_REPR_FILE_HEADER_BYTES <= NEAR_BYTES;
-	job->layers_at = job->near ? at : UCM_REPR_FILE_HEADER_BYTES;
-}
-
-static uint32_t job_depth(const struct reprs_job *job)
-{
-	uint64_t each = job->layers_at + job->layers_len;
-	uint64_t depth = MEMORY_BYTES / each + 1;
-
-	if (depth > job->reprs->depth)
-		depth = job->reprs->depth;
-	return (uint32_t)(depth < job->request->num ? depth
-						    : job->request->num);
-}
-
-static void job_run(struct reprs_job *job, struct flight *flights)
-{
-	for (uint32_t i = 0; i < job->depth; i++)
-		job->flying += flight_begin(&flights[i]);
-	while (job->flying) {
-		struct ucm_io *io = ucm_ring_poll(job->ring, -1), *next;
-
-		for (; io; io = next) {
-			next = io->next;
-			if (!flight_done((struct flight *)io))
-				job->flying--;
-		}
+	for (size_t i = 0; i < request->num; i++) {
+		if (request->results)
+			request->results[i] = outcomes[i].err;
+		if (!outcomes[i].err)
+			++*num_done;
+		else if (failed == request->num)
+			failed = i;
 	}
+	if (failed == request->num)
+		return 0;
+	ucm_id_format(&request->ids[failed], hex);
+	ucm_outcome_text(&outcomes[failed], text, sizeof(text));
+	return ucm_error_set(error, outcomes[failed].err, "%s: %s", hex, text);
 }
 
-static int job_start(struct reprs_job *job, struct ucm_error *error)
+/* Is the space still what it was when it was opened? */
+static int check_again(const struct ucm_reprs *reprs, struct ucm_error *error)
 {
-	uint64_t each = ucm_round_up(job->layers_at + job->layers_len, 64);
-	struct flight *flights;
-	uint8_t *memory;
-	int err = 0;
+	struct ucm_repr_space now;
 
-	job->depth = job_depth(job);
-	flights = calloc(job->depth, sizeof(*flights));
-	memory = aligned_alloc(64, job->depth * each);
-	if (!flights || !memory)
-		err = ucm_error_set(error, -ENOMEM, "representations: %s",
-				    strerror(ENOMEM));
-	for (uint32_t i = 0; !err && i < job->depth; i++) {
-		flights[i].job = job;
-		flights[i].memory = memory + i * each;
-	}
+	if (!read_space(reprs, &now, NULL) && !differs(&now, &reprs->space))
+		return 0;
+	return ucm_error_set(error, -ESTALE, "space %s: removed, or made anew",
+			     reprs->name);
+}
+
+static void results_stale(const struct ucm_reprs_request *request)
+{
+	for (size_t i = 0; request->results && i < request->num; i++)
+		request->results[i] = -ESTALE;
+}
+
+static int reprs_move(struct ucm_reprs *reprs,
+		      const struct ucm_reprs_request *given, bool saves,
+		      size_t *num_done, struct ucm_error *error)
+{
+	struct ucm_reprs_request request;
+	struct ucm_task *task;
+	int err;
+
+	if (num_done)
+		*num_done = 0;
+	if (!reprs || !num_done)
+		return ucm_error_set(error, -EINVAL, "%s is NULL",
+				     reprs ? "num_done" : "reprs");
+	err = ucm_sized_take(&request, sizeof(request), given,
+			     offsetof(struct ucm_reprs_request, slots),
+			     "ucm_reprs_request", error);
 	if (!err)
-		job_run(job, flights);
-	ucm_ring_close(job->ring);
-	free(memory);
-	free(flights);
+		err = request_check(reprs, &request, saves, error);
+	if (err || !request.num)
+		return err;
+	err = saves ? check_again(reprs, error) : 0;
+	if (!err)
+		err = job_submit(reprs, &request, saves, &task, error);
+	if (err)
+		return err;
+	ucm_task_wait(task, -1);
+	err = job_results(task, &request, num_done, error);
+	ucm_task_free(task);
+	if (*num_done && check_again(reprs, error)) {
+		results_stale(&request);
+		*num_done = 0;
+		err = -ESTALE;
+	}
 	return err;
 }
 
 int ucm_reprs_load(struct ucm_reprs *reprs,
-		   const struct ucm_reprs_request *given,
-		   size_t *num_loaded, struct ucm_error *error)
+		   const struct ucm_reprs_request *request, size_t *num_loaded,
+		   struct ucm_error *error)
 {
-	struct ucm_reprs_request own, *request = &own;
-	struct reprs_job job = {
-		.reprs = reprs, .request = &own, .failed = SIZE_MAX,
-	};
-	char hex[UCM_ID_HEX + 1];
-	int err;
-
-	if (num_loaded)
-		*num_loaded = 0;
-	if (!reprs || !num_loaded)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     reprs ? "num_loaded" : "reprs");
-	err = ucm_sized_take(&own, sizeof(own), given,
-			     offsetof(struct ucm_reprs_request, slots),
-			     "ucm_reprs_request", error);
-	if (!err)
-		err = request_check(&own, error);
-	if (err || !request->num)
-		return err;
-	job_plan(&job);
-	err = job_start(&job, error);
-	*num_loaded = job.loaded;
-	if (err || !job.err)
-		return err;
-	ucm_id_format(&request->ids[job.failed], hex);
-	return ucm_error_set(error, job.err, "%s: %s", hex, job.why.text);
+	return reprs_move(reprs, request, false, num_loaded, error);
 }
 
-/* ---- one header ---- */
-
-int ucm_reprs_header(struct ucm_reprs *reprs, const struct ucm_id *id,
-		     struct ucm_repr_file *out, struct ucm_error *error)
+int ucm_reprs_save(struct ucm_reprs *reprs,
+		   const struct ucm_reprs_request *request, size_t *num_saved,
+		   struct ucm_error *error)
 {
-	const struct ucm_reprs_request request = { .ids = id, .num = 1 };
-	struct reprs_job job = { .reprs = reprs, .request = &request };
-	struct flight flight = { .job = &job, .fd = -1 };
-	uint8_t header[UCM_REPR_FILE_HEADER_BYTES];
-	ssize_t got;
-	int err;
-
-	if (!reprs || !id || !out)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     !reprs ? "reprs" : !id ? "id" : "out");
-	while (!(err = flight_place(&flight))) {
-		flight.fd = ucm_os_open(flight.place.dir->fd,
-					flight.place.path,
-					O_RDONLY | O_CLOEXEC | O_NOFOLLOW |
-						O_NONBLOCK, 0);
-		if (flight.fd >= 0)
-			break;
-		flight_go_on(&flight, flight.fd);
-	}
-	if (flight.fd < 0) {
-		err = flight_absent(&flight);
-		return ucm_error_set(error, err, "%s", strerror(-err));
-	}
-	got = ucm_os_read_at(flight.fd, header, sizeof(header), 0);
-	close(flight.fd);
-	if (got < 0)
-		return ucm_error_set(error, (int)got, "%s",
-				     strerror((int)-got));
-	return ucm_repr_file_parse(header, (size_t)got, out, error);
+	return reprs_move(reprs, request, true, num_saved, error);
 }

@@ -18,7 +18,7 @@ ucm_blocks(3), ucm_lessee(3) and ucm_hash(3) say what is promised; the
 docstrings here, what Python adds.
 
 Modules that are imported by their names: ucmfs.sparse, codes, star, position,
-attention, retrieve, retrieval, methods, repr_file and repr_load, for sparse
+attention, retrieve, retrieval, methods, repr_space and repr_load, for sparse
 retrieval.
 """
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Representations of many blocks at once, from the files beside them to slabs
-that are scored: ucm_repr_load(3).
+"""Representations of many blocks at once, between their space and slabs that
+are scored: ucm_repr_load(3).
 
-    with repr_load.Reprs(mount="/mnt/kv") as files:
-        like = files.header(ids[0])          # or repr_file.of_block(...)
-        slabs = files.load(ids, like, [5]).slabs
-    scores = like.spec.query(q).score(slabs[0])
+    known = repr_space.of_blocks(geometry, spec)
+    with repr_load.Reprs("/mnt/kv", like=known, make=True) as reprs:
+        reprs.save(ids, slabs)  # one for each layer
+        slabs = reprs.load(ids, [5]).slabs
+    scores = spec.query(q).score(slabs[0])
 """
 
 from __future__ import annotations
@@ -19,85 +20,98 @@ from ._handle import Handle
 from ._tensor import Ids
 from .errors import InvalidArgument, UcmfsError
 from .layout import _number_of
-from .repr_file import ReprFile
+from .repr_space import ReprSpace
 from .sparse import Slab
 
 _UNTOUCHED = -0x7fffffff
 
 
 class Loaded(NamedTuple):
-    """slabs: one for each layer that was asked for. errors: of each block 0,
-    or the errno with which it was not loaded: ENOENT, it has no file."""
+    """slabs: one for each layer. errors: of each block 0, or the errno with
+    which it was not moved: ENOENT, it has no representation (attend to it
+    densely)."""
 
     slabs: List[Slab]
     errors: List[int]
 
 
 class Reprs(Handle):
-    """Where files of representations are: a mount of ucmfs, or the
-    directories of its tiers. Any thread.
+    """A space of representations, in a mount of ucmfs or the directories of
+    its tiers. Any thread.
 
-    space: "" is the default one. depth: files that are read at a time.
+    blocks: the space of the blocks ("": the default one). space: that of the
+    representations, if it is not its sibling (repr_space.name_of()). like:
+    what it must hold; make: make it, if there is none. holds: what it does.
+    NotFound: there is no such space.
     """
 
     _CLOSE = "ucm_reprs_close"
 
     def __init__(self, mount: Union[str, os.PathLike, None] = None, *,
-                 tiers: Optional[str] = None, space: str = "",
-                 io: str = "auto", depth: int = 0) -> None:
+                 tiers: Optional[str] = None, blocks: str = "",
+                 space: Optional[str] = None,
+                 like: Optional[ReprSpace] = None, make: bool = False,
+                 io: str = "auto") -> None:
         super().__init__("representations", _lib.sparse())
         _log.start()
-        options = _pack.fill(_c.ReprsOptions(), "representations", {
-            "io": _number_of("io", io, _c.IO_KIND), "depth": depth})
+        options = _pack.fill(_c.ReprsOptions(), self._what, {
+            "io": _number_of("io", io, _c.IO_KIND), "make": bool(make)})
         options.size = ctypes.sizeof(options)
         options.mount = _lib.path_bytes(mount, "mount")
         options.tiers = _lib.path_bytes(tiers, "tiers")
+        options.blocks = _lib.path_bytes(blocks, "blocks")
         options.space = _lib.path_bytes(space, "space")
-        _lib.call(self._lib.ucm_reprs_open, "representations", options,
-                  self._handle)
+        if like is not None:
+            options.like = ctypes.pointer(like._c)
+        _lib.call(self._lib.ucm_reprs_open, self._what, options, self._handle)
+        self.holds = ReprSpace(_c.ReprSpace.from_buffer_copy(
+            self._lib.ucm_reprs_space(self._handle).contents))
 
-    def header(self, block: bytes) -> ReprFile:
-        """What the file of a block says. NotFound: it has none."""
-        packed = _pack.pack_ids([block])
-        out = _c.ReprFile()
-        _lib.call(self._lib.ucm_reprs_header,
-                  f"representations of {packed.hex()}", self._open(), packed,
-                  out)
-        return ReprFile(out, None)
-
-    def load(self, ids: Any, like: ReprFile, layers: Sequence[int], *,
+    def load(self, ids: Any, layers: Sequence[int], *,
              slabs: Optional[Sequence[Slab]] = None, slots: Ids = None,
              partial: bool = False) -> Loaded:
         """Some layers, one after the other, of blocks, into slots (0, 1, ...)
         of slabs, one for each layer; new ones if none are given.
 
-        like: what all files must say, but for the block. partial: blocks that
-        cannot be loaded are told by errors; else the first of them is raised
-        (NotFound, UcmfsError with EBADMSG, ...), and the others are loaded.
+        partial: blocks that cannot be loaded are told by errors; else the
+        first of them is raised (NotFound, UcmfsError with EBADMSG, ...), and
+        the others are loaded.
         """
         packed = _pack.pack_ids(ids)
-        num = len(packed) // _pack.ID_BYTES
-        first, layers = _layers_of(layers)
+        first, num_layers = _layers_of(layers)
         if slabs is None:
-            slabs = [Slab(max(num, 1), like.layer_bytes)
-                     for _ in range(layers)]
-        if len(slabs) != layers:
-            raise InvalidArgument(f"slabs: {len(slabs)}, where {layers} "
+            num = len(packed) // _pack.ID_BYTES
+            slabs = [Slab(max(num, 1), self.holds.layer_bytes)
+                     for _ in range(num_layers)]
+        if len(slabs) != num_layers:
+            raise InvalidArgument(f"slabs: {len(slabs)}, where {num_layers} "
                                   "layers are asked for")
-        if len({slab._c.base for slab in slabs}) != layers:
+        if len({slab._c.base for slab in slabs}) != num_layers:
             raise InvalidArgument("slabs: one is there twice")
-        many = (_c.ReprSlab * layers)(*(
-            slab.need(like.layer_bytes) for slab in slabs))
+        return self._move(self._lib.ucm_reprs_load, packed, first, slabs,
+                          slots, partial)
+
+    def save(self, ids: Any, slabs: Sequence[Slab], *, slots: Ids = None,
+             partial: bool = False) -> List[int]:
+        """All layers of blocks, from slots of slabs, one for each layer.
+        Those that are there stay as they are. errors, as of load()."""
+        return self._move(self._lib.ucm_reprs_save, _pack.pack_ids(ids), 0,
+                          slabs, slots, partial).errors
+
+    def _move(self, call: Any, packed: bytes, first: int,
+              slabs: Sequence[Slab], slots: Ids, partial: bool) -> Loaded:
+        num = len(packed) // _pack.ID_BYTES
+        many = (_c.ReprSlab * len(slabs))(*(
+            slab.need(self.holds.layer_bytes) for slab in slabs))
         where = _tensor.ids_of(slots, "slots", num, distinct=True)
         results = (ctypes.c_int32 * max(num, 1))(*([_UNTOUCHED] * num))
         request = _c.ReprsRequest(
             ctypes.sizeof(_c.ReprsRequest),
             ctypes.cast(ctypes.c_char_p(packed), ctypes.c_void_p), num,
-            ctypes.pointer(like._c), first, layers, many, where[0],
-            ctypes.addressof(results))
+            first, len(slabs), many, where[0], ctypes.addressof(results))
         try:
-            _lib.call(self._lib.ucm_reprs_load, self._what, self._open(),
-                      request, ctypes.byref(ctypes.c_size_t()))
+            _lib.call(call, self._what, self._open(), request,
+                      ctypes.byref(ctypes.c_size_t()))
         except UcmfsError:
             if not partial or not num or _UNTOUCHED in results[:num]:
                 raise

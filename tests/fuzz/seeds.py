@@ -7,6 +7,7 @@ Independent of the C code on purpose: what the fuzzers start from are the bytes
 of the documents, not those of our own encoder. Checksums are left to the
 fuzzer, which makes them right itself (two bits of the file's size).
 """
+import json
 import os
 import struct
 import sys
@@ -161,40 +162,41 @@ SPARSE = {name: bytes([16, 32]) + text for name, text in {
 }.items()}
 
 
-def representations(kind, dtype, heads, dim, layer_bytes, layers=2, kv=True,
+def representations(kind, dtype, heads, dim, layer_bytes, layers=2,
                     params=b""):
-    """all checksums are made right"""
-    head = (b"UCMR" + struct.pack("<I", 1) + bytes(range(16)) + bytes(32) +
-            struct.pack("<IIIII", layers, 4, 2, 512, 512) +
-            struct.pack("<HH", *(heads, dim) if kv else (0, 0)) +
-            struct.pack("<IIIIII", 1, kind, dtype, heads, dim, layer_bytes) +
-            bytes(24) + params)
-    end = 4096 + layers * layer_bytes
-    return (b"\3" + head + bytes(4096 - len(head)) +
-            bytes(i % 251 for i in range(end - 4096)) + bytes(-end % 4096))
+    return json.dumps({
+        "repr": {"kind": kind, "dtype": dtype,
+                 "params": params.ljust(64, b"\0").hex()},
+        "geometry": {"num_layers": layers, "block_size": 4, "dtype": "opaque",
+                     "k_bytes": layer_bytes, "v_bytes": 0,
+                     "num_kv_heads": heads, "head_dim": dim,
+                     "order": "opaque"}}).encode()
 
 
 REPR = {
-    "mean": representations(0, 2, 2, 32, 128),
-    "max-float16": representations(1, 1, 2, 8, 128, 33),
-    "normed-int8": representations(2, 6, 3, 40, 256),
-    "minmax-float32": representations(3, 3, 1, 1, 256, 1),
-    "mla": representations(0, 2, 1, 576, 1152, 3, False),
+    "mean": representations("mean", "bfloat16", 2, 32, 128),
+    "max-float16": representations("max", "float16", 2, 8, 128, 33),
+    "normed-int8": representations("normed", "int8", 3, 40, 256),
+    "minmax-float32": representations("minmax", "float32", 1, 1, 256, 1),
+    "mla": representations("mean", "bfloat16", 1, 576, 1152, 3),
     # form, bits, rope_dim, rope_bits, seed, norms, matrix; digest of centers
-    "codes": representations(16, 0, 2, 32, 192, params=struct.pack(
+    "codes": representations("codes", "opaque", 2, 32, 192, params=struct.pack(
         "<IIIIQII", 0, 32, 0, 0, 7, 0, 1)),
-    "codes-norms-centers": representations(16, 0, 2, 32, 320, params=struct.pack(
-        "<IIIIQII", 0, 64, 0, 0, 1, 1, 1) + b"\x5a" * 32),
-    "codes-counts": representations(16, 0, 2, 32, 192, params=struct.pack(
-        "<IIIIQII", 1, 64, 0, 0, 1, 0, 1)),
-    "codes-mla": representations(16, 0, 1, 576, 640, 3, False, struct.pack(
+    "codes-norms-centers": representations(
+        "codes", "opaque", 2, 32, 320, params=struct.pack(
+            "<IIIIQII", 0, 64, 0, 0, 1, 1, 1) + b"\x5a" * 32),
+    "codes-counts": representations(
+        "codes", "opaque", 2, 32, 192, params=struct.pack(
+            "<IIIIQII", 1, 64, 0, 0, 1, 0, 1)),
+    "codes-mla": representations("codes", "opaque", 1, 576, 640, 3, struct.pack(
         "<IIIIQII", 0, 512, 64, 64, 0, 0, 1)),
     # merge_tokens, kept; digest of channels
-    "channels": representations(17, 2, 2, 32, 2112, params=struct.pack(
-        "<II", 2, 32)),
-    "channels-kept": representations(17, 6, 2, 32, 448, params=struct.pack(
-        "<II", 1, 8) + bytes(24) + b"\x5a" * 32),
-    "unknown-kind": representations(9, 2, 2, 32, 128),
+    "channels": representations(
+        "channels", "bfloat16", 2, 32, 2112, params=struct.pack("<II", 2, 32)),
+    "channels-kept": representations(
+        "channels", "int8", 2, 32, 448, params=struct.pack(
+            "<II", 1, 8) + bytes(24) + b"\x5a" * 32),
+    "unknown-kind": representations("median", "bfloat16", 2, 32, 128),
 }
 
 

@@ -12,9 +12,7 @@ started anew, without faults, and then must hold:
   - what was removed is absent;
   - no block has more than two files, none is under another name, and nothing is
     left in .ucmfs/tmp;
-  - what the daemon counts in each directory is what lies there;
-  - where blocks have files of representations, each is right and lies beside its
-    block, in all of its places or in none.
+  - what the daemon counts in each directory is what lies there.
 """
 from __future__ import annotations
 
@@ -29,11 +27,10 @@ import struct
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Type
+from typing import Any, Callable, Dict, List, Optional, Tuple, Type
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "engines"))
-import repr_blocks  # noqa: E402
 from mount import Mount  # noqa: E402
 
 MKBLOCKS, UCM, PRELOAD, SEED = sys.argv[1:5]
@@ -71,10 +68,6 @@ def wait_until(holds: Callable[[], bool], what: str) -> None:
         time.sleep(0.005)
 
 
-def repr_of(name: str) -> str:
-    return name[:-len(".bin")] + ".repr"
-
-
 class Pool:
     """Blocks by their names; none is another one's parent, so all may go."""
 
@@ -83,8 +76,6 @@ class Pool:
         self.names = [self.make(path, seed) for seed in range(POOL)]
         self.bytes = {name: pathlib.Path(path, name).read_bytes()
                       for name in self.names}
-        self.reprs = {repr_of(name): repr_blocks.representations(data)
-                      for name, data in self.bytes.items()}
 
     @staticmethod
     def make(path: str, seed: int) -> str:
@@ -138,7 +129,6 @@ class Scene:
     from_start = False  # also those of the start
     planted: Dict[str, int] = {}  # blocks that lie in a directory
     may_go = 0  # blocks that limits ask away, at most
-    reprs = False  # each block has representations
 
     def __init__(self, pool: Pool, control: Control) -> None:
         self.pool = pool
@@ -176,9 +166,6 @@ class Scene:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(self.pool.bytes[name])
                 os.utime(path, (self.next, self.next))  # long ago
-                if self.reprs:
-                    path = path.with_suffix(".repr")
-                    path.write_bytes(self.pool.reprs[repr_of(name)])
                 self.written.append(name)
 
     def take(self) -> str:
@@ -233,8 +220,6 @@ class Scene:
                 continue
             self.perhaps.remove(name)
             self.written.append(name)
-            if self.reprs:
-                self.write_file(repr_of(name), self.pool.reprs[repr_of(name)])
 
     def arrange(self) -> None:
         pass
@@ -259,23 +244,8 @@ class Scene:
                 continue
             must(name not in self.removed, f"{name} is back")
             must(found == self.pool.bytes[name], f"{name}: wrong bytes")
-        self.look_at_reprs(set(missing))
         lost = set(missing) & set(self.written)
         must(len(lost) <= self.may_go, f"lost: {lost}")
-
-    def look_at_reprs(self, missing: Set[str]) -> None:
-        """A fault may keep one from its block, and never one without it."""
-        for name in self.written + self.perhaps + self.removed:
-            try:
-                found = pathlib.Path(self.path(repr_of(name))).read_bytes()
-            except FileNotFoundError:
-                must(not self.reprs or self.faulted or name in missing,
-                     f"{repr_of(name)} is lost")
-                continue
-            must(os.path.exists(self.path(name)),
-                 f"{repr_of(name)} without its block")
-            must(found == self.pool.reprs[repr_of(name)],
-                 f"{repr_of(name)}: wrong bytes")
 
     def compare(self) -> Optional[str]:
         """What lies there and what is counted; None, or what differs."""
@@ -283,15 +253,10 @@ class Scene:
         for one in self.directories():
             files = list(pathlib.Path(one["path"], "blocks").glob("??/*"))
             used = sum(file.stat().st_blocks * 512 for file in files)
-            reprs = [file for file in files if file.suffix == ".repr"]
-            files = [file for file in files if file.suffix != ".repr"]
-            alone = {file.stem for file in reprs} - {f.stem for f in files}
-            if alone:
-                return f"representations without a block: {alone}"
             if (one["blocks"], one["used_bytes"]) != (len(files), used):
                 return (f"{one['path']}: {len(files)} files, {used} bytes; "
                         f"counted {one['blocks']}, {one['used_bytes']}")
-            if used > one.get("limit_bytes", used) + (1 + self.reprs) * BLOCK:
+            if used > one.get("limit_bytes", used) + BLOCK:
                 return f"{one['path']}: {used} bytes: over its limit"
             for file in files:
                 name = f"{file.parent.name}/{file.name}"
@@ -530,48 +495,9 @@ class Rebalance(Scene):
         pass
 
 
-class DownWithReprs(Down):
-    """With all that they have, which takes as much."""
-    reprs = True
-    options = "policy=lru,promote=never,limit=fast:256K"
-
-
-class UpWithReprs(Up):
-    reprs = True
-
-
-class BackWithReprs(Back):
-    """Copied below as well, before or after they have them."""
-    reprs = True
-
-
-class UnlinkWithReprs(Unlink):
-    reprs = True
-
-
-class DrainWithReprs(Drain):
-    reprs = True
-
-
-class Represent(Scene):
-    """A block in two places gets them."""
-    options = "policy=lru,promote=never,write=fast:back"
-    movers = False
-    planted = {"b": 1}
-
-    def arrange(self) -> None:
-        self.write(2)
-        wait_until(lambda: not self.stats()["index"]["unsaved"], "not saved")
-
-    def act(self) -> None:
-        for name in self.written:
-            self.write_file(repr_of(name), self.pool.reprs[repr_of(name)])
-
-
 SCENES: Dict[str, Type[Scene]] = {kind.__name__: kind for kind in (
     Down, Up, UpWhereFull, Back, Leave, Through, Evict, Room, Unlink, Drain,
-    Rebalance, DownWithReprs, UpWithReprs, BackWithReprs, UnlinkWithReprs,
-    DrainWithReprs, Represent)}
+    Rebalance)}
 
 
 # ---- all of them ----

@@ -3,7 +3,9 @@
 """Blocks with keys that are numbers, and what stands for them.
 
   repr_blocks.py make DIRECTORY COUNT [ORDER]   COUNT blocks, below their buckets
-  repr_blocks.py check BLOCK FILE               FILE is float32 of BLOCK's keys
+  repr_blocks.py check BLOCK FILE MANIFEST      FILE, of a space with that
+                                                manifest, is float32 of BLOCK's
+                                                keys
   repr_blocks.py sides CENTERS CHANNELS         files that codes, and merged
                                                 channels, are made with
 
@@ -11,6 +13,7 @@ Independent of the C code on purpose: written from ucm-block(5) and ucm-repr(5),
 with sums in double.
 """
 import hashlib
+import json
 import os
 import struct
 import sys
@@ -59,26 +62,6 @@ def block(number, order):
     extension[56:60] = struct.pack("<I", crc32c(extension))
     data = head + extension + b"".join(planes)
     return name.hex(), data + bytes(-len(data) % 4096)
-
-
-def representations(data):
-    """A file that is right for the block as far as a daemon can see."""
-    dtype, = struct.unpack_from("<I", data, 32)
-    k_bytes, v_bytes, heads, dim, flags = struct.unpack_from("<IIHHI", data, 40)
-    layers, tokens = struct.unpack_from("<II", data, 24)
-    layer_bytes = heads * -(-dim // 32) * 32 * 4
-    bodies = [hashlib.shake_128(data[8:24] + bytes([layer])).digest(layer_bytes)
-              for layer in range(layers)]
-    space = data[80:112] if flags & 4 else bytes(32)
-    head = (b"UCMR" + struct.pack("<I", 1) + data[8:24] + space +
-            struct.pack("<5I2HI", layers, tokens, dtype, k_bytes, v_bytes,
-                        heads, dim, flags >> 8 & 15) +
-            struct.pack("<5I", 0, 3, heads, dim, layer_bytes))
-    head += bytes(256 - len(head)) + struct.pack(
-        f"<{layers}I", *map(crc32c, bodies))
-    head += bytes(4092 - len(head))
-    whole = head + struct.pack("<I", crc32c(head)) + b"".join(bodies)
-    return whole + bytes(-len(whole) % 4096)
 
 
 def make(directory, count, order="NHD"):
@@ -131,54 +114,65 @@ def sides(centers_path, channels_path):
                 file.write(struct.pack("<10H", *kept_channels(layer, head)))
 
 
-def check_channels(data, found, layer_bytes):
+def layers_of(found, layer_bytes):
+    """Of a block of representations, each compared with its checksum."""
+    at, = struct.unpack_from("<I", found, 36)
+    for layer in range(LAYERS):
+        part = found[at:at + layer_bytes]
+        assert struct.unpack_from("<I", found, 128 + 8 * layer)[0] == crc32c(
+            part), f"checksum of layer {layer}"
+        yield part
+        at += layer_bytes
+    assert not any(found[at:]) and len(found) % 4096 == 0
+
+
+def check_channels(data, found, layer_bytes, params):
     """Groups of 2 tokens, float32, 10 channels."""
-    merged, kept = struct.unpack_from("<2I", found, 128)
+    merged, kept = struct.unpack_from("<2I", params)
     digest = hashlib.sha256(b"".join(struct.pack(
         "<10H", *kept_channels(layer, head)) for layer in range(LAYERS)
         for head in range(HEADS))).digest()
-    assert (merged, kept) == (2, 10) and found[160:192] == digest
+    assert (merged, kept) == (2, 10) and params[32:] == digest
     assert layer_bytes == -(-(HEADS * kept * 16 * 4 + 4) // 64) * 64
-    for layer in range(LAYERS):
-        at = 4096 + layer * layer_bytes
-        assert struct.unpack_from("<I", found, 256 + 4 * layer)[0] == crc32c(
-            found[at:at + layer_bytes]), f"checksum of layer {layer}"
+    for layer, part in enumerate(layers_of(found, layer_bytes)):
+        at = 0
         keys = keys_of(data, layer)
         for head in range(HEADS):
             for channel in kept_channels(layer, head):
-                row = struct.unpack_from("<16f", found, at)
+                row = struct.unpack_from("<16f", part, at)
                 at += 64
                 want = [(keys[t][head][channel] + keys[t + 1][head][channel])
                         / 2 for t in (0, 2)] + [0] * 14
                 assert list(row) == want, (layer, head, channel)
-        assert struct.unpack_from("<I", found, at)[0] == 2, "groups"
-    return None
+        assert struct.unpack_from("<I", part, at)[0] == 2, "groups"
 
 
-def check(block_path, file_path):
+def check(block_path, file_path, manifest_path):
     with open(block_path, "rb") as file:
         data = file.read()
     with open(file_path, "rb") as file:
         found = file.read()
-    magic, version, name, _, layers, tokens = struct.unpack_from(
-        "<4sI16s32sII", found)
-    kind, dtype, heads, dim, layer_bytes = struct.unpack_from("<5I", found, 84)
-    assert (magic, version, name) == (b"UCMR", 1, data[8:24])
+    with open(manifest_path, encoding="ascii") as file:
+        says = json.load(file)
+    magic, version, name, layers, tokens, dtype = struct.unpack_from(
+        "<4sI16sIII", found)
+    layer_bytes, v_bytes, heads, dim, flags = struct.unpack_from(
+        "<IIHHI", found, 40)
+    assert (magic, version, name) == (b"UCMB", 1, data[8:24])
     assert (layers, tokens, heads, dim) == (LAYERS, TOKENS, HEADS, DIM)
-    if kind == 17:
-        return check_channels(data, found, layer_bytes)
-    assert found[64:84] == struct.pack("<3I2HI", 1, PLANE, PLANE, HEADS, DIM,
-                                       data[53]), "geometry"
-    assert dtype == 3, "float32 can be compared"
-    rows = 2 if kind == 3 else 1
-    assert layer_bytes == heads * rows * 64 * 4
-    assert len(found) == -(-(4096 + layers * layer_bytes) // 4096) * 4096
-    assert struct.unpack_from("<I", found, 4092)[0] == crc32c(found[:4092])
-    for layer in range(layers):
-        at = 4096 + layer * layer_bytes
-        part = found[at:at + layer_bytes]
-        assert struct.unpack_from("<I", found, 256 + 4 * layer)[0] == crc32c(
-            part), f"checksum of layer {layer}"
+    assert (dtype, v_bytes, flags & ~4) == (0, 0, 1 | ORDERS["opaque"] << 8)
+    assert says["geometry"] == {
+        "num_layers": LAYERS, "block_size": TOKENS, "dtype": "opaque",
+        "k_bytes": layer_bytes, "v_bytes": 0, "num_kv_heads": HEADS,
+        "head_dim": DIM, "order": "opaque"}
+    kind, params = says["repr"]["kind"], bytes.fromhex(says["repr"]["params"])
+    assert says["repr"]["dtype"] == "float32", "it can be compared"
+    if kind == "channels":
+        return check_channels(data, found, layer_bytes, params)
+    kind = ("mean", "max", "normed", "minmax").index(kind)
+    assert params == bytes(64)
+    assert layer_bytes == HEADS * (2 if kind == 3 else 1) * 64 * 4
+    for layer, part in enumerate(layers_of(found, layer_bytes)):
         keys = keys_of(data, layer)
         got = struct.unpack(f"<{layer_bytes // 4}f", part)
         want = []
@@ -187,7 +181,7 @@ def check(block_path, file_path):
                 want += list(row) + [0.0] * (64 - DIM)
         for x, y in zip(got, want):
             assert abs(x - y) <= 1e-6 * max(1, abs(y)), (layer, x, y)
-    assert not any(found[4096 + layers * layer_bytes:])
+    return None
 
 
 if __name__ == "__main__":

@@ -15,19 +15,19 @@ import sys
 # room: (its folder, the rooms that it may use), low to high
 BASE = ["common", "hashing", "block"]
 TIER = [*BASE, "index", "tier"]
-STORE = [*TIER, "policy", "repr", "store"]
-LOAD = [*STORE, "reader", "layout", "ring", "source", "copy"]
+STORE = [*TIER, "policy", "store"]
+LOAD = [*STORE, "repr", "reader", "layout", "ring", "source", "copy"]
 ROOMS = {
     "common": ("common", []),
     "hashing": ("hashing", ["common"]),
     "policy": ("fs/policy", ["common"]),
     "replay": ("fs/replay", ["common", "policy"]),
     "block": ("fs/block", ["common", "hashing"]),
-    "repr": ("fs/repr", ["common", "hashing"]),
+    "repr": ("fs/repr", BASE),
     "index": ("fs/index", BASE),
     "reader": ("fs/reader", BASE),
     "tier": ("fs/tier", [*BASE, "index"]),
-    "store": ("fs/store", [*TIER, "policy", "repr"]),
+    "store": ("fs/store", [*TIER, "policy"]),
     "files": ("fs/files", TIER),
     "watch": ("fs/watch", TIER),
     "mount": ("fs/mount", [*STORE, "files", "watch"]),
@@ -41,7 +41,7 @@ ROOMS = {
     "sparseroom": ("sparse", ["common", "hashing", "repr"]),
     "twins": ("gpu/sparse", ["common", "repr", "layout", "copy", "sparseroom"]),
     # the commands use the loader by its public headers alone
-    "tools": ("tools", [*STORE, "watch", "replay", "sparseroom"]),
+    "tools": ("tools", [*STORE, "repr", "watch", "replay", "sparseroom"]),
 }
 # headers that a room shares without calling what they belong to
 SHARED = {

@@ -9,10 +9,9 @@ import unittest
 
 import ucmfs
 from ucmfs import (attention, codes, measuring, methods, namespace, position,
-                   repr_file, repr_load, retrieval, retrieve, sparse, star)
+                   repr_load, repr_space, retrieval, retrieve, sparse, star)
 from tests.python.support import (GEOMETRY, LIMIT, FakeTorch, id_of,
                                   needs_numpy, numpy, pages_layout)
-from tests.python.test_sparse import repr_of
 
 HUGE = 1 << 32  # C sees 0
 BLOCKS, SIZE, HEADS, DIM = 4, 8, 2, 32
@@ -186,21 +185,21 @@ class Destinations(WithKeys):
         self.assertEqual(keys[3].tobytes(), want[0].tobytes())
         self.assertEqual(keys[2].tobytes(), want[1].tobytes())
 
-    def test_of_files_are_no_two_the_same(self):
-        rows = [bytes(SPEC.nbytes)] * 2
-        like = repr_file.parse(repr_of(SPEC, rows, b"b" * 16))
+    def test_of_representations_are_no_two_the_same(self):
+        like = repr_space.of_blocks(ucmfs.Geometry(
+            3, SIZE, "float32", SPEC.nbytes, 0), SPEC)
         ids, slab = [id_of(1), id_of(2)], sparse.Slab(2, SPEC.nbytes)
         with tempfile.TemporaryDirectory() as folder:
             namespace.make_tiers(folder)
-            with repr_load.Reprs(tiers=folder) as files:
+            with repr_load.Reprs(tiers=folder, like=like, make=True) as reprs:
                 self.refused(
                     ("slots: 1 is there twice",
-                     lambda: files.load(ids, like, [0], slots=[1, 1])),
+                     lambda: reprs.load(ids, [0], slots=[1, 1])),
                     ("slabs|twice",
-                     lambda: files.load(ids, like, [0, 1],
-                                        slabs=[slab, slab])),
-                    ("layer 4294967296", lambda: files.load(
-                        ids, like, [HUGE])))
+                     lambda: reprs.load(ids, [0, 1], slabs=[slab, slab])),
+                    ("layers: 1, where all 3", lambda: reprs.save(
+                        ids, [slab])),
+                    ("layer 4294967296", lambda: reprs.load(ids, [HUGE])))
 
 
 @needs_numpy
@@ -208,10 +207,6 @@ class OfRetrieval(WithKeys):
     def test_what_has_no_such_number(self):
         query, slab = SPEC.query(self.q), self.slab
         resident = retrieve.Resident(8, 4)
-        data = repr_of(SPEC, [bytes(SPEC.nbytes)] * 2, b"b" * 16)
-        known = repr_file.parse(data)
-        memory = numpy.zeros((2, SPEC.nbytes), "u1")
-        narrow = sparse.Slab(2, 64, memory[:, :64])
         config = methods.parse("GSA", block_size=SIZE, num_layers=2)
         self.refused(
             ("slot 1.5", lambda: slab.slot(1.5)),
@@ -224,8 +219,6 @@ class OfRetrieval(WithKeys):
             ("blocks", lambda: resident.take(None)),
             ("slots", lambda: resident.release(None)),
             ("blocks", lambda: resident.plan(None, now=1)),
-            ("layer 1.5", lambda: known.layer_offset(1.5)),
-            ("layers|slots of 64 bytes", lambda: known.encode(narrow)),
             ("pooling has a NUL", lambda: config.set("pooling", "mean\0x")),
         )
         self.assertEqual(len(query.score(slab, [0, 1], num=2)), 2)
@@ -272,7 +265,8 @@ class OfBlocks(Case):
             ("tiers", lambda: ucmfs.Loader(tiers=["/no\0ne"])),
             ("space", lambda: namespace.remove_space("/none", "a\0b")),
             ("space", lambda: namespace.read_manifest("/none", "a\0b")),
-            ("space", lambda: repr_load.Reprs("/none", space="a\0b")))))
+            ("space", lambda: repr_load.Reprs("/none", space="a\0b")),
+            ("blocks", lambda: repr_load.Reprs("/none", blocks="a\0b")))))
 
     def test_layouts(self):
         def layout():

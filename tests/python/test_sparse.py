@@ -5,13 +5,11 @@ of its own (tests/unit, tests/sparse)."""
 
 import gc
 import hashlib
-import os
-import struct
-import tempfile
+import json
 import unittest
 
 import ucmfs
-from ucmfs import codes, repr_file, sparse, star
+from ucmfs import codes, repr_space, sparse, star
 from tests.python.support import FakeTorch, Memory, needs_numpy, numpy
 
 BLOCKS, SIZE, HEADS, DIM, GROUP = 9, 16, 2, 40, 4
@@ -464,124 +462,52 @@ class Codes(Case):
                 self.refused(names, call)
 
 
-def repr_of(spec, layers, block):
-    """A file, by ucm-repr(5)."""
-    rows = [bytes(layer) for layer in layers]
-    plane = spec.block_size * spec.num_heads * spec.head_dim * 2
-    head = bytearray(4096)
-    struct.pack_into("<4sI16s32sII3I2HI5I", head, 0, b"UCMR", 1, block,
-                     bytes(32), len(rows), spec.block_size, 1, plane, plane,
-                     spec.num_heads, spec.head_dim, 0, 0, 3, spec.num_heads,
-                     spec.head_dim, len(rows[0]))
-    for i, row in enumerate(rows):
-        struct.pack_into("<I", head, 256 + 4 * i, ucmfs.crc32c(row))
-    struct.pack_into("<I", head, 4092, ucmfs.crc32c(head[:4092]))
-    data = bytes(head) + b"".join(rows)
-    return data + bytes(-len(data) % 4096)
+PLANE = SIZE * HEADS * DIM * 2
+OF_BLOCKS = ucmfs.Geometry(3, SIZE, "float16", PLANE, PLANE, HEADS, DIM)
 
 
 @needs_numpy
-class Files(Case):
-    def setUp(self):
-        super().setUp()
-        slab = SPEC.build(self.keys)
-        self.layers = [slab.slot(i) for i in range(3)]
-        self.data = repr_of(SPEC, self.layers, b"b" * 16)
-
-    def test_are_read(self):
-        for known in (repr_file.parse(self.data[:4096]),
-                      repr_file.verify(bytearray(self.data))):
+class Spaces(Case):
+    def test_say_what_they_hold(self):
+        known = repr_space.of_blocks(OF_BLOCKS, SPEC)
+        back = repr_space.parse(known.manifest())
+        for one in known, back:
             self.assertEqual(
-                (known.id, known.spec, known.layer_bytes, known.size),
-                (b"b" * 16, SPEC, SPEC.nbytes, len(self.data)))
-            self.assertEqual(known.geometry, ucmfs.Geometry(
-                3, SIZE, "float16", SIZE * HEADS * DIM * 2,
-                SIZE * HEADS * DIM * 2, HEADS, DIM))
-            at = known.layer_offset(2)
-            self.assertEqual(self.data[at:at + known.layer_bytes],
-                             bytes(self.layers[2]))
-            known.check_layer(2, self.layers[2])
+                (one.kind, one.spec, one.layer_bytes, one.digest),
+                ("mean", SPEC, SPEC.nbytes, None))
+            self.assertEqual(one.geometry, ucmfs.Geometry(
+                3, SIZE, "opaque", SPEC.nbytes, 0, HEADS, DIM, "opaque"))
+        says = json.loads(known.manifest())
+        self.assertEqual(says["geometry"], known.geometry.to_json())
+        self.assertEqual(says["repr"], {"kind": "mean", "dtype": "float32",
+                                        "params": "00" * 64})
 
     def test_what_is_wrong_is_named(self):
-        known = repr_file.parse(self.data)
-        for names, call in (
-            ("magic", lambda: repr_file.parse(bytes(4096))),
-            ("4095", lambda: repr_file.parse(self.data[:4095])),
-            ("layer 3", lambda: known.layer_offset(3)),
-            ("layer -1", lambda: known.check_layer(-1, self.layers[0])),
-            ("data|10 bytes", lambda: known.check_layer(0, bytes(10))),
-            ("data", lambda: known.check_layer(0, 5)),
-        ):
-            with self.subTest(names):
-                self.refused(names, call)
-        for at, text in ((10, "checksum"), (4096 + SPEC.nbytes, "layer 1")):
-            damaged = bytearray(self.data)
-            damaged[at] ^= 1
-            with self.assertRaises(ucmfs.UcmfsError) as caught:
-                repr_file.verify(damaged)
-            self.assertEqual(caught.exception.errno, 74)
-            self.assertIn(text, str(caught.exception))
-        with self.assertRaises(ucmfs.UcmfsError) as caught:
-            known.check_layer(0, self.layers[1])
-        self.assertIn("62" * 16, str(caught.exception))
+        manifest = repr_space.of_blocks(OF_BLOCKS, SPEC).manifest()
+        self.refused("block_size", lambda: repr_space.of_blocks(
+            OF_BLOCKS, sparse.Spec("mean", "float32", HEADS, DIM, 8)))
+        self.refused("manifest", lambda: repr_space.parse("{}"))
+        self.refused("manifest", lambda: repr_space.parse("no JSON"))
+        self.refused("kind", lambda: repr_space.parse(
+            manifest.replace("mean", "median")))
+        self.refused("space blocks",
+                     lambda: repr_space.name_of("blocks"))
 
-    def header(self, name=b"b" * 16):
-        """Of the block that self.data is of: paged, without checksums."""
-        plane = SIZE * HEADS * DIM * 2
-        head = b"UCMB" + struct.pack("<I", 1) + name + struct.pack(
-            "<6I2HII", 3, SIZE, 1, 4096, plane, plane, HEADS, DIM, 0,
-            0)
-        head += struct.pack("<I", ucmfs.crc32c(head))
-        return head + bytes(4096 - len(head))
-
-    def test_are_written(self):
-        known = repr_file.of_block(self.header(), SPEC)
-        slab = sparse.Slab(3, known.layer_bytes)
-        for layer in range(3):
-            SPEC.build(self.keys[layer:layer + 1], slab, slots=[layer])
-        self.assertEqual(bytes(known.encode(slab)), self.data)
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "b.repr")
-            known.write(path, slab)
-            with open(path, "rb") as file:
-                self.assertEqual(file.read(), self.data)
-            self.assertEqual(os.listdir(folder), ["b.repr"])
-            with self.assertRaises(OSError):
-                known.write(os.path.join(folder, "none", "b.repr"), slab)
-            os.mkdir(path + ".d")
-            with self.assertRaises(OSError):
-                known.write(path + ".d", slab)
-            self.assertEqual(sorted(os.listdir(folder)),
-                             ["b.repr", "b.repr.d"])
-        known.check_block(self.header())
-        self.refused("block_hash", lambda: known.check_block(
-            self.header(b"c" * 16)))
-        self.refused("block_size", lambda: repr_file.of_block(
-            self.header(), sparse.Spec("mean", "float32", HEADS, DIM, 8)))
-        self.refused("header", lambda: repr_file.of_block(bytes(128), SPEC))
-        self.refused("layers|2 slots", lambda: known.encode(
-            sparse.Slab(2, known.layer_bytes)))
-        self.refused("layers|3 slots", lambda: known.encode(
-            sparse.Slab(3, known.layer_bytes + 64)))
-        self.refused("nothing of it was read",
-                     lambda: known.check_layer(0, slab.slot(0)))
+    def test_have_names(self):
+        self.assertEqual(repr_space.name_of(), "blocks.repr")
+        self.assertEqual(repr_space.name_of("llama"), "llama.repr")
 
     def test_of_codes(self):
         centers = numpy.arange(3 * HEADS * DIM, dtype="float32").reshape(
             3, HEADS, DIM) / 64
         spec = codes.Spec("tokens", HEADS, DIM, 64, SIZE, norms=DIM <= 64,
                           seed=9)
-        known = repr_file.of_block(self.header(), spec, centers=centers)
-        slab = spec.slab(3)
-        for layer in range(3):
-            codes.Encoder(spec, centers[layer]).build(
-                self.keys[layer:layer + 1], slab, slots=[layer])
-        back = repr_file.verify(known.encode(slab))
+        known = repr_space.of_blocks(OF_BLOCKS, spec, centers=centers)
+        back = repr_space.parse(known.manifest())
         self.assertEqual((back.kind, back.spec, back.layer_bytes),
                          ("codes", spec, spec.nbytes))
         self.assertEqual(back.digest,
                          hashlib.sha256(centers.tobytes()).digest())
-        back.check_layer(1, slab.slot(1))
         back.check_centers(centers)
         for names, wrong in (("centers", None), ("centers", centers + 1),
                              ("centers", centers[:2]),
@@ -591,7 +517,7 @@ class Files(Case):
                 self.refused(names, lambda w=wrong: back.check_centers(w))
         self.refused("kind codes: not channels", back.star_spec)
         self.refused("kind codes: not channels", back.check_channels)
-        plain = repr_file.of_block(self.header(), spec)
+        plain = repr_space.of_blocks(OF_BLOCKS, spec)
         self.assertIsNone(plain.digest)
         plain.check_centers()
 
@@ -599,12 +525,8 @@ class Files(Case):
         like = star.Spec("float32", HEADS, DIM, SIZE, 2, DIM // 2)
         chosen = [like.choose(self.keys[i:i + 1]) for i in range(3)]
         channels = [spec.channels for spec in chosen]
-        known = repr_file.of_block(self.header(), like, channels=channels)
-        slab = chosen[0].slab(3)
-        for layer in range(3):
-            chosen[layer].build(self.keys[layer:layer + 1], slab,
-                                slots=[layer])
-        back = repr_file.verify(known.encode(slab))
+        known = repr_space.of_blocks(OF_BLOCKS, like, channels=channels)
+        back = repr_space.parse(known.manifest())
         self.assertEqual((back.kind, back.spec), ("channels", like))
         self.assertEqual(back.star_spec(channels[2]), chosen[2])
         self.assertEqual(back.digest, hashlib.sha256(numpy.array(
@@ -613,10 +535,10 @@ class Files(Case):
         for wrong in (None, channels[:2], channels[::-1][:2] + [channels[0]],
                       [channels[0][:-1]] * 3):
             self.refused("channels", lambda w=wrong: back.check_channels(w))
-        self.refused("channels", lambda: repr_file.of_block(self.header(),
-                                                            like))
+        self.refused("channels", lambda: repr_space.of_blocks(OF_BLOCKS,
+                                                              like))
         whole = star.Spec("float32", HEADS, DIM, SIZE, 2, DIM)
-        repr_file.of_block(self.header(), whole).check_channels()
+        repr_space.of_blocks(OF_BLOCKS, whole).check_channels()
 
 
 if __name__ == "__main__":

@@ -32,7 +32,6 @@ static const struct {
 	{ (fuse_ino_t)UCM_NODE_MANIFEST << 60, &ucm_manifest_ops },
 	{ (fuse_ino_t)UCM_NODE_TREE << 60, &ucm_files_ops },
 	{ (fuse_ino_t)UCM_NODE_TREE << 60 | 0x7f0000001000, &ucm_files_ops },
-	{ (fuse_ino_t)UCM_NODE_REPR << 60 | 1, &ucm_repr_ops },
 };
 
 UNIT_TEST(a_node_has_the_table_of_its_kind, .rows = NUM_ROWS(nodes))
@@ -50,7 +49,7 @@ static const struct ucm_node_ops *const kinds[] = {
 	&ucm_root_ops,	   &ucm_spaces_ops,	 &ucm_space_ops,
 	&ucm_bucket_ops,   &ucm_block_ops,	 &ucm_staging_ops,
 	&ucm_manifest_ops, &ucm_control_dir_ops, &ucm_control_ops,
-	&ucm_files_ops,	   &ucm_repr_ops,
+	&ucm_files_ops,
 };
 
 UNIT_TEST(every_kind_tells_its_attributes, .rows = NUM_ROWS(kinds))

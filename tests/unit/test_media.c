@@ -159,7 +159,6 @@ UNIT_TEST(what_one_directory_keeps_has_not_been_removed)
 		 fx_path("$/a/blocks/%s", fx_name(&files[5])));
 	snprintf(in_b, sizeof(in_b), "%s",
 		 fx_path("$/b/blocks/%s", fx_name(&files[5])));
-	/* representations, then the block, of the first */
 	fx_fail_on("unlink", ".bin", 1, -EIO, true);
 	ck_assert_int_eq(ucm_media_remove(media, "", id), -EIO);
 	fx_fail(NULL, 0, 0, false);

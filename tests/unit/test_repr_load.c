@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_repr_load.c - representations of many blocks at once, from the directories of
- * tiers: what is in the slabs is what the files have, and of a file that is not
- * right nothing is. (That of mounts is tested by tests/integration/ucm-repr.sh.)
+ * test_repr_load.c - representations of many blocks at once, in the directories of
+ * tiers: what is in the slabs is what was saved, and of what is not right nothing
+ * counts as loaded. (That of mounts is tested by tests/python/test_repr_load.py.)
  */
 #include <config.h>
 
@@ -13,8 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include <ucm/space.h>
 
 #include "hashing/tree.h"
 #include "tests/unit/load_fixture.h"
@@ -23,24 +24,21 @@
 #define LAYERS 8u
 #define TOKENS 16u
 
-/* Codes of 4096 bits: layers of 16 KiB, the last of which are not near. */
+/* Codes of 4096 bits: layers of 16 KiB. */
 static const struct ucm_code_spec spec = {
 	.form = UCM_CODE_TOKENS, .num_heads = 2, .head_dim = 32, .bits = 4096,
 	.block_size = TOKENS, .seed = 5,
 };
-static struct ucm_repr_file like;
 
-static struct ucm_repr_file file_of(unsigned n, const struct ucm_code_spec *of)
+static struct ucm_repr_space space_of(const struct ucm_code_spec *of)
 {
-	struct ucm_block block = {
-		.id = lf_id(n),
-		.geometry = lf_geometry_of(LAYERS, TOKENS, 2, 32),
-	};
-	struct ucm_repr_file file;
+	const struct ucm_geometry blocks =
+		lf_geometry_of(LAYERS, TOKENS, 2, 32);
+	struct ucm_repr_space space;
 
-	ck_assert_int_eq(ucm_repr_file_init_codes(&block, of, NULL, &file,
-						  NULL), 0);
-	return file;
+	ck_assert_int_eq(ucm_repr_space_init_codes(&blocks, of, NULL, &space,
+						   NULL), 0);
+	return space;
 }
 
 static uint8_t byte_of(unsigned n, uint32_t layer, size_t i)
@@ -53,40 +51,8 @@ static const char *path_of(const char *tier, unsigned n)
 	struct ucm_id id = lf_id(n);
 	char path[UCM_TREE_PATH_MAX];
 
-	ucm_tree_repr_path("blocks", &id, path);
+	ucm_tree_block_path("spaces/blocks.repr", &id, path);
 	return fx_path("%s/%s", tier, path);
-}
-
-static void write_file(const char *path, const void *bytes, size_t len)
-{
-	char folder[4096];
-	int fd;
-
-	snprintf(folder, sizeof(folder), "%s", path);
-	*strrchr(folder, '/') = '\0';
-	mkdir(folder, 0777);
-	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(write(fd, bytes, len), (ssize_t)len);
-	close(fd);
-}
-
-static void plant(const char *tier, unsigned n)
-{
-	struct ucm_repr_file file = file_of(n, &spec);
-	uint64_t len = ucm_repr_file_size(&file);
-	uint8_t *bytes = malloc(len);
-
-	for (uint32_t l = 0; l < LAYERS; l++) {
-		uint8_t *at = bytes + ucm_repr_file_layer_offset(&file, l);
-
-		for (size_t i = 0; i < file.layer_bytes; i++)
-			at[i] = byte_of(n, l, i);
-	}
-	ck_assert_int_eq(ucm_repr_file_encode(&file, bytes + 4096, bytes, len,
-					      NULL), 0);
-	write_file(path_of(tier, n), bytes, len);
-	free(bytes);
 }
 
 /* A byte of a file is another one. */
@@ -103,19 +69,20 @@ static void damage(const char *path, off_t at)
 
 /* ---- around each test ---- */
 
+static struct ucm_repr_space like;
 static struct ucm_reprs *reprs;
 static struct ucm_repr_slab slabs[LAYERS];
 static struct ucm_id ids[BLOCKS];
 static int32_t results[BLOCKS];
-static size_t loaded;
+static size_t done;
 static struct ucm_error why;
 
-static struct ucm_reprs *opened(const char *tiers, int way, uint32_t depth)
+static struct ucm_reprs *opened(int way)
 {
 	const struct ucm_reprs_options options = {
-		.size = sizeof(options), .tiers = fx_path("%s", tiers),
+		.size = sizeof(options), .tiers = fx_path("$/a"),
+		.like = &like, .make = 1,
 		.io = lf_io(way ? UCM_IO_THREADS : UCM_IO_AUTO),
-		.depth = depth,
 	};
 	struct ucm_reprs *out;
 
@@ -123,20 +90,22 @@ static struct ucm_reprs *opened(const char *tiers, int way, uint32_t depth)
 	return out;
 }
 
+static size_t slab_bytes(void)
+{
+	return BLOCKS * (size_t)like.geometry.k_bytes;
+}
+
 static void set_up(void)
 {
 	fx_setup();
 	lf_tier("$/a");
-	lf_tier("$/b");
-	like = file_of(0, &spec);
-	for (uint32_t l = 0; l < LAYERS; l++) {
+	like = space_of(&spec);
+	for (uint32_t l = 0; l < LAYERS; l++)
 		slabs[l] = (struct ucm_repr_slab){
-			.base = aligned_alloc(64, BLOCKS * like.layer_bytes),
+			.base = aligned_alloc(64, slab_bytes()),
 			.num_slots = BLOCKS,
-			.stride_bytes = like.layer_bytes,
+			.stride_bytes = like.geometry.k_bytes,
 		};
-		memset(slabs[l].base, 0xee, BLOCKS * like.layer_bytes);
-	}
 	for (unsigned n = 0; n < BLOCKS; n++)
 		ids[n] = lf_id(n);
 	memset(results, 0x55, sizeof(results));
@@ -144,35 +113,62 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-	ucm_ring_fault = NULL;
 	ucm_reprs_close(reprs);
 	reprs = NULL;
 	for (uint32_t l = 0; l < LAYERS; l++)
 		free(slabs[l].base);
-	ck_assert_uint_eq(lf_open_files(".repr"), 0);
+	ck_assert_uint_eq(lf_open_files(".bin"), 0);
 	fx_teardown();
+}
+
+static struct ucm_reprs_request request_of(uint32_t first, uint32_t layers,
+					   size_t num)
+{
+	return (struct ucm_reprs_request){
+		.size = sizeof(struct ucm_reprs_request),
+		.ids = ids, .num = num, .first_layer = first,
+		.num_layers = layers, .slabs = slabs, .results = results,
+	};
+}
+
+/* The first of the blocks, from slots that say what they have; all of the slabs is
+ * overwritten afterwards. */
+static void save(size_t num)
+{
+	const struct ucm_reprs_request request = request_of(0, LAYERS, num);
+
+	for (unsigned n = 0; n < num; n++) {
+		for (uint32_t l = 0; l < LAYERS; l++) {
+			uint8_t *at = (uint8_t *)slabs[l].base +
+				      n * slabs[l].stride_bytes;
+
+			for (size_t i = 0; i < like.geometry.k_bytes; i++)
+				at[i] = byte_of(n, l, i);
+		}
+	}
+	ck_assert_msg(!ucm_reprs_save(reprs, &request, &done, &why), "%s",
+		      why.text);
+	ck_assert_uint_eq(done, num);
+	for (uint32_t l = 0; l < LAYERS; l++)
+		memset(slabs[l].base, 0xee, slab_bytes());
 }
 
 static int load(uint32_t first, uint32_t layers, const int32_t *slots,
 		size_t num)
 {
-	const struct ucm_reprs_request request = {
-		.size = sizeof(struct ucm_reprs_request),
-		.ids = ids, .num = num, .like = &like, .first_layer = first,
-		.num_layers = layers, .slabs = slabs, .slots = slots,
-		.results = results,
-	};
+	struct ucm_reprs_request request = request_of(first, layers, num);
 
-	return ucm_reprs_load(reprs, &request, &loaded, &why);
+	request.slots = slots;
+	return ucm_reprs_load(reprs, &request, &done, &why);
 }
 
 /* Slot s of a slab has block n's layer, or (n < 0) what was there. */
 static void has(uint32_t slab, uint32_t s, int n, uint32_t layer)
 {
 	const uint8_t *at = (const uint8_t *)slabs[slab].base +
-			    (size_t)s * like.layer_bytes;
+			    s * slabs[slab].stride_bytes;
 
-	for (size_t i = 0; i < like.layer_bytes; i++) {
+	for (size_t i = 0; i < like.geometry.k_bytes; i++) {
 		uint8_t want = n < 0 ? 0xee : byte_of((unsigned)n, layer, i);
 
 		if (at[i] != want)
@@ -183,52 +179,27 @@ static void has(uint32_t slab, uint32_t s, int n, uint32_t layer)
 
 UNIT_FIXTURE(.setup = set_up, .teardown = tear_down, .timeout = 60);
 
-/* The error begins with "HEX: TEXT". */
-static void says(const char *hex, const char *text)
-{
-	size_t len = strlen(hex);
-
-	ck_assert_msg(!strncmp(why.text, hex, len) &&
-		      !strncmp(why.text + len, ": ", 2) &&
-		      !strncmp(why.text + len + 2, text, strlen(text)), "%s",
-		      why.text);
-}
-
 /* ---- what is loaded ---- */
 
-/* With it, files that are in the page cache go through the ring as well. */
-static ssize_t as_it_is(const struct ucm_io *io, ssize_t result)
-{
-	(void)io;
-	return result;
-}
-
-/* Layer 7 is not near the header. */
 static const struct {
-	uint32_t first, layers, depth;
+	uint32_t first, layers;
 	int way;
-	bool ring;
 } ranges[] = {
-	{ 0, LAYERS, 0, 0, true }, { 0, 1, 0, 0, false },
-	{ 3, 2, 7, 0, true }, { 7, 1, 0, 0, true }, { 7, 1, 0, 0, false },
-	{ 6, 2, 1, 1, true }, { 0, 3, 0, 1, true }, { 2, 6, 0, 1, false },
+	{ 0, LAYERS, 0 }, { 0, 1, 0 }, { 3, 2, 0 }, { 7, 1, 1 }, { 2, 6, 1 },
 };
 
-UNIT_TEST(layers_of_many_blocks_are_what_their_files_have,
-	  .rows = NUM_ROWS(ranges))
+UNIT_TEST(layers_of_many_blocks_are_what_was_saved, .rows = NUM_ROWS(ranges))
 {
 	uint32_t first = ranges[_i].first, layers = ranges[_i].layers;
 	int32_t slots[BLOCKS];
 
-	for (unsigned n = 0; n < BLOCKS; n++) {
-		plant(n % 3 ? "$/a" : "$/b", n);
+	for (unsigned n = 0; n < BLOCKS; n++)
 		slots[n] = (int32_t)(BLOCKS - 1 - n);
-	}
-	reprs = opened("$/a,$/b", ranges[_i].way, ranges[_i].depth);
-	ucm_ring_fault = ranges[_i].ring ? as_it_is : NULL;
+	reprs = opened(ranges[_i].way);
+	save(BLOCKS);
 	ck_assert_msg(!load(first, layers, _i % 2 ? slots : NULL, BLOCKS),
 		      "%s", why.text);
-	ck_assert_uint_eq(loaded, BLOCKS);
+	ck_assert_uint_eq(done, BLOCKS);
 	for (unsigned n = 0; n < BLOCKS; n++) {
 		ck_assert_int_eq(results[n], 0);
 		for (uint32_t l = 0; l < layers; l++)
@@ -238,143 +209,42 @@ UNIT_TEST(layers_of_many_blocks_are_what_their_files_have,
 		has(l, 0, -1, 0);
 	/* of none */
 	ck_assert_int_eq(load(first, layers, NULL, 0), 0);
-	ck_assert_uint_eq(loaded, 0);
+	ck_assert_uint_eq(done, 0);
 }
 
-/* With io_uring, with threads, and from the page cache. */
-UNIT_TEST(of_what_is_not_right_nothing_is_written, .rows = 3)
+UNIT_TEST(of_what_is_not_there_or_not_right_each_is_told)
 {
 	static const struct { int err; const char *text; } want[] = {
 		{ 0, "" },
-		{ -ENOENT, "it has no file" },
-		{ -EBADMSG, "header checksum differs" },
-		{ -EBADMSG, "layer 1: checksum differs" },
-		{ -EBADMSG, "the file is cut short" },
-		{ -EBADMSG, "block_hash is not the block's" },
-		{ -EINVAL, "params: not that of the request" },
+		{ -ENOENT, "" },
+		{ -EBADMSG, "layer 1 K: plane checksum differs" },
+		{ -EBADMSG, "" }, /* cut short */
 		{ 0, "" }, /* a layer that nobody asks for */
-		{ -EINVAL, "magic" },
 	};
-	const unsigned num = NUM_ROWS(want);
-	struct ucm_code_spec other = spec;
-	struct ucm_repr_file file;
-	char hex[UCM_ID_HEX + 1], from[4096];
-	uint8_t *bytes;
+	const off_t first_page = 4096, layer = like.geometry.k_bytes;
+	char hex[UCM_ID_HEX + 1];
 
-	for (unsigned n = 0; n < num; n++) {
-		if (n != 1)
-			plant("$/a", n);
-	}
-	damage(path_of("$/a", 2), 70);
-	damage(path_of("$/a", 3),
-	       (off_t)ucm_repr_file_layer_offset(&like, 1) + 5);
-	ck_assert_int_eq(truncate(path_of("$/a", 4),
-				  (off_t)ucm_repr_file_layer_offset(&like, 1)),
-			 0);
-	plant("$/a", 100);
-	snprintf(from, sizeof(from), "%s", path_of("$/a", 100));
-	ck_assert_int_eq(rename(from, path_of("$/a", 5)), 0);
-	other.seed = 6;
-	file = file_of(6, &other);
-	bytes = calloc(1, ucm_repr_file_size(&file));
-	ck_assert_int_eq(ucm_repr_file_encode(&file, bytes + 4096, bytes,
-					      ucm_repr_file_size(&file), NULL),
-			 0);
-	write_file(path_of("$/a", 6), bytes, ucm_repr_file_size(&file));
-	memset(bytes, 0, 4096);
-	write_file(path_of("$/a", 8), bytes, ucm_repr_file_size(&file));
-	free(bytes);
-	damage(path_of("$/a", 7),
-	       (off_t)ucm_repr_file_layer_offset(&like, 2));
-	reprs = opened("$/a", _i, 3);
-	ucm_ring_fault = _i < 2 ? as_it_is : NULL;
-	for (unsigned n = 0; n < num; n++) {
-		/* each by itself, so that error is its own */
-		const struct ucm_reprs_request request = {
-			.size = sizeof(struct ucm_reprs_request),
-			.ids = &ids[n], .num = 1, .like = &like,
-			.num_layers = 2, .slabs = slabs,
-			.results = &results[n],
-		};
-		int32_t slot = (int32_t)n;
-		struct ucm_reprs_request at = request;
-
-		at.slots = &slot;
-		ck_assert_int_eq(ucm_reprs_load(reprs, &at, &loaded, &why),
-				 want[n].err);
-		ck_assert_int_eq(results[n], want[n].err);
-		ck_assert_uint_eq(loaded, !want[n].err);
-		ucm_id_format(&ids[n], hex);
-		if (want[n].err)
-			says(hex, want[n].text);
-		for (uint32_t l = 0; l < 2; l++)
-			has(l, n, want[n].err ? -1 : (int)n, l);
-	}
-	/* together: the first that was not loaded has the word */
-	memset(results, 0x55, sizeof(results));
-	ck_assert_int_eq(load(0, 2, NULL, num), -ENOENT);
-	ck_assert_uint_eq(loaded, 2);
-	for (unsigned n = 0; n < num; n++)
-		ck_assert_int_eq(results[n], want[n].err);
+	reprs = opened(0);
+	save(NUM_ROWS(want));
+	ck_assert_int_eq(unlink(path_of("$/a", 1)), 0);
+	damage(path_of("$/a", 2), first_page + layer + 5);
+	ck_assert_int_eq(truncate(path_of("$/a", 3), first_page + layer), 0);
+	damage(path_of("$/a", 4), first_page + 2 * layer);
+	ck_assert_int_eq(load(0, 2, NULL, NUM_ROWS(want)), -ENOENT);
 	ucm_id_format(&ids[1], hex);
-	says(hex, "it has no file");
-}
-
-static ssize_t fail_third(const struct ucm_io *io, ssize_t result)
-{
-	static unsigned reads;
-
-	return io->op == UCM_IO_READ && ++reads == 3 ? -EIO : result;
-}
-
-static ssize_t by_bits(const struct ucm_io *io, ssize_t result)
-{
-	return io->op == UCM_IO_READ && result > 1000 ? 1000 : result;
-}
-
-UNIT_TEST(a_read_that_fails_is_that_blocks, .rows = 2)
-{
-	int failed = 0;
-
-	for (unsigned n = 0; n < 10; n++)
-		plant("$/a", n);
-	reprs = opened("$/a", _i, 4);
-	ucm_ring_fault = fail_third;
-	ck_assert_int_eq(load(0, 1, NULL, 10), -EIO);
-	ucm_ring_fault = NULL;
-	ck_assert_uint_eq(loaded, 9);
-	for (unsigned n = 0; n < 10; n++) {
-		failed += results[n] == -EIO;
-		has(0, n, results[n] ? -1 : (int)n, 0);
+	ck_assert_msg(!strncmp(why.text, hex, UCM_ID_HEX), "%s", why.text);
+	ck_assert_uint_eq(done, 2);
+	for (unsigned n = 0; n < NUM_ROWS(want); n++) {
+		ck_assert_int_eq(results[n], want[n].err);
+		if (!want[n].err)
+			has(0, n, (int)n, 0);
 	}
-	ck_assert_int_eq(failed, 1);
-	/* short reads go on where they stopped */
-	ucm_ring_fault = by_bits;
-	ck_assert_int_eq(load(0, 1, NULL, 10), 0);
-	ucm_ring_fault = NULL;
-	for (unsigned n = 0; n < 10; n++)
-		has(0, n, (int)n, 0);
+	ids[0] = ids[2];
+	ck_assert_int_eq(load(0, 2, NULL, 1), -EBADMSG);
+	ck_assert_msg(strstr(why.text, want[2].text) != NULL, "%s", why.text);
 }
 
-UNIT_TEST(a_header_is_read_by_itself)
-{
-	struct ucm_repr_file file, untouched;
-
-	plant("$/b", 4);
-	reprs = opened("$/a,$/b", 0, 0);
-	ck_assert_int_eq(ucm_reprs_header(reprs, &ids[4], &file, &why), 0);
-	ck_assert_mem_eq(&file.id, &ids[4], sizeof(file.id));
-	ck_assert_mem_eq(file.params, like.params, sizeof(like.params));
-	untouched = file;
-	ck_assert_int_eq(ucm_reprs_header(reprs, &ids[5], &file, &why),
-			 -ENOENT);
-	damage(path_of("$/b", 4), 60);
-	ck_assert_int_eq(ucm_reprs_header(reprs, &ids[4], &file, &why),
-			 -EBADMSG);
-	ck_assert_mem_eq(&file, &untouched, sizeof(file));
-}
-
-/* ---- what is refused ---- */
+/* ---- what a space holds ---- */
 
 static void named(int err, int want, const char *text)
 {
@@ -382,24 +252,73 @@ static void named(int err, int want, const char *text)
 	ck_assert_msg(!strncmp(why.text, text, strlen(text)), "%s", why.text);
 }
 
+UNIT_TEST(a_space_says_what_it_holds_and_refuses_what_it_does_not)
+{
+	struct ucm_code_spec other = spec;
+	struct ucm_reprs_options options = {
+		.size = sizeof(options), .tiers = fx_path("$/a"),
+	};
+	struct ucm_repr_space wrong;
+	struct ucm_reprs *out = NULL;
+
+	ck_assert_int_eq(ucm_reprs_open(&options, &out, &why), -ENOENT);
+	reprs = opened(0);
+	ck_assert_mem_eq(ucm_reprs_space(reprs), &like, sizeof(like));
+	other.seed = 6;
+	wrong = space_of(&other);
+	for (options.make = 0; options.make < 2; options.make++) {
+		options.like = &wrong;
+		named(ucm_reprs_open(&options, &out, &why), -EINVAL,
+		      "space blocks.repr: params: not that of the request");
+	}
+	options.make = 0;
+	options.like = NULL;
+	ck_assert_int_eq(ucm_space_make(NULL, fx_path("$/a"), "kv",
+		"{ \"geometry\": { \"num_layers\": 2, \"block_size\": 16, "
+		"\"dtype\": \"opaque\", \"k_bytes\": 64 } }", NULL, &why), 0);
+	options.space = "kv";
+	named(ucm_reprs_open(&options, &out, &why), -EINVAL,
+	      "manifest: not one of representations");
+	ck_assert_ptr_null(out);
+}
+
+/* The same layers would fit, and mean something else. */
+UNIT_TEST(a_space_that_was_made_anew_is_not_taken_for_the_old_one, .rows = 2)
+{
+	const struct ucm_reprs_request request = request_of(0, LAYERS, 3);
+	struct ucm_code_spec other = spec;
+	struct ucm_repr_space now;
+	char text[UCM_REPR_MANIFEST_MAX];
+	FILE *file;
+
+	other.seed = 6;
+	now = space_of(&other);
+	reprs = opened(0);
+	save(3);
+	ck_assert_int_eq(ucm_repr_space_manifest(&now, text, NULL), 0);
+	file = fopen(fx_path("$/a/spaces/blocks.repr/space.json"), "w");
+	ck_assert(file && fputs(text, file) >= 0 && !fclose(file));
+	named(_i ? ucm_reprs_save(reprs, &request, &done, &why)
+		 : ucm_reprs_load(reprs, &request, &done, &why), -ESTALE,
+	      "space blocks.repr: removed, or made anew");
+	ck_assert_uint_eq(done, 0);
+	ck_assert_int_eq(results[0], _i ? 0 : -ESTALE);
+}
+
+/* ---- what is refused ---- */
+
 UNIT_TEST(wrong_requests_are_refused_by_name)
 {
 	static const int32_t far[] = { 0, (int32_t)BLOCKS };
-	struct ucm_reprs_request right = {
-		.size = sizeof(struct ucm_reprs_request),
-		.ids = ids, .num = 2, .like = &like, .num_layers = 1,
-		.slabs = slabs, .results = results,
-	}, wrong;
-	struct ucm_repr_file none = like;
+	struct ucm_reprs_request right = request_of(0, 1, 2), wrong;
 	struct ucm_repr_slab few = slabs[0];
 
-	reprs = opened("$/a", 0, 0);
+	reprs = opened(0);
 #define REFUSED(field, value, text)                                           \
 	wrong = right;                                                        \
 	wrong.field = (value);                                                \
-	named(ucm_reprs_load(reprs, &wrong, &loaded, &why), -EINVAL, text)
+	named(ucm_reprs_load(reprs, &wrong, &done, &why), -EINVAL, text)
 	REFUSED(ids, NULL, "ids is NULL");
-	REFUSED(like, NULL, "like is NULL");
 	REFUSED(slabs, NULL, "slabs is NULL");
 	REFUSED(num_layers, 0, "layers: 0 from 0 on, there are 8");
 	REFUSED(num_layers, 9, "layers: 9 from 0 on, there are 8");
@@ -409,21 +328,21 @@ UNIT_TEST(wrong_requests_are_refused_by_name)
 	REFUSED(num, BLOCKS + 1, "slots 0 + 201: there are 200");
 	few.stride_bytes = 64;
 	REFUSED(slabs, &few, "stride_bytes 64");
-	none.layer_bytes = 0;
-	REFUSED(like, &none, "like: it is of no file");
-	named(ucm_reprs_load(reprs, NULL, &loaded, &why), -EINVAL,
+	named(ucm_reprs_save(reprs, &right, &done, &why), -EINVAL,
+	      "layers: 1, where all 8 are saved at once");
+	named(ucm_reprs_load(reprs, NULL, &done, &why), -EINVAL,
 	      "struct ucm_reprs_request is NULL");
-	named(ucm_reprs_load(NULL, &right, &loaded, &why), -EINVAL, "reprs");
-	named(ucm_reprs_load(reprs, &right, NULL, &why), -EINVAL,
-	      "num_loaded");
+	named(ucm_reprs_load(NULL, &right, &done, &why), -EINVAL, "reprs");
+	named(ucm_reprs_load(reprs, &right, NULL, &why), -EINVAL, "num_done");
 	ck_assert_int_eq(results[0], 0x55555555);
-	ck_assert_uint_eq(loaded, 0);
+	ck_assert_uint_eq(done, 0);
 }
 
 UNIT_TEST(wrong_options_are_refused_by_name)
 {
 	struct ucm_reprs_options right = {
-		.size = sizeof(right), .tiers = fx_path("$/a"),
+		.size = sizeof(right), .tiers = fx_path("$/a"), .like = &like,
+		.make = 1,
 	}, wrong;
 	struct ucm_reprs *out = NULL;
 
@@ -434,8 +353,8 @@ UNIT_TEST(wrong_options_are_refused_by_name)
 	NOT_OPENED(size, 7, -EINVAL, "size 7");
 	NOT_OPENED(tiers, NULL, -EINVAL, "mount or tiers must be given");
 	NOT_OPENED(io, (enum ucm_io_kind)3, -EINVAL, "io 3");
-	NOT_OPENED(depth, 4097, -EINVAL, "depth 4097");
-	NOT_OPENED(space, "nowhere", -ENOENT, "space nowhere: there is none");
+	NOT_OPENED(like, NULL, -EINVAL, "like is NULL");
+	NOT_OPENED(blocks, "blocks", -EINVAL, "space blocks: blocks.repr is");
 	named(ucm_reprs_open(NULL, &out, &why), -EINVAL,
 	      "struct ucm_reprs_options is NULL");
 	ck_assert_ptr_null(out);

@@ -762,7 +762,7 @@ static const struct {
 	{ HEAD(num_spaces), 1 }, { HEAD(num_spaces) , 0x80 },
 	{ HEAD(record_bytes), 1 }, { HEAD(zero), 1 }, { HEAD(zero[51]), 1 },
 	{ SECTION(num), 0x80 }, { SECTION(num) , 1 }, { SECTION(zero), 1 },
-	{ RECORD(id), 1 }, { RECORD(space), 0x80 }, { RECORD(flags), 8 },
+	{ RECORD(id), 1 }, { RECORD(space), 0x80 }, { RECORD(flags), 4 },
 	{ RECORD(parent), 1 },
 	{ RECORD(flags), 0x80 }, { RECORD(zero), 1 },
 	{ SPACE(name[135]), 'x' }, { SPACE(buckets[3]), 0xff },

@@ -11,20 +11,20 @@
 
 #define HEX "3f9a101112131415161718191a1b1ce1"
 
-UNIT_TEST(the_file_of_representations_has_the_name_of_its_block)
-{
-	char name[UCM_TREE_REPR_LEN + 1], path[UCM_TREE_PATH_MAX];
-	struct ucm_id id;
+static const struct {
+	const char *name;
+	bool is_one;
+} old_reprs[] = {
+	{ HEX ".repr", true }, { HEX ".bin", false }, { HEX ".repr2", false },
+	{ HEX, false },	       { ".repr", false },    { HEX "0.repr", false },
+	{ "3F9a101112131415161718191a1b1ce1.repr", false },
+};
 
-	ck_assert_int_eq(ucm_tree_parse_repr(HEX ".repr", &id), 0);
-	ucm_tree_repr_name(&id, name);
-	ck_assert_str_eq(name, HEX ".repr");
-	ucm_tree_repr_path("spaces/a", &id, path);
-	ck_assert_str_eq(path, "spaces/a/3f/" HEX ".repr");
-	ck_assert_int_eq(ucm_tree_parse_repr(HEX ".bin", &id), -EINVAL);
-	ck_assert_int_eq(ucm_tree_parse_repr(HEX ".repr2", &id), -EINVAL);
-	ck_assert_int_eq(ucm_tree_parse_repr(HEX, &id), -EINVAL);
-	ck_assert_int_eq(ucm_tree_parse_block(HEX ".repr", &id), -EINVAL);
+UNIT_TEST(representations_of_an_earlier_version_are_known_by_their_names,
+	  .rows = NUM_ROWS(old_reprs))
+{
+	ck_assert(ucm_tree_is_old_repr(old_reprs[_i].name) ==
+		  old_reprs[_i].is_one);
 }
 
 UNIT_TEST(a_name_is_an_id_and_back)
