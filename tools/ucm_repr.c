@@ -33,6 +33,10 @@
 
 #define SIDE_MAX ((size_t)1 << 30) /* bytes of centers, or of channels */
 
+/* Representations that are saved at a time, and about the memory of them. */
+#define BATCH 64u
+#define BATCH_BYTES ((uint64_t)64 << 20)
+
 static struct options {
 	unsigned kind;	/* of kinds[] */
 	unsigned dtype; /* of dtypes[] */
@@ -97,6 +101,11 @@ struct job {
 	struct ucm_store_dirs dirs;
 	struct ucm_ids ids;
 	struct ucm_reprs *reprs; /* build: with the first block */
+	struct {
+		struct ucm_id ids[BATCH];
+		uint8_t *layers; /* of each, one behind the other */
+		size_t num, room;
+	} made; /* and not saved yet */
 	char folder[UCM_TREE_FOLDER_MAX]; /* of the representations */
 	struct ucm_repr_side centers, channels;
 	struct ucm_repr_encoders *encoders;
@@ -136,30 +145,27 @@ static int space_name(char name[UCM_REPR_NAME_MAX])
 	return 0;
 }
 
-/* The representation of one block, from memory or into it. */
-static int space_move(struct job *job, bool saves, const struct ucm_id *id,
-		      uint8_t *layers, struct ucm_error *error)
+/* Slot i of slabs is representation i of those that lie one behind the other. */
+static struct ucm_reprs_request
+space_request(const struct job *job, const struct ucm_id *ids, size_t num,
+	      uint8_t *layers, struct ucm_repr_slab slabs[UCM_REPR_LAYERS_MAX])
 {
 	const struct ucm_geometry *geometry =
 		&ucm_reprs_space(job->reprs)->geometry;
-	struct ucm_repr_slab slabs[UCM_REPR_LAYERS_MAX];
-	const struct ucm_reprs_request request = {
-		.size = sizeof(request),
-		.ids = id,
-		.num = 1,
-		.num_layers = geometry->num_layers,
-		.slabs = slabs,
-	};
-	size_t done;
 
 	for (uint32_t i = 0; i < geometry->num_layers; i++)
 		slabs[i] = (struct ucm_repr_slab){
 			.base = layers + (size_t)i * geometry->k_bytes,
-			.num_slots = 1,
-			.stride_bytes = geometry->k_bytes,
+			.num_slots = num,
+			.stride_bytes = ucm_block_payload_bytes(geometry),
 		};
-	return saves ? ucm_reprs_save(job->reprs, &request, &done, error)
-		     : ucm_reprs_load(job->reprs, &request, &done, error);
+	return (struct ucm_reprs_request){
+		.size = sizeof(struct ucm_reprs_request),
+		.ids = ids,
+		.num = num,
+		.num_layers = geometry->num_layers,
+		.slabs = slabs,
+	};
 }
 
 /* ---- centers, and channels ---- */
@@ -222,32 +228,96 @@ static bool is_built(const struct job *job, const struct ucm_id *id)
 	return false;
 }
 
+static void save_made(struct job *job)
+{
+	struct ucm_repr_slab slabs[UCM_REPR_LAYERS_MAX];
+	struct ucm_reprs_request request;
+	int32_t results[BATCH];
+	size_t done;
+	int err;
+
+	if (!job->made.num)
+		return;
+	request = space_request(job, job->made.ids, job->made.num,
+				job->made.layers, slabs);
+	request.results = results;
+	for (size_t i = 0; i < job->made.num; i++)
+		results[i] = INT32_MIN;
+	err = ucm_reprs_save(job->reprs, &request, &done, NULL);
+	for (size_t i = 0; i < job->made.num; i++) {
+		int result = results[i] == INT32_MIN ? err : results[i];
+
+		if (result)
+			ucm_report_text(&job->report, &job->made.ids[i], NULL,
+					result, strerror(-result));
+	}
+	job->built += done;
+	job->bytes += done * ucm_block_payload_bytes(
+				     &ucm_reprs_space(job->reprs)->geometry);
+	job->made.num = 0;
+}
+
+/* The space, and memory for some of its blocks. */
+static int open_for_build(struct job *job, const struct ucm_repr_space *want,
+			  struct ucm_error *error)
+{
+	uint64_t bytes = ucm_block_payload_bytes(&want->geometry);
+	int err = job->reprs ? 0 : space_open(want, &job->reprs, error);
+
+	if (err)
+		return err;
+	job->made.room = (size_t)(BATCH_BYTES / bytes) + 1;
+	if (job->made.room > BATCH)
+		job->made.room = BATCH;
+	job->made.layers = malloc(job->made.room * bytes);
+	return job->made.layers ? 0
+				: ucm_error_set(error, -ENOMEM, "%s",
+						strerror(ENOMEM));
+}
+
+/* Directories may have blocks that no mount would take. */
+static int check_fits(const struct job *job, const struct ucm_repr_space *want,
+		      struct ucm_error *error)
+{
+	const struct ucm_repr_space *space = ucm_reprs_space(job->reprs);
+
+	return memcmp(want, space, sizeof(*want))
+		       ? ucm_error_set(error, -EINVAL, "the space of the "
+				       "representations is not one for such a "
+				       "block")
+		       : 0;
+}
+
 static int build_block(struct job *job, int block, const struct stat *st,
 		       const struct ucm_id *id, struct ucm_error *error)
 {
 	const struct ucm_repr_method method = method_wanted(job);
 	uint64_t size = (uint64_t)st->st_size;
-	_cleanup_free_ uint8_t *layers = NULL;
 	struct ucm_repr_space want;
 	struct ucm_block header;
 	int err = ucm_repr_plan(block, size, id, &method, &header, &want,
 				error);
 
-	if (!err && !job->reprs)
-		err = space_open(&want, &job->reprs, error);
+	if (!err && !job->made.layers)
+		err = open_for_build(job, &want, error);
+	if (!err)
+		err = check_fits(job, &want, error);
 	if (err)
 		return err;
 	if (is_built(job, id)) {
 		job->kept++;
 		return 0;
 	}
-	err = ucm_repr_make(block, size, id, &method, &layers, error);
-	if (!err)
-		err = space_move(job, true, id, layers, error);
+	err = ucm_repr_make(
+		block, size, id, &method,
+		job->made.layers + job->made.num * ucm_block_payload_bytes(
+							   &want.geometry),
+		error);
 	if (err)
 		return err;
-	job->bytes += ucm_block_payload_bytes(&want.geometry);
-	job->built++;
+	job->made.ids[job->made.num++] = *id;
+	if (job->made.num == job->made.room)
+		save_made(job);
 	return 0;
 }
 
@@ -269,13 +339,30 @@ static int compare_layers(const struct ucm_geometry *geometry,
 	return 0;
 }
 
+static int load_one(const struct job *job, const struct ucm_id *id,
+		    uint8_t *layers, struct ucm_error *error)
+{
+	struct ucm_repr_slab slabs[UCM_REPR_LAYERS_MAX];
+	const struct ucm_reprs_request request =
+		space_request(job, id, 1, layers, slabs);
+	struct ucm_error why;
+	size_t done;
+	int err = ucm_reprs_load(job->reprs, &request, &done, &why);
+	/* the report names the block itself */
+	bool named = err && !strncmp(why.text, ucm_hex(id).text, UCM_ID_HEX);
+
+	return err ? ucm_error_set(error, err, "%s",
+				   why.text + (named ? UCM_ID_HEX + 2 : 0))
+		   : 0;
+}
+
 static int verify_block(struct job *job, int block, const struct stat *st,
 			const struct ucm_id *id, struct ucm_error *error)
 {
 	const struct ucm_repr_space *space = ucm_reprs_space(job->reprs);
 	uint64_t len = ucm_block_payload_bytes(&space->geometry);
 	uint64_t size = (uint64_t)st->st_size;
-	_cleanup_free_ uint8_t *layers = malloc(len), *want = NULL;
+	_cleanup_free_ uint8_t *layers = malloc(2 * len);
 	struct ucm_repr_method method;
 	struct ucm_repr_space planned;
 	struct ucm_block header;
@@ -287,17 +374,18 @@ static int verify_block(struct job *job, int block, const struct stat *st,
 				 error);
 	method.encoders = &job->encoders;
 	if (!err)
-		err = space_move(job, false, id, layers, error);
+		err = load_one(job, id, layers, error);
 	if (!err)
 		err = ucm_repr_plan(block, size, id, &method, &header,
 				    &planned, error);
-	if (!err && memcmp(&planned, space, sizeof(planned)) != 0)
-		err = ucm_error_set(error, -EINVAL, "the space is not one for "
-				    "such blocks");
 	if (!err)
-		err = ucm_repr_make(block, size, id, &method, &want, error);
+		err = check_fits(job, &planned, error);
 	if (!err)
-		err = compare_layers(&space->geometry, layers, want, error);
+		err = ucm_repr_make(block, size, id, &method, layers + len,
+				    error);
+	if (!err)
+		err = compare_layers(&space->geometry, layers, layers + len,
+				     error);
 	job->bytes += err ? 0 : len;
 	job->equal += !err;
 	return err;
@@ -456,12 +544,14 @@ static int run_job(struct job *job, int argc, char **argv)
 	if (!err)
 		err = ucm_store_opt.all ? do_all(job)
 					: do_ids(job, argc ? argv[0] : "-");
+	save_made(job);
 	if (!err)
 		err = finish(job);
 	ucm_report_fini(&job->report);
 	ucm_store_dirs_close(&job->dirs);
 	ucm_ids_fini(&job->ids);
 	ucm_repr_encoders_free(job->encoders);
+	free(job->made.layers);
 	free(job->centers.bytes);
 	free(job->channels.bytes);
 	ucm_reprs_close(job->reprs);

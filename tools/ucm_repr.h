@@ -33,11 +33,11 @@ struct ucm_repr_method {
 
 /*
  * Read the keys of a block that is open (fd, size) and must have that id, and
- * make its representation: layer after layer, to free. 0; -EBADMSG: the block is
- * damaged; -EINVAL: its keys are of no use for this; or -errno. error says what.
+ * make its representation, layer after layer. 0; -EBADMSG: the block is damaged;
+ * -EINVAL: its keys are of no use for this; or -errno. error says what.
  */
 int ucm_repr_make(int fd, uint64_t size, const struct ucm_id *id,
-		  const struct ucm_repr_method *method, uint8_t **layers_out,
+		  const struct ucm_repr_method *method, uint8_t *layers,
 		  struct ucm_error *error);
 
 /* The block's header alone, and the space that its representation is for. */

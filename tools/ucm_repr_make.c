@@ -19,8 +19,6 @@
 #include "common/error.h"
 #include "common/osfile.h"
 
-#define ALIGN 64u
-
 struct making {
 	int fd;
 	const struct ucm_repr_method *method;
@@ -152,11 +150,13 @@ static int make_layers(const struct making *m)
 }
 
 int ucm_repr_make(int fd, uint64_t size, const struct ucm_id *id,
-		  const struct ucm_repr_method *method, uint8_t **layers_out,
+		  const struct ucm_repr_method *method, uint8_t *layers,
 		  struct ucm_error *error)
 {
-	_cleanup_free_ uint8_t *head = NULL, *plane = NULL, *layers = NULL;
-	struct making m = { .fd = fd, .method = method, .error = error };
+	_cleanup_free_ uint8_t *head = NULL, *plane = NULL;
+	struct making m = {
+		.fd = fd, .method = method, .layers = layers, .error = error,
+	};
 	int err = ucm_repr_plan(fd, size, id, method, &m.block, &m.space,
 				error);
 
@@ -164,14 +164,7 @@ int ucm_repr_make(int fd, uint64_t size, const struct ucm_id *id,
 		return err;
 	head = m.head = malloc(m.block.data_offset);
 	plane = m.plane = malloc(m.block.geometry.k_bytes);
-	layers = m.layers = aligned_alloc(
-		ALIGN, ucm_block_payload_bytes(&m.space.geometry));
-	if (!head || !plane || !layers)
+	if (!head || !plane)
 		return ucm_error_set(error, -ENOMEM, "%s", strerror(ENOMEM));
-	err = make_layers(&m);
-	if (err)
-		return err;
-	*layers_out = layers;
-	layers = NULL;
-	return 0;
+	return make_layers(&m);
 }
