@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * budget_layout.h - the memory of .ucmfs/budget, in which the loaders of a node
- * share its budget. Everybody may write to it: what is in there is a wish, and
- * nothing to rely on. Each word is in the byte order of the machine, and changed
- * by itself. All zero at first; what it means is said in gpu/load/sharers.c.
+ * share its budget, and readers of the index count their look-ups. Everybody may
+ * write to it: what is in there is a wish or a count, and nothing to rely on. Each
+ * word is in the byte order of the machine, and changed by itself. All zero at
+ * first; what a sharer means is said in gpu/load/sharers.c.
  */
 #ifndef UCM_BUDGET_LAYOUT_H
 #define UCM_BUDGET_LAYOUT_H
@@ -27,7 +28,9 @@ struct ucm_sharer {
 };
 
 struct ucm_sharers_memory {
-	uint64_t zero[8];
+	/* Blocks looked up in .ucmfs/index: readers add, the daemon takes. */
+	_Atomic uint64_t hits, misses;
+	uint64_t zero[6];
 	struct ucm_sharer sharers[UCM_SHARERS_MAX];
 };
 

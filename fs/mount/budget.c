@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * budget.c - .ucmfs/budget: the memory in which the loaders of the node share
- * what the options budget and inflight give them.
+ * what the options budget and inflight give them, and clients count what they
+ * look up in the index.
  *
- * The daemon makes it, and hands it out; what is in there is the loaders', and
+ * The daemon makes it, and hands it out; what is in there is the clients', and
  * anybody's who may open it. It cannot be made shorter, which would kill whoever
  * has mapped it, and the daemon relies on nothing in it: what it reads is
  * counted in statistics, as it is.
@@ -12,31 +13,39 @@
 
 #include "fs/mount/kinds.h"
 
-#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-#include "common/cleanup.h"
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/index/budget_layout.h"
 
+#define COUNT_MOST (UINT64_C(1) << 48)
+
 void ucm_iobudget_file_open(struct ucm_daemon *daemon)
 {
-	const struct ucm_options *options = daemon->options;
+	void *shared;
 
-	daemon->budget_fd = -1;
-	if (!options->budget && !options->inflight)
-		return;
 	daemon->budget_fd =
 		ucm_os_memory_of("ucmfs-budget", UCM_CONTROL_BUDGET_BYTES);
-	if (daemon->budget_fd < 0)
-		ucm_warning("budget: no memory for loaders to share it in: %s; "
-			    "each takes all of it for itself",
+	if (daemon->budget_fd < 0) {
+		ucm_warning("budget: no memory to share: %s; each loader takes "
+			    "all of the budget, and look-ups are not counted",
 			    strerror(-daemon->budget_fd));
+		return;
+	}
+	shared = mmap(NULL, sizeof(*daemon->shared), PROT_READ | PROT_WRITE,
+		      MAP_SHARED, daemon->budget_fd, 0);
+	if (shared == MAP_FAILED)
+		ucm_warning("budget: mmap: %m; look-ups are not counted");
+	else
+		daemon->shared = shared;
 }
 
 void ucm_iobudget_file_close(struct ucm_daemon *daemon)
 {
+	if (daemon->shared)
+		munmap(daemon->shared, sizeof(*daemon->shared));
 	if (daemon->budget_fd >= 0)
 		ucm_os_close(daemon->budget_fd);
 }
@@ -45,17 +54,33 @@ void ucm_iobudget_file_close(struct ucm_daemon *daemon)
 void ucm_iobudget_count(struct ucm_daemon *daemon, uint64_t *loaders,
 		      uint64_t *bytes)
 {
-	_cleanup_free_ struct ucm_sharers_memory *copy = malloc(sizeof(*copy));
+	const struct ucm_sharers_memory *shared = daemon->shared;
 
 	*loaders = *bytes = 0;
-	if (!copy || daemon->budget_fd < 0 ||
-	    ucm_os_read_at(daemon->budget_fd, copy, sizeof(*copy), 0) !=
-		    (ssize_t)sizeof(*copy))
-		return;
-	for (unsigned i = 0; i < UCM_SHARERS_MAX; i++) {
-		if (!atomic_load(&copy->sharers[i].owner))
+	for (unsigned i = 0; shared && i < UCM_SHARERS_MAX; i++) {
+		if (!atomic_load(&shared->sharers[i].owner))
 			continue;
 		++*loaders;
-		*bytes += atomic_load(&copy->sharers[i].bytes);
+		*bytes += atomic_load(&shared->sharers[i].bytes);
 	}
+}
+
+/* What makes no sense is somebody's prank. */
+static uint64_t take(_Atomic uint64_t *count)
+{
+	uint64_t taken = atomic_exchange(count, 0);
+
+	return taken < COUNT_MOST ? taken : 0;
+}
+
+void ucm_iobudget_count_lookups(struct ucm_daemon *daemon)
+{
+	struct ucm_stats *stats = &daemon->store->stats;
+	struct ucm_sharers_memory *shared = daemon->shared;
+	uint64_t hits = shared ? take(&shared->hits) : 0;
+	uint64_t misses = shared ? take(&shared->misses) : 0;
+
+	ucm_count_more(&stats->lookups, hits + misses);
+	ucm_count_more(&stats->hits, hits);
+	ucm_count_more(&stats->misses, misses);
 }

@@ -170,7 +170,8 @@ static const struct control controls[] = {
 		.memory = budget_memory,
 		.size = budget_size,
 		.refused = budget_refused,
-		.without = "loaders keep to all of it, each by itself",
+		.without = "loaders keep to all of it, each by itself, and "
+			   "look-ups in the index are not counted",
 	},
 	{
 		.name = "first-write",

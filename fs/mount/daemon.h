@@ -93,6 +93,7 @@ struct ucm_daemon {
 	_Atomic bool budget_refused; /* likewise */
 	_Atomic bool first_write_refused;
 	int budget_fd; /* .ucmfs/budget; < 0: there is none */
+	struct ucm_sharers_memory *shared; /* it, mapped; or NULL */
 	struct ucm_first_write *first_write; /* or NULL */
 	bool uring;		     /* in use */
 	const char *passthrough_why; /* why not, else NULL */

@@ -289,6 +289,7 @@ static int run_statistics(const struct call *call, void *data)
 
 	if (stats->version != UCM_CONTROL_VERSION)
 		return -EINVAL;
+	ucm_iobudget_count_lookups(call->daemon);
 	ucm_calls_statistics(call->daemon->store, stats);
 	return 0;
 }

@@ -9,7 +9,7 @@
  */
 #include <config.h>
 
-#include "fs/mount/daemon.h"
+#include "fs/mount/kinds.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -508,6 +508,7 @@ char *ucm_metrics_text(struct ucm_daemon *daemon, size_t *len_out)
 	if (ucm_prom_begin(&prom, "mount", daemon->mountpoint))
 		return NULL;
 	put_mount(&prom, daemon);
+	ucm_iobudget_count_lookups(daemon);
 	put_counters(&prom, &daemon->store->stats);
 	put_counter(&prom, "ucmfs_io_errors_total",
 		    "failed calls on backing directories",

@@ -309,6 +309,7 @@ char *ucm_stats_text(struct ucm_daemon *daemon, size_t *len)
 	struct timespec now;
 	char *dump, *text;
 
+	ucm_iobudget_count_lookups(daemon);
 	clock_gettime(CLOCK_REALTIME, &now);
 	json_object_set_new(json, "version", json_string(PACKAGE_VERSION));
 	put_number(json, "uptime_s",

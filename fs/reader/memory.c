@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -100,4 +101,24 @@ int ucm_reader_memory_open(int root, const char *name, int flags)
 		return fd;
 	close(fd);
 	return err ? err : -EXDEV;
+}
+
+int ucm_reader_memory_map(int root, const char *name, int flags, size_t len,
+			  void **out)
+{
+	int prot = PROT_READ | (flags == O_RDWR ? PROT_WRITE : 0);
+	void *memory;
+	char byte;
+	_cleanup_fd_ int fd = ucm_reader_memory_open(root, name, flags);
+
+	if (fd < 0)
+		return fd == -EXDEV ? -EPROTO : fd;
+	/* one that ends before is fatal */
+	if (pread(fd, &byte, 1, (off_t)len - 1) != 1)
+		return -EPROTO;
+	memory = mmap(NULL, len, prot, MAP_SHARED, fd, 0);
+	if (memory == MAP_FAILED)
+		return -errno;
+	*out = memory;
+	return 0;
 }

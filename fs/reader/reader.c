@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -23,8 +24,11 @@
 #include "common/cleanup.h"
 #include "common/deadmount.h"
 #include "common/parse.h"
+#include "fs/index/budget_layout.h"
 
 #define CHOICES 8 /* times that the spaces may change under one call */
+/* Look-ups that are counted at once: all readers add to the same memory. */
+#define COUNT_AT 64
 
 static int set_folder(struct ucm_index_reader *reader, const char *space)
 {
@@ -86,6 +90,7 @@ static int resolve(struct ucm_index_reader *reader)
 
 static int open_mount(struct ucm_index_reader *reader, const char *mount)
 {
+	void *shared = NULL;
 	int err;
 
 	reader->root = open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -95,6 +100,10 @@ static int open_mount(struct ucm_index_reader *reader, const char *mount)
 	err = map_index(reader);
 	if (err)
 		reader->why = why_not(err);
+	else
+		ucm_reader_memory_map(reader->root, UCM_TREE_BUDGET, O_RDWR,
+				      sizeof(*reader->shared), &shared);
+	reader->shared = shared;
 	return resolve(reader);
 }
 
@@ -118,10 +127,23 @@ int ucm_index_open(const char *mount, const char *space,
 	return 0;
 }
 
+static void add_counts(struct ucm_index_reader *reader)
+{
+	atomic_fetch_add_explicit(&reader->shared->hits, reader->hits,
+				  memory_order_relaxed);
+	atomic_fetch_add_explicit(&reader->shared->misses, reader->misses,
+				  memory_order_relaxed);
+	reader->hits = reader->misses = 0;
+}
+
 void ucm_index_close(struct ucm_index_reader *reader)
 {
 	if (!reader)
 		return;
+	if (reader->shared) {
+		add_counts(reader);
+		munmap(reader->shared, sizeof(*reader->shared));
+	}
 	ucm_reader_map_close(&reader->map);
 	if (reader->control >= 0)
 		close(reader->control);
@@ -159,6 +181,20 @@ static void clear(uint64_t *bitmap, size_t num)
 		memset(bitmap, 0, UCM_INDEX_WORDS(num) * sizeof(*bitmap));
 }
 
+/* Of the map: others count what they are asked for. */
+static void count(struct ucm_index_reader *reader, const uint64_t *present,
+		  size_t num)
+{
+	unsigned hits = 0;
+
+	for (size_t i = 0; i < UCM_INDEX_WORDS(num); i++)
+		hits += (unsigned)__builtin_popcountll(present[i]);
+	reader->hits += hits;
+	reader->misses += num - hits;
+	if (reader->hits + reader->misses >= COUNT_AT)
+		add_counts(reader);
+}
+
 /* By the back end that is right at the time; or by stat, which always is. */
 static int lookup(struct ucm_index_reader *reader, const struct ucm_id *ids,
 		  size_t num, uint64_t *present, uint64_t *unknown)
@@ -176,6 +212,8 @@ static int lookup(struct ucm_index_reader *reader, const struct ucm_id *ids,
 		if (i == CHOICES)
 			ops = &ucm_reader_stat_ops;
 		err = ops->lookup(reader, ids, num, present, unknown);
+		if (!err && ops == &ucm_reader_map_ops && reader->shared)
+			count(reader, present, num);
 	}
 	if (err) {
 		clear(present, num);

@@ -37,6 +37,8 @@ struct ucm_index_reader {
 	uint32_t names;
 	bool published;   /* the space is in the map, under this number: */
 	uint16_t space;
+	struct ucm_sharers_memory *shared; /* NULL: look-ups are not counted */
+	uint64_t hits, misses;             /* that are not yet added there */
 };
 
 #define UCM_READER_BATCH 256
@@ -89,6 +91,9 @@ static inline void ucm_bit_set(uint64_t *bitmap, size_t bit)
  * mapped; the caller's. flags: O_RDONLY or O_RDWR. -EOPNOTSUPP: without passthrough,
  * and not the daemon's user; -EXDEV: root is no FUSE mount. */
 int ucm_reader_memory_open(int root, const char *name, int flags);
+/* Map its first len bytes. Also -EPROTO: it has fewer, or is no file of a mount. */
+int ucm_reader_memory_map(int root, const char *name, int flags, size_t len,
+			  void **out);
 /* The same of what a daemon says of its memory: -ESTALE, it is another file; -EPROTO,
  * it can be made shorter. */
 struct ucm_control_memory;

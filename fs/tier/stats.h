@@ -15,7 +15,7 @@
 
 /* name, what it counts */
 #define UCM_STATS(X)                                                          \
-	X(lookups, "names of blocks asked for")                               \
+	X(lookups, "blocks looked up: names, calls, and in the mapped index")  \
 	X(hits, "lookups that found a block")                                 \
 	X(misses, "lookups that found none")                                  \
 	X(probes, "lookups that had to ask a directory")                      \

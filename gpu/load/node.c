@@ -44,33 +44,12 @@ static int ask_limits(int root, struct ucm_node_budget *out)
 	return 0;
 }
 
-/* len bytes of a file of the mount that is shared as it is. */
-static int map_file(int root, const char *name, int flags, size_t len,
-		    void **out)
-{
-	int prot = PROT_READ | (flags == O_RDWR ? PROT_WRITE : 0);
-	void *memory;
-	char byte;
-	_cleanup_fd_ int fd = ucm_reader_memory_open(root, name, flags);
-
-	if (fd < 0)
-		return fd == -EXDEV ? -EPROTO : fd;
-	/* one that ends before is fatal */
-	if (pread(fd, &byte, 1, (off_t)len - 1) != 1)
-		return -EPROTO;
-	memory = mmap(NULL, len, prot, MAP_SHARED, fd, 0);
-	if (memory == MAP_FAILED)
-		return -errno;
-	*out = memory;
-	return 0;
-}
-
 static int map_index(int root, struct ucm_node_budget *region)
 {
 	const struct ucm_index_memory_header *header;
 	void *index;
-	int err = map_file(root, UCM_TREE_INDEX, O_RDONLY,
-			   UCM_INDEX_MEMORY_HEADER_BYTES, &index);
+	int err = ucm_reader_memory_map(root, UCM_TREE_INDEX, O_RDONLY,
+					UCM_INDEX_MEMORY_HEADER_BYTES, &index);
 
 	if (err)
 		return err;
@@ -91,8 +70,8 @@ static int map_both(int root, struct ucm_node_budget *region)
 
 	if (err)
 		return err;
-	err = map_file(root, UCM_TREE_BUDGET, O_RDWR, UCM_CONTROL_BUDGET_BYTES,
-		       &memory);
+	err = ucm_reader_memory_map(root, UCM_TREE_BUDGET, O_RDWR,
+				    UCM_CONTROL_BUDGET_BYTES, &memory);
 	if (err) {
 		ucm_node_budget_close(&both);
 		return err;

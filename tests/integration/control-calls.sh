@@ -155,7 +155,7 @@ same 'others: locate' tier=0 "$(printf '%s\n' "$in" | called_by 1234 locate |
 	cut -d' ' -f1)"
 check 'others: statistics' called_by 1234 statistics
 same 'memory: of the index' "$(daemon_pid) True" "$(call memory)"
-answers 'memory: without a budget' ENOENT call memory '' what=1
+same 'memory: of the budget' "$(daemon_pid) True" "$(call memory '' what=1)"
 answers 'memory: no other' EINVAL call memory '' what=2
 answers 'memory: no other version' EINVAL call memory '' version=2
 for what in memory path pin unpin evict warm flush rescan checkpoint; do

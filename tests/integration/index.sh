@@ -94,12 +94,27 @@ same 'a reader sees what has changed since' 'map
 yynyyyyyyyyyyyyynnnn
 map
 nyyyyyyyyyyyyyyyyyyy' "$(cat "$work/answers")"
+ioctls() {
+	grep 'request_duration_seconds_count.*"ioctl"' "$mnt/.ucmfs/metrics" |
+		grep -o '[0-9]*$'
+}
 no_request() {
-	before=$(stat_of lookups)
-	ask "$mnt" >/dev/null
-	same 'no request is made for a block' "$before" "$(stat_of lookups)"
+	before=$(ioctls)
+	small_paths 1 | index_ask ask "$mnt" >/dev/null
+	to_open=$(($(ioctls) - before))
+	before=$(ioctls)
+	lookups=$(stat_of lookups) hits=$(stat_of hits) misses=$(stat_of misses)
+	found=$(ask "$mnt" | tail -n 1 | tr -d -c y | wc -c)
+	same 'no request is made for a block' $((before + to_open)) "$(ioctls)"
+	same 'and all are counted' \
+		"$((lookups + 20)) $((hits + found)) $((misses + 20 - found))" \
+		"$(stat_of lookups) $(stat_of hits) $(stat_of misses)"
 }
 no_request
+lookups=$(stat_of lookups)
+need eval 'yes "" | tr "\n" "\377" |
+	dd of="$mnt/.ucmfs/budget" bs=64 count=1 conv=notrunc iflag=fullblock'
+same 'a count that makes no sense is none' "$lookups" "$(stat_of lookups)"
 refused 'target is busy' 'a reader keeps the mount busy' sh -c '
 exec 5<"$1"; umount "$2"' sh "$index" "$mnt"
 start_reader

@@ -77,8 +77,7 @@ done
 need mkdir -p "$work/tier"
 need do_mount "$work/tier"
 require_mapping
-refused 'Operation not supported' 'there is nothing to share' \
-	cat "$mnt/.ucmfs/budget"
+check 'there is nothing to share' num_sharers_is 0
 do_umount
 
 # ---- four processes, and one is killed ----
