@@ -35,9 +35,9 @@ class Handle:
             raise self._CLOSED(f"{self._what}: it is closed")
         return self._handle
 
-    def _check(self, err: int) -> None:
+    def _check(self, err: int, what: str = "") -> None:
         if err:
-            raise from_errno(err, self._what)
+            raise from_errno(err, what or self._what)
 
     def _is_ours(self) -> bool:
         """It is open, and by this process."""

@@ -12,7 +12,8 @@ import functools
 import operator
 import sys
 from array import array
-from typing import Any, Mapping, Optional, Sequence, TypeVar, Union
+from typing import (Any, Dict, Mapping, Optional, Sequence, Tuple, TypeVar,
+                    Union)
 
 from .errors import InvalidArgument
 
@@ -47,6 +48,20 @@ def pack_ids(ids: Ids, what: str = "ids") -> bytes:
         raise InvalidArgument(
             f"{what}: {len(packed)} bytes are no whole number of ids "
             f"of {ID_BYTES}")
+    return packed
+
+
+def count_ids(ids: Ids, what: str = "ids") -> Tuple[bytes, int]:
+    """Ids one behind the other, and how many."""
+    packed = pack_ids(ids, what)
+    return packed, len(packed) // ID_BYTES
+
+
+def pack_parents(what: str, parents: Ids, num: int) -> bytes:
+    """An id for each of num blocks."""
+    packed, many = count_ids(parents, "parents")
+    if many != num:
+        raise InvalidArgument(f"{what}: {many} parents for {num} blocks")
     return packed
 
 
@@ -154,6 +169,10 @@ def below(what: str, name: str, value: Any, end: int) -> int:
 @functools.lru_cache(maxsize=None)
 def _kinds_of(struct: Any) -> Mapping[str, Any]:
     return dict(struct._fields_)
+
+
+def dict_of(struct: ctypes.Structure) -> Dict[str, int]:
+    return {name: getattr(struct, name) for name, _ in struct._fields_}
 
 
 def fill(struct: Struct, what: str, values: Mapping[str, Any]) -> Struct:

@@ -6,11 +6,10 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from typing import List, NamedTuple, Optional, Union
+from typing import Any, List, NamedTuple, Optional, Union
 
 from . import _c, _lib, _log, _pack
 from ._handle import Handle
-from .errors import InvalidArgument
 
 _FLAGS = (_c.UCM_PLACE_PINNED, _c.UCM_PLACE_OPEN, _c.UCM_PLACE_LEASED,
           _c.UCM_PLACE_WRITTEN)
@@ -53,14 +52,16 @@ class Blocks(Handle):
         self._check(self._lib.ucm_blocks_open(
             _lib.path_bytes(mount, "mount"), self._handle))
 
-    def _call(self, function: str, ids: _pack.Ids,
-              space: Optional[str]) -> List[int]:
-        packed = _pack.pack_ids(ids)
-        num = len(packed) // _pack.ID_BYTES
-        results = (ctypes.c_int32 * max(num, 1))()
+    def _results(self, function: str, ids: _pack.Ids, space: Optional[str],
+                 *more: Any, kind: Any = ctypes.c_int32) -> List[Any]:
+        packed, num = _pack.count_ids(ids)
+        results = (kind * max(num, 1))()
         self._check(getattr(self._lib, function)(
-            self._open(), _lib.text_bytes(space), packed, num, results))
-        return [-result for result in results[:num]]
+            self._open(), _lib.text_bytes(space), packed, num, *more, results))
+        return results[:num]
+
+    def _call(self, *arguments: Any) -> List[int]:
+        return [-result for result in self._results(*arguments)]
 
     def touch(self, ids: _pack.Ids, space: Optional[str] = None) -> List[int]:
         """Count a use, as an open does."""
@@ -83,14 +84,10 @@ class Blocks(Handle):
               lease_ms: int, renew: bool = False) -> List[int]:
         """Keep them from being evicted for so long; 0: give that back, once
         for each call. EDQUOT: too many, or too long. See Lessee."""
-        packed = _pack.pack_ids(ids)
-        num = len(packed) // _pack.ID_BYTES
-        results = (ctypes.c_int32 * max(num, 1))()
-        self._check(self._lib.ucm_blocks_lease(
-            self._open(), _lib.text_bytes(space), packed, num,
+        return self._call(
+            "ucm_blocks_lease", ids, space,
             _c.UCM_LEASE_RENEW if renew else 0,
-            _pack.u32(self._what, "lease_ms", lease_ms), results))
-        return [-result for result in results[:num]]
+            _pack.u32(self._what, "lease_ms", lease_ms))
 
     def offer(self, ids: _pack.Ids, space: Optional[str] = None, *,
               parents: Optional[_pack.Ids] = None,
@@ -98,12 +95,9 @@ class Blocks(Handle):
         """Which of these are worth saving: those of a chain in their order.
         parents: an id for each. block_bytes: of a file; 0: as others of the
         space."""
-        packed = _pack.pack_ids(ids)
-        num = len(packed) // _pack.ID_BYTES
-        above = None if parents is None else _pack.pack_ids(parents, "parents")
-        if above is not None and len(above) != len(packed):
-            raise InvalidArgument(
-                f"{self._what}: {len(above) // 16} parents for {num} blocks")
+        packed, num = _pack.count_ids(ids)
+        above = None if parents is None else _pack.pack_parents(
+            self._what, parents, num)
         results = (ctypes.c_int32 * max(num, 1))()
         self._check(self._lib.ucm_blocks_offer(
             self._open(), _lib.text_bytes(space), packed, above, num,
@@ -118,17 +112,14 @@ class Blocks(Handle):
                lease_ms: int = 0) -> List[Optional[Place]]:
         """Where they lie; None: absent, or it could not be learned. lease_ms:
         they are not evicted for so long."""
-        packed = _pack.pack_ids(ids)
-        num = len(packed) // _pack.ID_BYTES
-        places = (_c.ControlPlace * max(num, 1))()
-        self._check(self._lib.ucm_blocks_locate(
-            self._open(), _lib.text_bytes(space), packed, num,
+        places = self._results(
+            "ucm_blocks_locate", ids, space,
             0 if lease_ms else _c.UCM_LOCATE_PEEK,
-            _pack.u32(self._what, "lease_ms", lease_ms), places))
+            _pack.u32(self._what, "lease_ms", lease_ms), kind=_c.ControlPlace)
         return [None if at.result else Place(
             at.tier, at.directory, at.size, at.uses,
             *(bool(at.flags & flag) for flag in _FLAGS))
-            for at in places[:num]]
+            for at in places]
 
     def path(self, id: bytes, space: Optional[str] = None) -> str:
         """The path of a block's file in its tier."""

@@ -64,8 +64,7 @@ class Index(Handle):
     def lookup(self, ids: _pack.Ids) -> Tuple[bytes, bytes]:
         """(present, unknown), a byte of 0 or 1 for each id; both 0: it is
         absent."""
-        packed = _pack.pack_ids(ids)
-        num = len(packed) // _pack.ID_BYTES
+        packed, num = _pack.count_ids(ids)
         words = (num + 63) // 64
         bits = ctypes.create_string_buffer(16 * words or 1)
         half = ctypes.addressof(bits) + 8 * words

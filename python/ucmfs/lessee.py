@@ -61,4 +61,4 @@ class Lessee(Handle):
         """holds and blocks (now), leased, absent, refused (blocks), calls and
         failed (calls): see ucm_lessee(3)."""
         out = self.counted()
-        return {name: getattr(out, name) for name, _ in out._fields_}
+        return _pack.dict_of(out)

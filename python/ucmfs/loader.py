@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Union
 
 from . import _c, _lib, _log, _pack
 from ._handle import Handle
-from .errors import InvalidArgument, from_errno
+from .errors import InvalidArgument
 from .layout import Layout, _number_of, _verify_of
 from .task import Completions, Task, TaskOwner, new_eventfd
 
@@ -173,7 +173,7 @@ class Loader(Handle, TaskOwner):
         """Counters since it was opened; see struct ucm_loader_stats."""
         out = _c.LoaderStats()
         self._lib.ucm_loader_get_stats(self._open(), out, ctypes.sizeof(out))
-        return {name: getattr(out, name) for name, _ in out._fields_}
+        return _pack.dict_of(out)
 
     def describe(self) -> str:
         """"host, io_uring, 2 threads, ..."""
@@ -223,25 +223,19 @@ class Group:
 
     def lookup(self, ids: _pack.Ids) -> List[bool]:
         """Which blocks are there. Blocks the caller."""
-        packed = _pack.pack_ids(ids)
-        num = len(packed) // _pack.ID_BYTES
+        packed, num = _pack.count_ids(ids)
         found = ctypes.create_string_buffer(max(num, 1))
-        err = _lib.lib().ucm_loader_lookup(
-            self.loader._open(), self.number, packed, num, found)
-        if err:
-            raise from_errno(err, "lookup")
+        self.loader._check(_lib.lib().ucm_loader_lookup(
+            self.loader._open(), self.number, packed, num, found), "lookup")
         return list(map(bool, found.raw[:num]))
 
     def prefix(self, ids: _pack.Ids) -> int:
         """How many are there, up to the first that is not. Blocks the
         caller."""
-        packed = _pack.pack_ids(ids)
         count = ctypes.c_size_t()
-        err = _lib.lib().ucm_loader_prefix(
-            self.loader._open(), self.number, packed,
-            len(packed) // _pack.ID_BYTES, ctypes.byref(count))
-        if err:
-            raise from_errno(err, "prefix")
+        self.loader._check(_lib.lib().ucm_loader_prefix(
+            self.loader._open(), self.number, *_pack.count_ids(ids),
+            ctypes.byref(count)), "prefix")
         return count.value
 
     def remove(self) -> None:
@@ -262,22 +256,17 @@ class Group:
         """Remove blocks: 0 for each, or an errno (ENOENT: it was not there).
         Of tiers alone nobody may have the directories for itself, such as a
         daemon, else EBUSY. Blocks the caller."""
-        packed = _pack.pack_ids(ids)
-        num = len(packed) // _pack.ID_BYTES
+        packed, num = _pack.count_ids(ids)
         results = (ctypes.c_int32 * max(num, 1))()
-        err = _lib.lib().ucm_loader_remove(
-            self.loader._open(), self.number, packed, num, results)
-        if err:
-            raise from_errno(err, "remove")
+        self.loader._check(_lib.lib().ucm_loader_remove(
+            self.loader._open(), self.number, packed, num, results), "remove")
         return [-result for result in results[:num]]
 
     def prefetch(self, ids: _pack.Ids) -> None:
         """They will be loaded soon: the mount copies those that lie in a slow
         tier to the fastest one. A hint; nobody waits for it."""
-        packed = _pack.pack_ids(ids)
         _lib.lib().ucm_loader_prefetch(
-            self.loader._open(), self.number, packed,
-            len(packed) // _pack.ID_BYTES)
+            self.loader._open(), self.number, *_pack.count_ids(ids))
 
     def load(self, ids: _pack.Ids, pages: Optional[_pack.Numbers] = None, *,
              first_layer: int = 0, num_layers: int = 0,
@@ -352,10 +341,9 @@ class Group:
     def abandon(self, ids: Optional[_pack.Ids] = None) -> None:
         """Forget what was saved of blocks that are not committed yet; None:
         of all."""
-        packed = None if ids is None else _pack.pack_ids(ids)
         _lib.lib().ucm_save_abandon(
-            self.loader._open(), self.number, packed,
-            len(packed) // _pack.ID_BYTES if packed is not None else 0)
+            self.loader._open(), self.number,
+            *((None, 0) if ids is None else _pack.count_ids(ids)))
 
     def _submit(self, function: str, what: str, ids: _pack.Ids,
                 pages: Optional[_pack.Numbers],
@@ -365,8 +353,7 @@ class Group:
         loader = self.loader
         handle = loader._open()
         loader._reap()
-        packed = _pack.pack_ids(ids)
-        num = len(packed) // _pack.ID_BYTES
+        packed, num = _pack.count_ids(ids)
         moves = _moves(what, packed, num, pages, addresses)
         keep = [self.layout, moves]
         request = _pack.fill(_c.Request(
@@ -378,10 +365,7 @@ class Group:
             request.addresses = _pack.address_of(numbers)
             keep.append(numbers)
         if parents is not None:
-            above = _pack.pack_ids(parents, "parents")
-            if len(above) != len(packed):
-                raise InvalidArgument(
-                    f"{what}: {len(above) // 16} parents for {num} blocks")
+            above = _pack.pack_parents(what, parents, num)
             request.parents = ctypes.cast(
                 ctypes.c_char_p(above), ctypes.c_void_p).value
             keep.append(above)

@@ -77,10 +77,9 @@ class Reprs(Handle):
         first of them is raised (NotFound, UcmfsError with EBADMSG, ...), and
         the others are loaded.
         """
-        packed = _pack.pack_ids(ids)
+        packed, num = _pack.count_ids(ids)
         first, num_layers = _layers_of(layers)
         if slabs is None:
-            num = len(packed) // _pack.ID_BYTES
             slabs = [Slab(max(num, 1), self.holds.layer_bytes)
                      for _ in range(num_layers)]
         if len(slabs) != num_layers:
@@ -88,19 +87,18 @@ class Reprs(Handle):
                                   "layers are asked for")
         if len({slab._c.base for slab in slabs}) != num_layers:
             raise InvalidArgument("slabs: one is there twice")
-        return self._move(self._lib.ucm_reprs_load, packed, first, slabs,
+        return self._move(self._lib.ucm_reprs_load, packed, num, first, slabs,
                           slots, partial)
 
     def save(self, ids: Any, slabs: Sequence[Slab], *, slots: Ids = None,
              partial: bool = False) -> List[int]:
         """All layers of blocks, from slots of slabs, one for each layer.
         Those that are there stay as they are. errors, as of load()."""
-        return self._move(self._lib.ucm_reprs_save, _pack.pack_ids(ids), 0,
+        return self._move(self._lib.ucm_reprs_save, *_pack.count_ids(ids), 0,
                           slabs, slots, partial).errors
 
-    def _move(self, call: Any, packed: bytes, first: int,
+    def _move(self, call: Any, packed: bytes, num: int, first: int,
               slabs: Sequence[Slab], slots: Ids, partial: bool) -> Loaded:
-        num = len(packed) // _pack.ID_BYTES
         many = (_c.ReprSlab * len(slabs))(*(
             slab.need(self.holds.layer_bytes) for slab in slabs))
         where = _tensor.ids_of(slots, "slots", num, distinct=True)

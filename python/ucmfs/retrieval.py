@@ -180,7 +180,7 @@ class Retrieval(Handle):
         """Counts since the start; waiting, running and done: now."""
         out = _c.RetrievalStats()
         self._lib.ucm_retrieval_get_stats(self._open(), out)
-        return {name: getattr(out, name) for name, _ in out._fields_}
+        return _pack.dict_of(out)
 
     def close(self) -> None:
         """Jobs that run are waited for. Again: nothing."""

@@ -225,7 +225,7 @@ class Resident:
         """Counts since the start, and of slots now."""
         out = _c.ResidentStats()
         self._lib.ucm_resident_get_stats(self._c, out)
-        return {name: getattr(out, name) for name, _ in out._fields_}
+        return _pack.dict_of(out)
 
 
 def _wanted(blocks: Any, scores: Any,
@@ -304,7 +304,7 @@ class Prefetch:
     def stats(self) -> Dict[str, int]:
         out = _c.PrefetchStats()
         self._lib.ucm_prefetch_get_stats(self._c, out)
-        return {name: getattr(out, name) for name, _ in out._fields_}
+        return _pack.dict_of(out)
 
 
 def run_all(prefetches: Sequence[Prefetch]) -> None:

@@ -16,7 +16,7 @@ from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from . import _c, _lib, _log, _pack
 from ._handle import Handle
-from .errors import InvalidArgument, from_errno
+from .errors import InvalidArgument
 from .layout import Geometry, Raw, _verify_of, raw_of
 from .loader import Loader, Path, Tiers, device_of
 from .task import Task, TaskOwner, new_eventfd
@@ -159,46 +159,36 @@ class _Base(Handle, TaskOwner):
         """Which blocks are there, each by itself. A block is there as a
         whole or not at all: shard_index changes nothing, but that there is
         such a shard."""
-        packed = _pack.pack_ids(block_ids)
-        num = len(packed) // _pack.ID_BYTES
+        packed, num = _pack.count_ids(block_ids)
         self._pack_shards(shard_index, num)
         found = ctypes.create_string_buffer(num or 1)
-        err = self._lib.ucm_shards_lookup(self._open(), packed, num, found)
-        if err:
-            raise from_errno(err, "lookup")
+        self._check(self._lib.ucm_shards_lookup(
+            self._open(), packed, num, found), "lookup")
         return list(map(bool, found.raw[:num]))
 
     def lookup_on_prefix(self, block_ids: _pack.Ids) -> int:
         """The index of the last block of which it and all before are there;
         -1: the first is not."""
-        packed = _pack.pack_ids(block_ids)
         last = ctypes.c_int64()
-        err = self._lib.ucm_shards_lookup_on_prefix(
-            self._open(), packed, len(packed) // _pack.ID_BYTES,
-            ctypes.byref(last))
-        if err:
-            raise from_errno(err, "lookup_on_prefix")
+        self._check(self._lib.ucm_shards_lookup_on_prefix(
+            self._open(), *_pack.count_ids(block_ids), ctypes.byref(last)),
+                    "lookup_on_prefix")
         return last.value
 
     def prefetch(self, block_ids: _pack.Ids) -> None:
         """A hint that these will be loaded soon: a mount copies those that
         lie in a slow tier to the fastest one, in the background."""
-        packed = _pack.pack_ids(block_ids)
-        self._lib.ucm_shards_prefetch(self._open(), packed,
-                                     len(packed) // _pack.ID_BYTES)
+        self._lib.ucm_shards_prefetch(self._open(),
+                                      *_pack.count_ids(block_ids))
 
     def set_parents(self, block_ids: _pack.Ids, parents: _pack.Ids) -> None:
         """Say which block comes before each in its chain (no bytes but 0:
         none), before they are dumped or created: their files name it, and a
         mount that needs room goes by it."""
-        packed = _pack.pack_ids(block_ids)
-        above = _pack.pack_ids(parents, "parents")
-        if len(above) != len(packed):
-            raise InvalidArgument(
-                f"{len(above) // _pack.ID_BYTES} parents for "
-                f"{len(packed) // _pack.ID_BYTES} blocks")
+        packed, num = _pack.count_ids(block_ids)
         self._lib.ucm_shards_set_parents(
-            self._open(), packed, above, len(packed) // _pack.ID_BYTES)
+            self._open(), packed, _pack.pack_parents("store", parents, num),
+            num)
 
     # ---- transfers ----
 
@@ -306,7 +296,7 @@ class Store(_Base):
             return self._spans(f"ucm_shards_{what}_data", what, ids, shards,
                                _spans_of(what, addresses, sizes), addresses)
         numbers = _flat_numbers(addresses, "addresses")
-        packed, num = self._count(ids)
+        packed, num = _pack.count_ids(ids)
         if len(numbers) != num * self.tensors_per_shard:
             raise InvalidArgument(
                 f"{what}: {len(numbers)} addresses for {num} shards of "
@@ -318,20 +308,15 @@ class Store(_Base):
 
     def _spans(self, function: str, what: str, ids: _pack.Ids,
                shards: Shards, spans: array, keep: Any) -> Task:
-        packed, num = self._count(ids)
+        packed, num = _pack.count_ids(ids)
         which = self._pack_shards(shards, num)
         return self._start(function, what, packed, keep, _address(which), num,
                            _pack.address_of(spans), len(spans) // 2)
 
-    @staticmethod
-    def _count(ids: _pack.Ids) -> Tuple[bytes, int]:
-        packed = _pack.pack_ids(ids)
-        return packed, len(packed) // _pack.ID_BYTES
-
     def give_up(self, block_ids: _pack.Ids) -> None:
         """Drop what was dumped of blocks that will not be finished; what is
         still being written of them goes when that has ended."""
-        packed, num = self._count(block_ids)
+        packed, num = _pack.count_ids(block_ids)
         self._start("ucm_shards_commit", "give up", packed, None, bytes(num),
                     num).result()
 
@@ -356,13 +341,10 @@ class StoreV0(_Base):
         """Reserve blocks; for each 0 or an errno: EEXIST: there is such a
         block; EALREADY: reserved before; EBUSY: being dumped by V1, or still
         being given up; ENOMEM."""
-        packed = _pack.pack_ids(block_ids)
-        num = len(packed) // _pack.ID_BYTES
+        packed, num = _pack.count_ids(block_ids)
         results = array("i", bytes(4 * num))
-        err = self._lib.ucm_shards_create(self._open(), packed, num,
-                                         _pack.address_of(results))
-        if err:
-            raise from_errno(err, "create")
+        self._check(self._lib.ucm_shards_create(
+            self._open(), packed, num, _pack.address_of(results)), "create")
         return [-result for result in results]
 
     def load(self, block_ids: _pack.Ids, offset: Any,
@@ -399,8 +381,7 @@ class StoreV0(_Base):
 
     def _move(self, function: str, what: str, ids: _pack.Ids, offset: Any,
               spans: array, keep: Any) -> Task:
-        packed = _pack.pack_ids(ids)
-        num = len(packed) // _pack.ID_BYTES
+        packed, num = _pack.count_ids(ids)
         if len(spans) != 2 * num:
             raise InvalidArgument(f"{what}: {len(spans) // 2} tensors for "
                                   f"{num} blocks")
@@ -418,8 +399,7 @@ class StoreV0(_Base):
     def commit_task(self, block_ids: _pack.Ids,
                     is_success: Union[bool, Sequence[bool]] = True) -> Task:
         """commit() without waiting."""
-        packed = _pack.pack_ids(block_ids)
-        num = len(packed) // _pack.ID_BYTES
+        packed, num = _pack.count_ids(block_ids)
         flags = [is_success] * num if isinstance(is_success, (bool, int)) \
             else is_success
         success = bytes(map(bool, flags))
