@@ -107,7 +107,6 @@ uint64_t ucm_log_count_left_out(void);
 	X(TIER, "fs.tier", "where new files are made; blocks removed",        \
 	  "directories and tiers passed over")                                \
 	X(SCAN, "fs.scan", "directories read", "every file looked at")        \
-	X(NOTIFY, "fs.notify", "what the kernel is told to forget", "")       \
 	X(FUSE, "fs.fuse", "what libfuse says", "")                           \
 	X(CALL, "os.call", "system calls on backing directories that failed", \
 	  "every one")

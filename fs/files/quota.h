@@ -65,8 +65,6 @@ struct ucm_files_mark_info {
 struct ucm_files_quota_ops {
 	/* Is a node's file open? The lock of its name is held. */
 	bool (*is_open)(void *arg, const struct ucm_files_node *node);
-	/* The file of a node has been removed. */
-	void (*removed)(void *arg, const struct ucm_files_node *node);
 	/* Account for what open files have grown by. */
 	void (*settle)(void *arg);
 	void *arg;

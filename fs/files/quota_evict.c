@@ -256,8 +256,6 @@ static enum outcome evict_locked(struct ucm_files_quotas *quotas,
 		return FAILED;
 	ucm_files_removed(quotas->nodes, folder, strrchr(victim->path, '/') + 1,
 			  victim->ino, -1);
-	if (node && ops && ops->removed)
-		ops->removed(ops->arg, node);
 	return EVICTED;
 }
 

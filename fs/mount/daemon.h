@@ -10,11 +10,11 @@
  * (who serves them), kinds.h (what a kind of node is asked; root.c, spaces.c,
  * buckets.c, blocks.c, staging.c, manifest.c, control.c, files.c,
  * files_xattr.c), node.c (inode numbers, attributes), listing.c, handles.c,
- * opens.c (open inodes and files being written), account.c (what is counted and traced of a request), ioctl.c,
- * metrics.c, stats_json.c (what files of .ucmfs/ say and do), notify.c (what
- * the kernel must forget), kept.c (blocks that were just closed), options.c,
- * session.c (mounting and the loop), first_write.c (the mount's first write),
- * main.c.
+ * opens.c (open inodes and files being written), account.c (what is counted and
+ * traced of a request), ioctl.c, metrics.c, stats_json.c (what files of .ucmfs/
+ * say and do), expire.c (staging that is old), kept.c (blocks that were just
+ * closed), options.c, session.c (mounting and the loop), first_write.c (the
+ * mount's first write), main.c.
  */
 #ifndef UCM_DAEMON_H
 #define UCM_DAEMON_H
@@ -53,20 +53,10 @@ struct ucm_handles {
 	uint64_t serial;
 };
 
-struct ucm_notices;
-
-struct ucm_notifier {
+struct ucm_expiry {
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
 	pthread_t thread;
-	struct ucm_notices *names;
-	/* inodes whose attributes must be forgotten */
-	fuse_ino_t *nodes;
-	size_t num_nodes, room_nodes;
-	uint64_t attrs_lost;
-	/* spaces whose attributes must be forgotten, a bit each */
-	uint64_t spaces[(UCM_MAX_SPACES + 63) / 64];
-	unsigned num_spaces;
 	bool running, stopping;
 };
 
@@ -82,7 +72,7 @@ struct ucm_daemon {
 	struct ucm_crews *crews; /* request.h */
 	struct ucm_files_nodes nodes;
 	struct ucm_files_quota_ops quota_ops; /* of file_tree */
-	struct ucm_notifier notifier;
+	struct ucm_expiry expiry;
 	struct ucm_opstats *ops;
 	struct ucm_trace *trace; /* NULL: none */
 	struct timespec started;
@@ -246,7 +236,6 @@ struct ucm_handle {
 			       not say; of files/: the descriptor is */
 	bool told_at_close; /* of files/: write errors are, by a network file
 			       system */
-	bool shared_write;  /* opened O_RDWR: may be mapped for writing */
 	bool refused;	    /* by the last FLUSH, as wrong */
 	bool failed;	    /* fsync failed: never a block */
 	int64_t touched_ms; /* last open, close or rename (monotonic) */
@@ -500,24 +489,10 @@ char *ucm_stats_text(struct ucm_daemon *daemon, size_t *len_out);
 /* Prometheus' text (metrics.c); to free. */
 char *ucm_metrics_text(struct ucm_daemon *daemon, size_t *len_out);
 
-/* ---- what the kernel must forget (notify.c) ---- */
+/* ---- a thread for what is old (expire.c) ---- */
 
-int ucm_notify_start(struct ucm_daemon *daemon);
-/* Send nothing more. False: one hangs, and will until the connection is cut. */
-bool ucm_notify_quiet(struct ucm_daemon *daemon);
-/* After the unmount. False: one hangs all the same, and the session is not to
- * be freed. */
-bool ucm_notify_stop(struct ucm_daemon *daemon);
-struct ucm_notices_stats;
-/* While it runs; attributes are counted as names are. */
-void ucm_notify_stats(struct ucm_daemon *daemon, struct ucm_notices_stats *out);
-/* A block is gone that the kernel may remember. Any thread. */
-void ucm_notify_loss(void *daemon, const struct ucm_key *key);
-/* A space has another owner or mode, and so has all that is in it. */
-void ucm_notify_owner(struct ucm_daemon *daemon, const struct ucm_space *space);
-
-/* A file's attributes have changed without the kernel noticing. */
-void ucm_notify_attr(struct ucm_daemon *daemon, fuse_ino_t ino);
+int ucm_expiry_start(struct ucm_daemon *daemon);
+void ucm_expiry_stop(struct ucm_daemon *daemon);
 
 /* ---- mounting (session.c) ---- */
 

@@ -616,7 +616,6 @@ static void files_begin_file(fuse_req_t req, struct ucm_handle *file, int fd,
 	file->counted = ucm_file_takes(st);
 	file->writes = writes;
 	file->told_at_close = tree->at->medium.remote;
-	file->shared_write = false;
 	ucm_handle_attach(req, file);
 }
 
@@ -838,9 +837,6 @@ static int files_last_close(struct ucm_account *account,
 	if (file->writes)
 		files_count_growth(daemon, file);
 	files_note_use(daemon, file);
-	/* stores through a mapping change times that the kernel remembers */
-	if (file->shared_write && file->backing_id)
-		ucm_notify_attr(daemon, file->node);
 	ucm_files_forget(&daemon->nodes, node, 1);
 	return 0;
 }
@@ -972,14 +968,6 @@ static bool files_is_open(void *arg, const struct ucm_files_node *node)
 	return open;
 }
 
-/* Else stat(2) would go on to find it, from the kernel's memory. */
-static void files_evicted(void *arg, const struct ucm_files_node *node)
-{
-	struct ucm_daemon *daemon = arg;
-
-	ucm_notify_attr(daemon, ucm_files_ino_of(daemon, node));
-}
-
 /* Those that are written to at this moment, and closed again, may be left
  * out. */
 static void files_settle_all(void *arg)
@@ -1005,7 +993,6 @@ static void files_settle_all(void *arg)
 
 const struct ucm_files_quota_ops ucm_files_quota_hooks = {
 	.is_open = files_is_open,
-	.removed = files_evicted,
 	.settle = files_settle_all,
 };
 

@@ -171,8 +171,6 @@ static int run_batch(const struct call *call, void *data)
 
 		if (result == -EINPROGRESS)
 			return result; /* all of it is done elsewhere */
-		if (op == UCM_BATCH_EVICT && !result)
-			ucm_notify_loss(daemon, &key);
 		batch->u.results[i] = result;
 	}
 	if (asked)

@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "fs/mount/notices.h"
 #include "fs/store/endurance.h"
 #include "fs/store/pressure.h"
 #include "fs/store/quota.h"
@@ -479,28 +478,6 @@ static void put_log(struct ucm_prom *prom)
 		    ucm_log_count_left_out());
 }
 
-static void put_notices(struct ucm_prom *prom, struct ucm_daemon *daemon)
-{
-	struct ucm_notices_stats stats;
-
-	ucm_notify_stats(daemon, &stats);
-	put_gauge(prom, "ucmfs_notices_waiting",
-		  "names and attributes that the kernel must still drop",
-		  stats.waiting);
-	put_gauge(prom, "ucmfs_notices_stuck",
-		  "notifications that hang, as a program holds the folder",
-		  stats.stuck);
-	put_counter(prom, "ucmfs_notices_sent_total",
-		    "notifications sent to the kernel",
-		    stats.told);
-	put_counter(prom, "ucmfs_notices_collapsed_total",
-		    "names dropped with all of their folder",
-		    stats.collapsed);
-	put_counter(prom, "ucmfs_notices_lost_total",
-		    "names that the kernel caches until entry_timeout",
-		    stats.lost);
-}
-
 char *ucm_metrics_text(struct ucm_daemon *daemon, size_t *len_out)
 {
 	struct ucm_prom prom;
@@ -520,7 +497,6 @@ char *ucm_metrics_text(struct ucm_daemon *daemon, size_t *len_out)
 	put_times(&prom, daemon->ops);
 	put_errors(&prom, daemon->ops);
 	put_log(&prom);
-	put_notices(&prom, daemon);
 	put_counter(&prom, "ucmfs_trace_records_total",
 		    "records added to the trace",
 		    daemon->trace ? ucm_trace_added(daemon->trace) : 0);

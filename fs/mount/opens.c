@@ -82,7 +82,7 @@ void ucm_handle_count_open(struct ucm_handle *file, struct fuse_file_info *fi)
 {
 	file->opens++;
 	if ((fi->flags & O_ACCMODE) == O_RDWR)
-		file->shared_write = file->temp.shared = true;
+		file->temp.shared = true;
 	fi->fh = (uintptr_t)file;
 	fi->backing_id = file->backing_id;
 	fi->noflush = !ucm_open_writes(fi);

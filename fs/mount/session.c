@@ -449,12 +449,10 @@ static int serve(struct ucm_daemon *daemon)
 		return err;
 	}
 	choose_log(daemon->options);
-	daemon->store->on_loss = ucm_notify_loss;
-	daemon->store->on_loss_arg = daemon;
 	daemon->store->on_gone = ucm_kept_gone;
 	daemon->store->on_gone_arg = daemon;
 	serve_index(daemon);
-	err = ucm_notify_start(daemon);
+	err = ucm_expiry_start(daemon);
 	if (!err)
 		start_keeping(daemon);
 	if (!err)
@@ -495,9 +493,7 @@ static bool does_one_hang(const struct ucm_daemon *daemon)
 	return false;
 }
 
-/* Requests that nobody answers any more end at once. One of their callers may
- * hold a lock in the kernel that a notification of ours waits for; and while
- * that waits it keeps the connection from being closed. */
+/* Requests that will not be answered end at once. */
 static void cut_connection(const char *mountpoint)
 {
 	if (umount2(mountpoint, MNT_FORCE | MNT_DETACH))
@@ -540,7 +536,7 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 	if (!err) {
 		ucm_store_serving(daemon->store, device_of_mount(mountpoint));
 		err = serve(daemon);
-		if (!ucm_notify_quiet(daemon) || does_one_hang(daemon))
+		if (does_one_hang(daemon))
 			cut_connection(mountpoint);
 		fuse_session_unmount(daemon->session);
 		if (!ucm_first_write_stop(daemon, daemon->store->close_ms))
@@ -556,8 +552,7 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 		if (!ucm_crews_close(daemon, daemon->store->close_ms))
 			daemon->store->left = true;
 		ucm_files_count_stop(&daemon->file_count);
-		if (!ucm_notify_stop(daemon))
-			daemon->store->left = true;
+		ucm_expiry_stop(daemon);
 		ucm_kept_stop(daemon);
 	} else {
 		ucm_fusermount_explain();
@@ -578,13 +573,12 @@ static void set_owner(struct ucm_daemon *daemon)
 		space->gid = daemon->options->gid;
 }
 
-/* A thread still serves a request, in a directory that does not answer, or waits
- * for the kernel: what it may touch stays. */
+/* A thread still serves a request, in a directory that does not answer: what it
+ * may touch stays. */
 static bool is_in_use(const struct ucm_daemon *daemon)
 {
 	if (daemon->store->left)
-		ucm_error("a request or a notification does not end: left as "
-			  "it is");
+		ucm_error("a request does not end: left as it is");
 	return daemon->store->left;
 }
 

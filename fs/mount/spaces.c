@@ -151,7 +151,6 @@ static int space_chown(struct ucm_daemon *daemon, struct ucm_space *space,
 			daemon->store, space,
 			to_set & FUSE_SET_ATTR_UID ? attr->st_uid : (uid_t)-1,
 			to_set & FUSE_SET_ATTR_GID ? attr->st_gid : (gid_t)-1);
-	ucm_notify_owner(daemon, space);
 	return err;
 }
 

@@ -48,7 +48,7 @@ truncate -s 5 "$mnt/blocks/$(small_paths 1)" 2>/dev/null
 logged 'debug: fs.op: open of block'
 need sh -c 'echo all=0 >"$1"' sh "$mnt/.ucmfs/debug"
 
-same 'JSON' '{"fs.op":0,"fs.move":0,"fs.commit":0,"fs.tier":0,"fs.scan":0,"fs.notify":0,"fs.fuse":0,"os.call":0}' \
+same 'JSON' '{"fs.op":0,"fs.move":0,"fs.commit":0,"fs.tier":0,"fs.scan":0,"fs.fuse":0,"os.call":0}' \
 	"$("$ucm" trace debug --json "$mnt")"
 says 2 "no area 'fs.tear'" "$ucm" trace debug "$mnt" fs.tier=1 fs.tear=1
 says 2 "fs.tier: depth '9'" "$ucm" trace debug "$mnt" fs.tier=9

@@ -130,7 +130,7 @@ check 'lru: what was read stays' \
 	wait_until there_are "$files/lru" '1 6 7 8 '
 check 'fifo: what was written first goes, read or not' \
 	wait_until there_are "$files/fifo" '5 6 7 8 '
-absent "$files/lru/f.0002"
+check 'the kernel forgets its name' wait_until is_absent "$files/lru/f.0002"
 refused 'No such file or directory' 'it cannot be opened' \
 	cat "$files/lru/f.0002"
 check 'and its name is free' make "$files/lru" 2 2

@@ -39,7 +39,7 @@ for at in 5000 3 80 8192; do
 	export SRC="$work/src/$path" DST="$mnt/blocks/$path"
 	check "other bytes at $at after the commit" write_again other $at
 	check 'put it into quarantine' wait_until quarantined_is $count
-	absent "$DST"
+	check 'and its name is gone a second later' wait_until is_absent "$DST"
 	check 'and it can be written again' cp "$SRC" "$DST"
 	check 'as a whole block' cmp "$SRC" "$DST"
 done
@@ -102,5 +102,5 @@ os.close(other)
 END
 )"
 check 'what that one does to it is found' wait_until quarantined_is 7
-absent "$DST"
+check 'and its name is gone a second later' wait_until is_absent "$DST"
 do_umount
