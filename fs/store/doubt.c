@@ -62,12 +62,11 @@ bool ucm_store_lose(struct ucm_store *store, ucm_ref ref, unsigned dir,
 	entry.flags |= UCM_ENTRY_DUPLICATE;
 	ucm_store_examine_copies(store, &entry);
 	ucm_store_examine(store, store->names.spaces[key.space], &key.id, dir);
-	ucm_store_tell_loss(store, &key);
 	return true;
 }
 
-/* Under the name's lock; false: another thread was faster. */
-static bool condemn_locked(struct ucm_store *store, ucm_ref ref,
+/* Under the name's lock; another thread may have been faster. */
+static void condemn_locked(struct ucm_store *store, ucm_ref ref,
 			   const struct stat *judged, enum ucm_fault fault,
 			   const char *detail, struct ucm_entry *entry)
 {
@@ -75,30 +74,27 @@ static bool condemn_locked(struct ucm_store *store, ucm_ref ref,
 
 	if (!ucm_store_get_judged(store, ref, entry->dir, judged, entry) ||
 	    !ucm_store_index_remove(store, ref, entry))
-		return false;
+		return;
 	space = store->names.spaces[entry->space];
 	ucm_store_quarantine(store, space, &entry->id, entry->dir, fault,
 			     detail);
 	if (entry->flags & UCM_ENTRY_PINNED)
 		ucm_store_mark_pin(store, entry, false);
 	ucm_store_examine_copies(store, entry);
-	return true;
 }
 
-static bool condemn_entry(struct ucm_store *store, ucm_ref ref,
+static void condemn_entry(struct ucm_store *store, ucm_ref ref,
 			  const struct stat *judged, enum ucm_fault fault,
 			  const char *detail, struct ucm_entry *entry)
 {
 	unsigned dir = entry->dir;
-	bool taken;
 
 	/* no checkpoint covers its file before that is out of the way */
 	ucm_store_count_doubts(store, dir, 1);
 	ucm_store_lock_name(store, &entry->id);
-	taken = condemn_locked(store, ref, judged, fault, detail, entry);
+	condemn_locked(store, ref, judged, fault, detail, entry);
 	ucm_store_unlock_name(store, &entry->id);
 	ucm_store_count_doubts(store, dir, -1);
-	return taken;
 }
 
 struct ucm_fault_place ucm_store_fault_place(enum ucm_fault fault,
@@ -126,8 +122,8 @@ void ucm_store_condemn(struct ucm_store *store, ucm_ref ref, unsigned dir,
 		ucm_store_set_aside(store, store->names.spaces[key.space],
 				    &key.id, dir, judged, fault, detail);
 		ucm_store_forget_copy(store, ref, dir);
-	} else if (condemn_entry(store, ref, judged, fault, detail, &entry)) {
-		ucm_store_tell_loss(store, &key);
+	} else {
+		condemn_entry(store, ref, judged, fault, detail, &entry);
 	}
 }
 

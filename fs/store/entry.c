@@ -559,11 +559,3 @@ void ucm_store_each_flagged(struct ucm_store *store, unsigned shard,
 		}
 	} while (more);
 }
-
-void ucm_store_tell_loss(struct ucm_store *store, const struct ucm_key *key)
-{
-	pthread_mutex_lock(&store->loss_lock);
-	if (store->on_loss)
-		store->on_loss(store->on_loss_arg, key);
-	pthread_mutex_unlock(&store->loss_lock);
-}

@@ -296,7 +296,6 @@ static int evict_whole(struct drawing *drawing, const struct ucm_entry *entry,
 		atomic_fetch_add(&drawing->quota->evicted, 1);
 		atomic_fetch_add(&drawing->quota->evicted_bytes, *freed);
 	}
-	ucm_store_tell_loss(store, &key);
 	offer_parent(drawing, entry);
 	return 0;
 }

@@ -9,7 +9,7 @@
  *   sync_lock of a directory's keeper, over a sync and the checks before it
  *   one of name_locks, over the calls that change a name's file; recursive
  *   the lock of a snapshot's section (snapshot_load.c), while it is taken in
- *   loss_lock or gone_lock; or the lock of a space, of the table of spaces, of
+ *   gone_lock; or the lock of a space, of the table of spaces, of
  *   unread.h, or of a shard of the index
  *   below that of a shard: its memory's, the leases', a chain's of open files
  *
@@ -119,8 +119,6 @@ void ucm_store_each_flagged(struct ucm_store *store, unsigned shard,
 
 /* An entry has left the index, or its file the place where it was opened. */
 void ucm_store_tell_gone(struct ucm_store *store, ucm_ref ref);
-/* By whoever has removed an entry. */
-void ucm_store_tell_loss(struct ucm_store *store, const struct ucm_key *key);
 
 /* ---- moving aside (quarantine.c) ---- */
 

@@ -108,7 +108,6 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 	ucm_pins_init(&store->pins);
 	ucm_offers_init(&store->offers);
 	store->close_ms = CLOSE_MS;
-	pthread_mutex_init(&store->loss_lock, NULL);
 	pthread_rwlock_init(&store->gone_lock, NULL);
 	pthread_mutex_init(&store->keepers_lock, NULL);
 	ucm_cond_init_monotonic(&store->keepers_wake);
@@ -196,9 +195,6 @@ void ucm_store_quiet(struct ucm_store *store)
 		life_tell_all(store, UCM_USE_ENDING, 0);
 	ucm_scan_stop(store);
 	/* the keepers are still there, and one may be at it */
-	pthread_mutex_lock(&store->loss_lock);
-	store->on_loss = NULL;
-	pthread_mutex_unlock(&store->loss_lock);
 	pthread_rwlock_wrlock(&store->gone_lock);
 	store->on_gone = NULL;
 	pthread_rwlock_unlock(&store->gone_lock);
@@ -244,7 +240,6 @@ void ucm_store_close(struct ucm_store *store)
 		pthread_mutex_destroy(&store->keepers[dir].pins_lock);
 	}
 	ucm_pins_fini(&store->pins);
-	pthread_mutex_destroy(&store->loss_lock);
 	pthread_rwlock_destroy(&store->gone_lock);
 	pthread_mutex_destroy(&store->keepers_lock);
 	pthread_cond_destroy(&store->keepers_wake);

@@ -84,14 +84,6 @@ struct ucm_store {
 	 * condemn what it finds there. */
 	pthread_mutex_t name_locks[256];
 
-	/* Called when a block goes that nobody has unlinked through this store:
-	 * damaged, torn or vanished. Set before start. From any thread, with
-	 * loss_lock held and perhaps the block's name lock and a sync_lock: it
-	 * must not call the store. */
-	void (*on_loss)(void *arg, const struct ucm_key *key);
-	void *on_loss_arg;
-	pthread_mutex_t loss_lock; /* so that it is not called after quiet */
-
 	/* Called when an entry has left the index, whatever the reason. Set
 	 * before start; from any thread, also with a name's lock held. */
 	void (*on_gone)(void *arg, ucm_ref ref);
@@ -152,7 +144,7 @@ int ucm_store_start(struct ucm_store *store);
  * it is gone they wait for us to end. */
 void ucm_store_serving(struct ucm_store *store, dev_t mount);
 
-/* From now on nobody is notified of losses. Close follows. */
+/* From now on on_gone is not called. Close follows. */
 void ucm_store_quiet(struct ucm_store *store);
 
 /* End the threads, and leave each directory clean of which everything is known

@@ -7,24 +7,9 @@
 #include "tests/unit/memory_medium.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <string.h>
 
 struct ucm_store *fx_set;
-_Atomic unsigned fx_losses;
-
-static void count_loss(void *arg, const struct ucm_key *key)
-{
-	(void)arg;
-	(void)key;
-	fx_losses++;
-}
-
-static void store_end(void)
-{
-	fx_close();
-	fx_losses = 0;
-}
 
 void fx_open(void)
 {
@@ -33,8 +18,7 @@ void fx_open(void)
 	ck_assert_ptr_null(fx_set);
 	ck_assert_msg(!ucm_store_open(&fx_config, &fx_set, &error), "%s",
 		      error.text);
-	fx_set->on_loss = count_loss;
-	fx_at_end(store_end);
+	fx_at_end(fx_close);
 }
 
 void fx_open_still(void)

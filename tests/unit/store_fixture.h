@@ -10,7 +10,6 @@
 #include "fs/store/store.h"
 
 extern struct ucm_store *fx_set;
-extern _Atomic unsigned fx_losses; /* times on_loss was called */
 
 void fx_open(void);       /* as fx_config says; closed when the test ends */
 void fx_open_still(void); /* and nothing moves by itself */

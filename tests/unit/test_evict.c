@@ -447,16 +447,6 @@ UNIT_TEST(a_waiter_retries_if_a_block_was_evicted,
 			 waits[_i].retries);
 }
 
-UNIT_TEST(evictions_are_reported_and_moves_are_not)
-{
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 2);
-	ck_assert_int_eq(evict(0, BYTES, UCM_EVICT_MOVING), 0);
-	ck_assert_uint_eq(fx_losses, 0);
-	ck_assert_int_eq(evict(0, BYTES, UCM_EVICT_LEAVES), 0);
-	ck_assert_uint_eq(fx_losses, 1);
-}
-
 UNIT_TEST(a_block_that_had_to_wait_raises_the_pressure)
 {
 	configure("only=$/a");
