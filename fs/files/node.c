@@ -12,8 +12,6 @@
 #include "common/osfile.h"
 #include "fs/files/files.h"
 
-#define FIRST_HEADS 1024u /* a power of two, as all that follow */
-
 /* Of a name, for its lock. */
 static unsigned lock_number(uint64_t parent, const char *name)
 {
@@ -36,7 +34,7 @@ static void init_tree_lock(pthread_rwlock_t *lock)
 	pthread_rwlockattr_destroy(&attr);
 }
 
-int ucm_files_nodes_init(struct ucm_files_nodes *nodes, uint64_t ino)
+void ucm_files_nodes_init(struct ucm_files_nodes *nodes, uint64_t ino)
 {
 	init_tree_lock(&nodes->tree);
 	for (unsigned i = 0; i < UCM_FILES_LOCKS; i++)
@@ -49,54 +47,60 @@ int ucm_files_nodes_init(struct ucm_files_nodes *nodes, uint64_t ino)
 		.fd = -1,
 		.is_dir = true,
 	};
-	nodes->num = 0;
-	nodes->heads = FIRST_HEADS;
-	nodes->table = calloc(nodes->heads, sizeof(*nodes->table));
-	return nodes->table ? 0 : -ENOMEM;
+	nodes->table = NULL;
+	LIST_INIT(&nodes->lost);
 }
 
-/* A list of them, without nodes->lock: a descriptor may be the last of a
- * removed file, which is freed then. */
-static void free_nodes(struct ucm_files_node *node)
+/* Without nodes->lock: a descriptor may be the last of a removed file, which is
+ * freed then. */
+static void free_nodes(struct ucm_files_list *list)
 {
-	while (node) {
-		struct ucm_files_node *next = node->next;
+	struct ucm_files_node *node;
 
+	while ((node = LIST_FIRST(list))) {
+		LIST_REMOVE(node, in_list);
 		ucm_os_close(node->fd);
 		free(node->name);
 		free(node);
-		node = next;
 	}
-}
-
-void ucm_files_nodes_fini(struct ucm_files_nodes *nodes)
-{
-	for (size_t i = 0; nodes->table && i < nodes->heads; i++)
-		free_nodes(nodes->table[i]);
-	free(nodes->table);
-	for (unsigned i = 0; i < UCM_FILES_LOCKS; i++)
-		pthread_mutex_destroy(&nodes->names[i]);
-	pthread_mutex_destroy(&nodes->lock);
-	pthread_rwlock_destroy(&nodes->tree);
 }
 
 /* ---- the table, under nodes->lock ---- */
 
-static struct ucm_files_node **head_of(struct ucm_files_nodes *nodes,
-				       uint64_t ino)
+static struct ucm_files_node *find(const struct ucm_files_nodes *nodes,
+				   uint64_t ino)
 {
-	return &nodes->table[(ino ^ ino >> 20) & (nodes->heads - 1)];
+	struct ucm_files_node *node;
+
+	HASH_FIND(hh, nodes->table, &ino, sizeof(ino), node);
+	return node;
 }
 
-/* One without a name and descriptor may be of another file that had its
- * number. */
-static struct ucm_files_node *find(struct ucm_files_nodes *nodes, uint64_t ino)
+static void take_out(struct ucm_files_nodes *nodes, struct ucm_files_node *node)
 {
-	struct ucm_files_node *node = *head_of(nodes, ino);
+	if (node->lost)
+		LIST_REMOVE(node, in_list);
+	else
+		HASH_DEL(nodes->table, node);
+}
 
-	while (node && (node->ino != ino || (node->nameless && node->fd < 0)))
-		node = node->next;
-	return node;
+/* Without a name and descriptor: its number may be another file's. */
+static void lose(struct ucm_files_nodes *nodes, struct ucm_files_node *node)
+{
+	take_out(nodes, node);
+	node->nameless = node->lost = true;
+	LIST_INSERT_HEAD(&nodes->lost, node, in_list);
+}
+
+void ucm_files_nodes_fini(struct ucm_files_nodes *nodes)
+{
+	while (nodes->table)
+		lose(nodes, nodes->table);
+	free_nodes(&nodes->lost);
+	for (unsigned i = 0; i < UCM_FILES_LOCKS; i++)
+		pthread_mutex_destroy(&nodes->names[i]);
+	pthread_mutex_destroy(&nodes->lock);
+	pthread_rwlock_destroy(&nodes->tree);
 }
 
 static bool is_named(const struct ucm_files_node *node, uint64_t parent,
@@ -106,65 +110,16 @@ static bool is_named(const struct ucm_files_node *node, uint64_t parent,
 	       !strcmp(node->name, name);
 }
 
-/* Twice the heads; without memory the lists get longer. */
-static void grow(struct ucm_files_nodes *nodes)
-{
-	struct ucm_files_node **old = nodes->table;
-	size_t heads = nodes->heads;
-
-	nodes->table = calloc(2 * heads, sizeof(*nodes->table));
-	if (!nodes->table) {
-		nodes->table = old;
-		return;
-	}
-	nodes->heads = 2 * heads;
-	for (size_t i = 0; i < heads; i++) {
-		while (old[i]) {
-			struct ucm_files_node *node = old[i];
-			struct ucm_files_node **head =
-				head_of(nodes, node->ino);
-
-			old[i] = node->next;
-			node->next = *head;
-			*head = node;
-		}
-	}
-	free(old);
-}
-
-static void insert(struct ucm_files_nodes *nodes, struct ucm_files_node *node)
-{
-	struct ucm_files_node **head;
-
-	if (nodes->num >= nodes->heads)
-		grow(nodes);
-	head = head_of(nodes, node->ino);
-	node->next = *head;
-	*head = node;
-	nodes->num++;
-}
-
-static void take_out(struct ucm_files_nodes *nodes, struct ucm_files_node *node)
-{
-	struct ucm_files_node **link = head_of(nodes, node->ino);
-
-	while (*link != node)
-		link = &(*link)->next;
-	*link = node->next;
-	nodes->num--;
-}
-
 /* And of its parents, where it was the last; the root has one for ever. Adds
  * to a list to be freed. */
 static void drop_ref(struct ucm_files_nodes *nodes, struct ucm_files_node *node,
-		     struct ucm_files_node **list)
+		     struct ucm_files_list *list)
 {
 	while (--node->refs == 0) {
 		struct ucm_files_node *parent = node->parent;
 
 		take_out(nodes, node);
-		node->next = *list;
-		*list = node;
+		LIST_INSERT_HEAD(list, node, in_list);
 		node = parent;
 	}
 }
@@ -379,27 +334,29 @@ static struct ucm_files_node *new_node(struct ucm_files_nodes *nodes,
 				       const char *name, const struct stat *st)
 {
 	struct ucm_files_node *node = calloc(1, sizeof(*node));
-	char *copy = strdup(name);
 
-	if (!node || !copy) {
-		free(node);
-		free(copy);
+	if (!node)
 		return NULL;
-	}
-	node->name = copy;
+	node->name = strdup(name);
 	node->fd = -1;
 	node->ino = st->st_ino;
 	node->is_dir = S_ISDIR(st->st_mode);
 	node->parent = parent;
+	if (node->name)
+		HASH_ADD(hh, nodes->table, ino, sizeof(node->ino), node);
+	if (!node->hh.tbl) {
+		free(node->name);
+		free(node);
+		return NULL;
+	}
 	parent->refs++;
-	insert(nodes, node);
 	return node;
 }
 
 /* Takes the name over. */
 static void set_name(struct ucm_files_nodes *nodes, struct ucm_files_node *node,
 		     struct ucm_files_node *parent, char *name,
-		     struct ucm_files_node **list)
+		     struct ucm_files_list *list)
 {
 	struct ucm_files_node *old = node->parent;
 
@@ -435,13 +392,13 @@ static bool is_same(const struct ucm_files_node *node,
 static struct ucm_files_node *looked_up(struct ucm_files_nodes *nodes,
 					struct ucm_files_node *parent,
 					const char *name, const struct stat *st,
-					struct ucm_files_node **list)
+					struct ucm_files_list *list)
 {
 	struct ucm_files_node *node = find(nodes, st->st_ino);
 	char *copy;
 
 	if (node && !is_same(node, parent, name, st)) {
-		node->nameless = true;
+		lose(nodes, node);
 		node = NULL;
 	}
 	if (!node)
@@ -459,14 +416,15 @@ struct ucm_files_node *ucm_files_looked_up(struct ucm_files_nodes *nodes,
 					   const char *name,
 					   const struct stat *st)
 {
-	struct ucm_files_node *node, *list = NULL;
+	struct ucm_files_list list = LIST_HEAD_INITIALIZER(list);
+	struct ucm_files_node *node;
 
 	pthread_mutex_lock(&nodes->lock);
 	node = looked_up(nodes, parent, name, st, &list);
 	if (node && node->lookups++ == 0)
 		node->refs++;
 	pthread_mutex_unlock(&nodes->lock);
-	free_nodes(list);
+	free_nodes(&list);
 	return node;
 }
 
@@ -481,7 +439,7 @@ void ucm_files_hold(struct ucm_files_nodes *nodes, struct ucm_files_node *node)
 void ucm_files_forget(struct ucm_files_nodes *nodes,
 		      struct ucm_files_node *node, uint64_t lookups)
 {
-	struct ucm_files_node *list = NULL;
+	struct ucm_files_list list = LIST_HEAD_INITIALIZER(list);
 
 	if (node == &nodes->root)
 		return;
@@ -490,7 +448,7 @@ void ucm_files_forget(struct ucm_files_nodes *nodes,
 	if (!node->lookups)
 		drop_ref(nodes, node, &list);
 	pthread_mutex_unlock(&nodes->lock);
-	free_nodes(list);
+	free_nodes(&list);
 }
 
 /* Under nodes->lock. Returns the descriptor if it has to be closed. */
@@ -505,6 +463,8 @@ static int let_go(struct ucm_files_nodes *nodes, uint64_t parent,
 	if (node->fd >= 0)
 		return fd;
 	node->fd = fd;
+	if (fd < 0)
+		lose(nodes, node);
 	return -1;
 }
 
@@ -521,7 +481,8 @@ void ucm_files_renamed(struct ucm_files_nodes *nodes,
 		       const struct ucm_files_pair *pair, char *copy,
 		       uint64_t ino, uint64_t over, int fd)
 {
-	struct ucm_files_node *node, *list = NULL;
+	struct ucm_files_list list = LIST_HEAD_INITIALIZER(list);
+	struct ucm_files_node *node;
 
 	pthread_mutex_lock(&nodes->lock);
 	fd = let_go(nodes, pair->parent[1]->ino, pair->name[1], over, fd);
@@ -531,7 +492,7 @@ void ucm_files_renamed(struct ucm_files_nodes *nodes,
 		copy = NULL;
 	}
 	pthread_mutex_unlock(&nodes->lock);
-	free_nodes(list);
+	free_nodes(&list);
 	free(copy);
 	ucm_os_close(fd);
 }

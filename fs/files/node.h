@@ -26,12 +26,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <sys/stat.h>
+
+#include "common/table.h"
 
 #define UCM_FILES_LOCKS 1024u
 
 struct ucm_files_node {
-	struct ucm_files_node *next;   /* in the table */
+	UT_hash_handle hh;
+	LIST_ENTRY(ucm_files_node) in_list; /* if it is lost */
 	struct ucm_files_node *parent; /* NULL: the root */
 	char *name;
 	uint64_t ino;     /* of the backing file */
@@ -39,19 +43,22 @@ struct ucm_files_node {
 	uint64_t refs;    /* for all lookups, and for each child */
 	int fd;           /* O_PATH, once it was nameless; or -1 */
 	bool is_dir, nameless;
+	bool lost; /* not in the table any more */
 };
+
+LIST_HEAD(ucm_files_list, ucm_files_node);
 
 struct ucm_files_nodes {
 	pthread_rwlock_t tree; /* for writing: paths change */
 	pthread_mutex_t names[UCM_FILES_LOCKS];
 	pthread_mutex_t lock; /* for a few instructions: all below, all nodes */
 	struct ucm_files_node root;
-	struct ucm_files_node **table; /* by ino */
-	size_t heads, num;
+	struct ucm_files_node *table; /* by ino */
+	struct ucm_files_list lost;   /* which the kernel still knows */
 };
 
-/* ino: of the root. -ENOMEM. */
-int ucm_files_nodes_init(struct ucm_files_nodes *nodes, uint64_t ino);
+/* ino: of the root. */
+void ucm_files_nodes_init(struct ucm_files_nodes *nodes, uint64_t ino);
 void ucm_files_nodes_fini(struct ucm_files_nodes *nodes);
 
 /* ---- locks ---- */

@@ -37,12 +37,12 @@
 
 static const struct ucm_handle_ops files_handle;
 
-int ucm_files_ops_init(struct ucm_daemon *daemon)
+void ucm_files_ops_init(struct ucm_daemon *daemon)
 {
 	struct stat st = { 0 };
 
 	ucm_files_look(&daemon->file_tree, UCM_FILES_ROOT, &st);
-	return ucm_files_nodes_init(&daemon->nodes, st.st_ino);
+	ucm_files_nodes_init(&daemon->nodes, st.st_ino);
 }
 
 static double files_timeout(const struct ucm_daemon *daemon)

@@ -251,7 +251,7 @@ int ucm_staging_commit(const struct ucm_account *within,
 void ucm_staging_list(struct ucm_listing *list, fuse_ino_t bucket, off_t off);
 
 /* After the store is open, before anything is served. */
-int ucm_files_ops_init(struct ucm_daemon *daemon);
+void ucm_files_ops_init(struct ucm_daemon *daemon);
 /* What the quotas of its folders have to know of the mount. */
 extern const struct ucm_files_quota_ops ucm_files_quota_hooks;
 /* files/ itself, as it stands in the root. */

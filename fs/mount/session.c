@@ -619,7 +619,7 @@ int ucm_daemon_run(struct ucm_options *options, struct ucm_store *store,
 	if (!err)
 		err = ucm_crews_open(daemon);
 	if (!err)
-		err = ucm_files_ops_init(daemon);
+		ucm_files_ops_init(daemon);
 	if (!daemon->ops)
 		err = -ENOMEM;
 	clock_gettime(CLOCK_REALTIME, &daemon->started);
