@@ -526,7 +526,7 @@ void ucm_options_help(FILE *out)
 		"one tier by ',';\n"
 		"  a tier may be named: nvme=/nvme0/kv,/nvme1/kv:nfs=/mnt/nfs/kv\n"
 		"  a tier of memory: mem@8G\n"
-		"  \"none\": the tiers are in the configuration file\n"
+		"  \"none\": the tiers are in the file of config=\n"
 		"\n"
 		"  -f             stay in the foreground\n"
 		"  -d             print every request (implies -f)\n"
