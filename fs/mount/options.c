@@ -30,7 +30,7 @@ enum kind {
 
 enum where {
 	BOTH,
-	LINE, /* of -o */
+	LINE, /* in -o */
 	IN_FILE,
 };
 
