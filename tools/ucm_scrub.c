@@ -50,7 +50,7 @@ static const struct ucm_arg args[] = {
 	  .help = "only the blocks of spaces/NAME (default: all)" },
 	UCM_ARG_JSON(opt.common),
 	{ "rate", 'r', "BYTES", parse_rate, &opt.rate,
-	  .help = "read so many a second, as 64M (the default) or 1G; 0: as "
+	  .help = "bytes a second, as 64M (the default) or 1G; 0: as "
 		  "fast as possible" },
 	{ "state", 0, "FILE", ucm_arg_text, &opt.state,
 	  .help = "the resume mark (default: a file in $XDG_STATE_HOME/ucmfs, "
@@ -61,7 +61,7 @@ static const struct ucm_arg args[] = {
 };
 
 struct scrub {
-	const char *mount; /* NULL: nobody serves the directories */
+	const char *mount; /* NULL: directories without a daemon */
 	struct ucm_media *media;
 	struct ucm_report report;
 	struct ucm_mark mark;
@@ -132,11 +132,10 @@ static int ask_daemon(const char *mount, const struct ucm_space *space,
 	return err;
 }
 
-/* The daemon is told, and says what it has done. NULL: it is no block of the
- * mount. */
-static const char *scrub_tell(struct scrub *scrub,
-			      const struct ucm_space *space,
-			      const struct item *item, const struct stat *st)
+/* Report it to the daemon: what that has done. NULL: it is no block of the mount. */
+static const char *scrub_report(struct scrub *scrub,
+				const struct ucm_space *space,
+				const struct item *item, const struct stat *st)
 {
 	int32_t result = 0;
 	int err = ask_daemon(scrub->mount, space, &item->id, &result);
@@ -162,7 +161,7 @@ static void scrub_bad(struct scrub *scrub, const struct ucm_space *space,
 	if (!is_there(scrub, space, item, st))
 		return;
 	if (scrub->mount)
-		became = scrub_tell(scrub, space, item, st);
+		became = scrub_report(scrub, space, item, st);
 	ucm_outcome_text(outcome, text, sizeof(text));
 	snprintf(words, sizeof(words), "%s%s%s", text,
 		 became && !*became ? "" : ": ",
@@ -199,7 +198,7 @@ static int scrub_read(struct scrub *scrub, const struct ucm_space *space,
 	return err;
 }
 
-/* What is evicted or moved meanwhile is no fault of the store. */
+/* A block that was evicted or moved since its bucket was listed is no fault. */
 static void scrub_item(struct scrub *scrub, const struct ucm_space *space,
 		       const struct item *item)
 {
@@ -418,7 +417,7 @@ static int open_mount(const char *mount, struct ucm_media **out)
 	return err;
 }
 
-static void tell_begin(struct ucm_mark *mark)
+static void print_begin(struct ucm_mark *mark)
 {
 	char folder[UCM_TREE_FOLDER_MAX];
 
@@ -438,7 +437,7 @@ static int scrub_media(struct scrub *scrub)
 	if (err)
 		return err;
 	ucm_process_give_way(true);
-	tell_begin(&scrub->mark);
+	print_begin(&scrub->mark);
 	err = scrub_spaces(scrub);
 	if (!err)
 		ucm_mark_remove(&scrub->mark);

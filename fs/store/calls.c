@@ -46,7 +46,7 @@ static int check_place(struct ucm_store *store, ucm_ref ref,
 				      &entry->id, dir, &file, &st);
 
 	if (err == -ENOENT)
-		return 0; /* whoever opens it finds that */
+		return 0; /* the next open finds that */
 	if (!err)
 		err = ucm_file_verify(&file, &st, &entry->id, NULL, NULL,
 				      &block, &fault, &plane);
