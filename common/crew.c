@@ -244,11 +244,7 @@ unsigned ucm_crew_threads(struct ucm_crew *crew)
 
 bool ucm_crew_close(struct ucm_crew *crew, unsigned wait_ms)
 {
-	int64_t until_ms = ucm_monotonic_ms() + wait_ms;
-	struct timespec until = {
-		.tv_sec = until_ms / 1000,
-		.tv_nsec = until_ms % 1000 * 1000000,
-	};
+	const struct timespec until = ucm_monotonic_in_ms(wait_ms);
 	bool all_ended;
 
 	if (!crew)

@@ -417,11 +417,7 @@ bool ucm_guard_call(struct ucm_guard *guard, enum ucm_call_kind which,
 	unsigned ms = which == UCM_CALL_SYNCS
 			      ? guard->deadline_ms * UCM_SYNC_DEADLINES
 			      : guard->deadline_ms;
-	int64_t until_ms = ucm_monotonic_ms() + ms;
-	struct timespec until = {
-		.tv_sec = until_ms / 1000,
-		.tv_nsec = until_ms % 1000 * 1000000,
-	};
+	const struct timespec until = ucm_monotonic_in_ms(ms);
 	bool added, done = false;
 
 	ucm_cond_init_monotonic(&call->ended);

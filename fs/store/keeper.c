@@ -156,11 +156,7 @@ static bool have_all_ended(const struct ucm_store *store)
 
 static bool wait_for_all(struct ucm_store *store)
 {
-	int64_t until_ms = ucm_monotonic_ms() + store->close_ms;
-	struct timespec until = {
-		.tv_sec = until_ms / 1000,
-		.tv_nsec = until_ms % 1000 * 1000000,
-	};
+	const struct timespec until = ucm_monotonic_in_ms(store->close_ms);
 	bool all;
 
 	pthread_mutex_lock(&store->keepers_lock);
