@@ -22,7 +22,7 @@
  */
 #include <config.h>
 
-#include "fs/store/mover.h"
+#include "fs/store/mover_inside.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -32,80 +32,13 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/process.h"
-#include "fs/store/batch.h"
 #include "fs/store/endurance.h"
 #include "fs/store/evict.h"
-#include "fs/store/inside.h"
-#include "fs/store/move.h"
 #include "fs/store/pressure.h"
 #include "fs/store/quota.h"
 #include "fs/store/wishes.h"
 
-#define TICK_MS 1000
 #define BATCH_BYTES (UINT64_C(64) << 20) /* freed before it looks again */
-
-struct ucm_movers {
-	struct ucm_store *store;
-	struct ucm_wishes *wishes;
-	pthread_mutex_t lock; /* guards the rest */
-	pthread_cond_t ended;
-	bool rebalanced;
-	bool busy[UCM_MAX_DIRS];
-	int64_t drained_ms[UCM_MAX_DIRS]; /* a drain moved nothing then */
-	pthread_t threads[64];
-	unsigned num_threads, num_left;
-	int64_t learnt_ms;
-	_Atomic int64_t paid_ms; /* until then the rate is used up */
-};
-
-/* ---- how fast ---- */
-
-static void sleep_ms(int64_t ms)
-{
-	const struct timespec time = {
-		.tv_sec = ms / 1000,
-		.tv_nsec = ms % 1000 * 1000000,
-	};
-
-	nanosleep(&time, NULL);
-}
-
-/* Not of one that does not answer, for which it would wait. */
-static void mover_beat(struct ucm_movers *movers)
-{
-	struct ucm_dirs *dirs = &movers->store->dirs;
-
-	for (unsigned dir = 0; dir < dirs->num; dir++) {
-		struct ucm_medium *medium = dirs->at[dir];
-
-		if (medium->ops->beat && !ucm_wait_is_vain(dirs, dir))
-			medium->ops->beat(medium);
-	}
-}
-
-/* What is copied is paid for in time; who comes before that is over waits. */
-static void mover_pace(void *arg, uint64_t bytes)
-{
-	struct ucm_movers *movers = arg;
-	uint64_t rate = movers->store->config->move_rate;
-	int64_t cost, until, now;
-
-	mover_beat(movers);
-	if (!rate)
-		return;
-	cost = (int64_t)(bytes * 1000 / rate);
-	now = ucm_monotonic_ms();
-	until = atomic_load(&movers->paid_ms);
-	while (!atomic_compare_exchange_weak(
-		&movers->paid_ms, &until, (until > now ? until : now) + cost))
-		;
-	until = atomic_load(&movers->paid_ms);
-	while (!atomic_load(&movers->store->stopping) &&
-	       (now = ucm_monotonic_ms()) < until) {
-		mover_beat(movers);
-		sleep_ms(until - now < 100 ? until - now : 100);
-	}
-}
 
 /* What this thread does now, nobody waits for (idle), or somebody does. */
 static void mover_give_way(bool idle)
@@ -119,28 +52,10 @@ static void mover_give_way(bool idle)
 
 /* ---- the work ---- */
 
-static bool mover_enter_dir(struct ucm_movers *movers, unsigned dir)
-{
-	bool entered;
-
-	pthread_mutex_lock(&movers->lock);
-	entered = !movers->busy[dir];
-	movers->busy[dir] = true;
-	pthread_mutex_unlock(&movers->lock);
-	return entered;
-}
-
-static void mover_leave_dir(struct ucm_movers *movers, unsigned dir)
-{
-	pthread_mutex_lock(&movers->lock);
-	movers->busy[dir] = false;
-	pthread_mutex_unlock(&movers->lock);
-}
-
 static bool mover_relieve(struct ucm_movers *movers, unsigned dir)
 {
 	struct ucm_store *store = movers->store;
-	const struct ucm_move pace = {.pace = mover_pace, .arg = movers};
+	const struct ucm_move pace = {.pace = ucm_mover_pace, .arg = movers};
 	uint64_t excess, freed = 0;
 
 	/* one that does not answer cannot say how full it is */
@@ -152,13 +67,13 @@ static bool mover_relieve(struct ucm_movers *movers, unsigned dir)
 		return false;
 	if (!excess)
 		ucm_pressure_ease(store, dir, 0);
-	if (!excess || !mover_enter_dir(movers, dir))
+	if (!excess || !ucm_mover_enter(movers, dir))
 		return false;
 	ucm_evict_bytes(store, dir, excess < BATCH_BYTES ? excess : BATCH_BYTES,
 			UCM_EVICT_MOVING, &pace, &freed);
 	/* below the high mark it goes on, to the low one */
 	ucm_pressure_ease(store, dir, freed);
-	mover_leave_dir(movers, dir);
+	ucm_mover_leave(movers, dir);
 	return freed;
 }
 
@@ -181,24 +96,10 @@ static bool mover_was_offered(struct ucm_store *store,
 	return ucm_offers_took(store, &key);
 }
 
-/* A copy of a new block in the next tier below that takes it. */
-static int mover_save(struct ucm_store *store, ucm_ref ref,
-		      const struct ucm_entry *entry, struct ucm_move *move)
-{
-	struct ucm_tier *from = store->dirs.tier_of[entry->dir];
-	int err;
-
-	move->durable = store->config->durability != UCM_DURABILITY_NONE;
-	err = ucm_evict_and_copy_down(store, ref, from, move);
-	if (!err)
-		ucm_count(&from->stats.written_below);
-	return err;
-}
-
 static bool mover_save_one(struct ucm_movers *movers)
 {
 	struct ucm_store *store = movers->store;
-	struct ucm_move move = {.pace = mover_pace, .arg = movers};
+	struct ucm_move move = {.pace = ucm_mover_pace, .arg = movers};
 	struct ucm_entry entry;
 	ucm_ref ref;
 	int err;
@@ -209,7 +110,7 @@ static bool mover_save_one(struct ucm_movers *movers)
 	    !ucm_wishes_is_unsaved(store, &entry))
 		return true;
 	move.may_refuse = mover_was_offered(store, &entry);
-	err = mover_save(store, ref, &entry, &move);
+	err = ucm_mover_save(store, ref, &entry, &move);
 	if (err == -ENOSPC && move.may_refuse) {
 		ucm_store_withhold(store, ref);
 		return true;
@@ -233,7 +134,7 @@ static int mover_promote(struct ucm_movers *movers, const struct ucm_entry *entr
 		.to = ucm_wishes_tier_above(store, entry->dir),
 		.first = true,
 		.may_refuse = !asked,
-		.pace = mover_pace,
+		.pace = ucm_mover_pace,
 		.arg = movers,
 	};
 	int err;
@@ -272,61 +173,14 @@ static bool mover_promote_one(struct ucm_movers *movers)
 	return true;
 }
 
-/* ---- walks of the index ---- */
-
-struct walk {
-	struct ucm_movers *movers;
-	bool (*wants)(const struct walk *walk, const struct ucm_entry *entry);
-	unsigned dir;
-	unsigned num;
-	ucm_ref refs[UCM_INDEX_PIECE];
-};
-
-static bool walk_note(struct ucm_entry *entry, ucm_ref ref, void *arg)
-{
-	struct walk *walk = arg;
-
-	if (!(entry->flags & UCM_ENTRY_LEAVING) && walk->wants(walk, entry))
-		walk->refs[walk->num++] = ref;
-	return false;
-}
-
-/* fn on all entries that are wanted, while it returns true. */
-static bool walk_all(struct walk *walk, bool (*fn)(struct walk *walk,
-						   ucm_ref ref))
-{
-	struct ucm_store *store = walk->movers->store;
-
-	for (unsigned shard = 0; shard < UCM_BUCKETS; shard++) {
-		uint32_t cursor = 0;
-		bool more;
-
-		do {
-			walk->num = 0;
-			more = ucm_index_walk(store->index, shard, &cursor,
-					      walk_note, walk);
-			for (unsigned i = 0; i < walk->num; i++) {
-				if (atomic_load(&store->stopping) ||
-				    !fn(walk, walk->refs[i]))
-					return false;
-			}
-		} while (more);
-	}
-	return true;
-}
-
-static bool wants_saved(const struct walk *walk, const struct ucm_entry *entry)
-{
-	return ucm_wishes_is_unsaved(walk->movers->store, entry);
-}
-
-static bool wants_unsaved(const struct walk *walk,
+static bool wants_unsaved(const struct ucm_mover_walk *walk,
 			  const struct ucm_entry *entry)
 {
-	return !(entry->flags & UCM_ENTRY_WRITABLE) && wants_saved(walk, entry);
+	return !(entry->flags & UCM_ENTRY_WRITABLE) &&
+	       ucm_mover_wants_saved(walk, entry);
 }
 
-static bool walk_queue(struct walk *walk, ucm_ref ref)
+static bool walk_queue(struct ucm_mover_walk *walk, ucm_ref ref)
 {
 	return ucm_wishes_put_down(walk->movers->wishes, ref);
 }
@@ -334,7 +188,7 @@ static bool walk_queue(struct walk *walk, ucm_ref ref)
 /* At the start, and when the queue was full, or a copy has failed. */
 static void mover_find_unsaved(struct ucm_movers *movers)
 {
-	struct walk walk = {.movers = movers, .wants = wants_unsaved};
+	struct ucm_mover_walk walk = {.movers = movers, .wants = wants_unsaved};
 	struct ucm_wishes *wishes = movers->wishes;
 	uint64_t blocks, bytes;
 	bool lacks;
@@ -346,145 +200,11 @@ static void mover_find_unsaved(struct ucm_movers *movers)
 		wishes->down_lacks = false;
 	pthread_mutex_unlock(&wishes->lock);
 	if (lacks && blocks)
-		walk_all(&walk, walk_queue);
-}
-
-static bool wants_dir(const struct walk *walk, const struct ucm_entry *entry)
-{
-	return ucm_entry_has_place(entry, walk->dir);
-}
-
-struct drain {
-	struct walk walk;
-	struct ucm_batch batch;
-	uint64_t moved, stays; /* blocks; stays: that have no room elsewhere */
-};
-
-/* To the same tier, the next one below, or the next one above. */
-static int drain_copy(struct ucm_movers *movers, ucm_ref ref,
-		      struct ucm_tier *home)
-{
-	struct ucm_store *store = movers->store;
-	struct ucm_move move = {
-		.to = home,
-		.soon = true,
-		.pace = mover_pace,
-		.arg = movers,
-	};
-	int err = ucm_evict_copy_beside(store, ref, &move);
-
-	for (struct ucm_tier *tier = home;
-	     err == -ENOSPC && (tier = ucm_tier_below(store, tier));) {
-		move.to = tier;
-		err = ucm_evict_copy_beside(store, ref, &move);
-	}
-	for (unsigned i = (unsigned)(home - store->dirs.tiers);
-	     err == -ENOSPC && i-- > 0;) {
-		move.to = &store->dirs.tiers[i];
-		err = ucm_evict_copy_beside(store, ref, &move);
-	}
-	return err;
-}
-
-static void drain_settle(struct drain *drain)
-{
-	drain->moved += ucm_batch_settle(&drain->batch, NULL);
-}
-
-/* What has been copied takes room twice until it is settled. */
-static int drain_one(struct drain *drain, ucm_ref ref,
-		     const struct ucm_entry *entry)
-{
-	struct ucm_movers *movers = drain->walk.movers;
-	struct ucm_tier *home = movers->store->dirs.tier_of[drain->walk.dir];
-	int err;
-
-	do {
-		if (ucm_batch_is_full(&drain->batch))
-			drain_settle(drain);
-		err = ucm_batch_begin_copy(&drain->batch, ref);
-		if (err)
-			return err;
-		/* one that has another place is to be on disk there, too */
-		err = entry->copy ? -EEXIST
-				  : drain_copy(movers, ref, home);
-		err = ucm_batch_end_copy(&drain->batch, err);
-		if (err != -ENOSPC || !drain->batch.num)
-			return err;
-		drain_settle(drain);
-	} while (true);
-}
-
-static bool walk_drain(struct walk *walk, ucm_ref ref)
-{
-	struct drain *drain = (struct drain *)walk; /* its first member */
-	struct ucm_store *store = walk->movers->store;
-	struct ucm_medium *medium = store->dirs.at[walk->dir];
-	struct ucm_entry entry;
-	int err;
-
-	if (!atomic_load(&medium->draining))
-		return false;
-	if (!ucm_index_get(store->index, ref, &entry))
-		return true;
-	err = drain_one(drain, ref, &entry);
-	drain->stays += err == -ENOSPC;
-	if (err)
-		ucm_debug(MOVE, 2, "%s: block %s stays: %s", medium->path,
-			  ucm_hex(&entry.id).text, strerror(-err));
-	return true;
-}
-
-static void mover_drain(struct ucm_movers *movers, unsigned dir)
-{
-	struct drain drain = {
-		.walk = {.movers = movers, .wants = wants_dir, .dir = dir},
-	};
-	struct ucm_medium *medium = movers->store->dirs.at[dir];
-
-	ucm_batch_init(&drain.batch, movers->store, dir, true);
-	walk_all(&drain.walk, walk_drain);
-	drain_settle(&drain);
-	/* a pass that --stop has ended says nothing */
-	atomic_store(&medium->stays, atomic_load(&medium->draining) * drain.stays);
-	movers->drained_ms[dir] = drain.moved ? 0 : ucm_monotonic_ms();
-}
-
-/* A pass that has moved nothing is not repeated at once: it reads the index. */
-static bool drain_is_due(const struct ucm_movers *movers, unsigned dir)
-{
-	int64_t last = movers->drained_ms[dir];
-
-	return !last || ucm_monotonic_ms() - last >= TICK_MS;
-}
-
-static void mover_drain_all(struct ucm_movers *movers)
-{
-	struct ucm_store *store = movers->store;
-
-	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-		struct ucm_medium *medium = store->dirs.at[dir];
-
-		if (!atomic_load(&medium->draining) ||
-		    !atomic_load(&medium->blocks) ||
-		    !mover_enter_dir(movers, dir))
-			continue;
-		if (drain_is_due(movers, dir))
-			mover_drain(movers, dir);
-		mover_leave_dir(movers, dir);
-	}
-}
-
-void ucm_movers_drain(struct ucm_store *store, unsigned dir, bool on)
-{
-	atomic_store(&store->dirs.at[dir]->stays, 0);
-	atomic_store(&store->dirs.at[dir]->draining, on);
-	if (on)
-		ucm_wishes_wake(store);
+		ucm_mover_walk(&walk, walk_queue);
 }
 
 /* Where placement wants it, if that is its tier's affair. */
-static bool wants_better(const struct walk *walk,
+static bool wants_better(const struct ucm_mover_walk *walk,
 			 const struct ucm_entry *entry)
 {
 	const struct ucm_store *store = walk->movers->store;
@@ -500,7 +220,7 @@ static bool wants_better(const struct walk *walk,
 	       !atomic_load(&tier->dirs[order[0]]->draining);
 }
 
-static bool walk_rebalance(struct walk *walk, ucm_ref ref)
+static bool walk_rebalance(struct ucm_mover_walk *walk, ucm_ref ref)
 {
 	struct ucm_movers *movers = walk->movers;
 	struct ucm_store *store = movers->store;
@@ -508,7 +228,7 @@ static bool walk_rebalance(struct walk *walk, ucm_ref ref)
 		.first = true,
 		.durable = true,
 		.within = true,
-		.pace = mover_pace,
+		.pace = ucm_mover_pace,
 		.arg = movers,
 	};
 	struct ucm_entry entry;
@@ -518,11 +238,11 @@ static bool walk_rebalance(struct walk *walk, ucm_ref ref)
 	move.to = store->dirs.tier_of[entry.dir];
 	/* another mover that evicts there would evict too much */
 	if (ucm_endurance_is_spent(store, move.to) ||
-	    !mover_enter_dir(movers, entry.dir))
+	    !ucm_mover_enter(movers, entry.dir))
 		return false;
 	if (!ucm_store_copy(store, ref, &move, NULL))
 		ucm_store_drop_place(store, ref, entry.dir, NULL);
-	mover_leave_dir(movers, entry.dir);
+	ucm_mover_leave(movers, entry.dir);
 	return true;
 }
 
@@ -538,7 +258,7 @@ static bool is_any_spent(struct ucm_store *store)
 
 static void mover_rebalance(struct ucm_movers *movers)
 {
-	struct walk walk = {.movers = movers, .wants = wants_better};
+	struct ucm_mover_walk walk = {.movers = movers, .wants = wants_better};
 	struct ucm_store *store = movers->store;
 	bool mine;
 
@@ -551,7 +271,7 @@ static void mover_rebalance(struct ucm_movers *movers)
 	mine = !movers->rebalanced;
 	movers->rebalanced = true;
 	pthread_mutex_unlock(&movers->lock);
-	if (!mine || walk_all(&walk, walk_rebalance))
+	if (!mine || ucm_mover_walk(&walk, walk_rebalance))
 		return;
 	pthread_mutex_lock(&movers->lock);
 	movers->rebalanced = false; /* it goes on when it may write again */
@@ -567,7 +287,7 @@ static void mover_learn(struct ucm_movers *movers)
 	bool due;
 
 	pthread_mutex_lock(&movers->lock);
-	due = now - movers->learnt_ms >= TICK_MS;
+	due = now - movers->learnt_ms >= UCM_MOVER_TICK_MS;
 	if (due)
 		movers->learnt_ms = now;
 	pthread_mutex_unlock(&movers->lock);
@@ -597,7 +317,7 @@ static bool mover_round(struct ucm_movers *movers)
 		return true;
 	if (mover_promote_one(movers))
 		return true;
-	mover_drain_all(movers);
+	ucm_movers_drain_all(movers);
 	mover_rebalance(movers);
 	return false;
 }
@@ -605,11 +325,7 @@ static bool mover_round(struct ucm_movers *movers)
 static void mover_wait(struct ucm_movers *movers)
 {
 	struct ucm_wishes *wishes = movers->wishes;
-	int64_t until_ms = ucm_monotonic_ms() + TICK_MS;
-	const struct timespec until = {
-		.tv_sec = until_ms / 1000,
-		.tv_nsec = until_ms % 1000 * 1000000,
-	};
+	const struct timespec until = ucm_monotonic_in_ms(UCM_MOVER_TICK_MS);
 
 	pthread_mutex_lock(&wishes->lock);
 	while (!wishes->woken && !atomic_load(&movers->store->stopping) &&
@@ -626,7 +342,7 @@ static void *mover_main(void *arg)
 
 	pthread_setname_np(pthread_self(), "ucmfs-mover");
 	while (!atomic_load(&movers->store->stopping)) {
-		mover_beat(movers);
+		ucm_mover_beat(movers);
 		if (!mover_round(movers))
 			mover_wait(movers);
 	}
@@ -700,11 +416,8 @@ int ucm_movers_start(struct ucm_store *store)
 
 static bool wait_for_movers(struct ucm_movers *movers)
 {
-	int64_t until_ms = ucm_monotonic_ms() + movers->store->close_ms;
-	const struct timespec until = {
-		.tv_sec = until_ms / 1000,
-		.tv_nsec = until_ms % 1000 * 1000000,
-	};
+	const struct timespec until =
+		ucm_monotonic_in_ms(movers->store->close_ms);
 	bool all;
 
 	mover_open_wishes(movers, false);
@@ -736,150 +449,4 @@ bool ucm_movers_stop(struct ucm_store *store)
 		ucm_error("a mover does not end: a directory does not answer");
 	movers->num_threads = 0;
 	return all;
-}
-
-/* ---- flush ---- */
-
-#define FLUSH_NAMED 16u		/* blocks that are named in the log */
-#define FLUSH_FAILURES 64u	/* in a row: the tiers below fail, not blocks */
-#define FLUSH_BUSY_MS 30000	/* a block that stays busy for so long fails */
-#define FLUSH_POLL_MS 10
-
-struct flush {
-	struct walk walk;
-	ucm_ref *refs; /* of blocks that are in no lower tier yet */
-	size_t num, room;
-	bool (*stop)(void *arg);
-	void *arg;
-	uint64_t named, in_a_row;
-	int err; /* of the first that failed */
-};
-
-static bool walk_collect(struct walk *walk, ucm_ref ref)
-{
-	struct flush *flush = (struct flush *)walk; /* its first member */
-
-	if (flush->num == flush->room) {
-		size_t room = flush->room ? flush->room * 2 : 1024;
-		ucm_ref *refs = reallocarray(flush->refs, room, sizeof(*refs));
-
-		if (!refs) {
-			flush->err = -ENOMEM;
-			return false;
-		}
-		flush->refs = refs;
-		flush->room = room;
-	}
-	flush->refs[flush->num++] = ref;
-	return true;
-}
-
-/* What is full refuses a block that is worth less than all it has: that is no
- * failure. */
-static void flush_leave(struct flush *flush, const struct ucm_entry *entry,
-			int err)
-{
-	struct ucm_store *store = flush->walk.movers->store;
-
-	if (err == -ENOSPC) {
-		ucm_count(&store->dirs.tier_of[entry->dir]->stats.flush_refused);
-	} else {
-		flush->in_a_row++;
-		if (!flush->err)
-			flush->err = err;
-	}
-	if (flush->named++ < FLUSH_NAMED)
-		ucm_warning("block %s: not copied to a lower tier: %s",
-			    ucm_hex(&entry->id).text,
-			    err == -ENOSPC ? "no room for it" : strerror(-err));
-}
-
-/* -EBUSY: it is tried again; all else is over. */
-static int flush_one(struct flush *flush, ucm_ref ref, bool last)
-{
-	struct ucm_movers *movers = flush->walk.movers;
-	struct ucm_store *store = movers->store;
-	struct ucm_move move = {
-		.open = true,
-		.pace = mover_pace,
-		.arg = movers,
-	};
-	struct ucm_entry entry;
-	int err;
-
-	if (!ucm_index_get(store->index, ref, &entry) ||
-	    !ucm_wishes_is_unsaved(store, &entry))
-		return 0;
-	err = mover_save(store, ref, &entry, &move);
-	if (!err)
-		flush->in_a_row = 0;
-	if (!err || err == -ENOENT || err == -EEXIST)
-		return 0;
-	if (err == -EBUSY && !last)
-		return err;
-	/* a mover may have copied it in the same moment */
-	if (ucm_index_get(store->index, ref, &entry) &&
-	    ucm_wishes_is_unsaved(store, &entry))
-		flush_leave(flush, &entry, err);
-	return 0;
-}
-
-static bool flush_is_over(const struct flush *flush)
-{
-	return flush->in_a_row >= FLUSH_FAILURES ||
-	       atomic_load(&flush->walk.movers->store->stopping);
-}
-
-/* All that are left, once; the busy ones stay on the list. -EINTR. */
-static int flush_round(struct flush *flush, bool last)
-{
-	size_t busy = 0, i;
-	int err = 0;
-
-	for (i = 0; i < flush->num && !flush_is_over(flush) && !err; i++) {
-		if (flush->stop && flush->stop(flush->arg))
-			err = -EINTR;
-		else if (flush_one(flush, flush->refs[i], last))
-			flush->refs[busy++] = flush->refs[i];
-	}
-	flush->num = busy;
-	return err;
-}
-
-static int flush_all(struct flush *flush)
-{
-	int64_t began_ms = ucm_monotonic_ms();
-	size_t was = flush->num;
-	int err = flush_round(flush, false);
-
-	while (!err && flush->num && !flush_is_over(flush)) {
-		int64_t now = ucm_monotonic_ms();
-
-		if (flush->num < was)
-			began_ms = now;
-		was = flush->num;
-		sleep_ms(FLUSH_POLL_MS);
-		err = flush_round(flush, now - began_ms > FLUSH_BUSY_MS);
-	}
-	return err;
-}
-
-int ucm_movers_flush(struct ucm_store *store, bool (*stop)(void *arg),
-		     void *arg)
-{
-	struct flush flush = {
-		.walk = {.movers = store->movers, .wants = wants_saved},
-		.stop = stop,
-		.arg = arg,
-	};
-	int err = 0;
-
-	walk_all(&flush.walk, walk_collect);
-	if (!flush.err)
-		err = flush_all(&flush);
-	free(flush.refs);
-	if (flush.named > FLUSH_NAMED)
-		ucm_warning("%llu blocks were not copied to a lower tier",
-			    (unsigned long long)flush.named);
-	return err ? err : flush.err;
 }

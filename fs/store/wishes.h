@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wishes.h - what blocks are to be moved: asked for here, done by mover.c.
+ * wishes.h - what blocks are to be moved: asked for here, done by the movers.
  *
  * Queues of references, of bounded length. One that is full drops what comes: a
  * promotion is asked for again; of blocks that are to be copied below it is
