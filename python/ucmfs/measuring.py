@@ -148,9 +148,7 @@ class _Pretending(TaskOwner):
 
     @staticmethod
     def _split(ids: _pack.Ids) -> List[bytes]:
-        packed = _pack.pack_ids(ids)
-        return [packed[at:at + _pack.ID_BYTES]
-                for at in range(0, len(packed), _pack.ID_BYTES)]
+        return _pack.split_ids(_pack.pack_ids(ids))
 
     def _settled(self, ids: _pack.Ids, what: str,
                  errors: Sequence[int]) -> Task:

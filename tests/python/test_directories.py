@@ -197,7 +197,7 @@ class Blocks(Case):
         avoid(index, IDS[32:48])
         self.assertEqual(index.lookup(IDS)[0], b"\1\1\0\1")
         self.assertEqual(index.prefix(IDS), (2, False))
-        index._avoided = dict.fromkeys(index._avoided, 0.0)
+        index._avoided.update(dict.fromkeys(index._avoided, 0.0))
         self.assertEqual(index.lookup(IDS)[0], b"\1\1\1\1")
         self.assertEqual(index.prefix(IDS), (NUM, False))
 

@@ -18,10 +18,11 @@ import mmap
 import time
 from typing import Any, Dict, Optional, Tuple
 
+from .._pack import split_ids
 from ..layout import Geometry, Layout, Region
 
 ID = 16
-AVOID_SECONDS = 30.0
+AVOID_SECONDS = 30.0  # what failed is not offered again for so long
 AVOID_MOST = 100_000
 _WHY = "directories without a daemon: their file systems are asked"
 
@@ -75,6 +76,22 @@ def open_index(place: str, name: str) -> Any:
         else Index(place, name)
 
 
+class Avoided(Dict[bytes, float]):
+    """Ids of blocks that are absent for a while: until when."""
+
+    def add(self, id: bytes, seconds: float) -> None:
+        if len(self) >= AVOID_MOST:
+            self.clear()
+        self[id] = time.monotonic() + seconds
+
+    def has_now(self, id: bytes) -> bool:
+        until = self.get(id)
+        if until is None or time.monotonic() < until:
+            return until is not None
+        self.pop(id, None)
+        return False
+
+
 class Looks:
     """As an Index, of a space in directories: each answer is a look at them.
     avoid(): blocks that failed to load are absent for a while; where nobody
@@ -83,7 +100,7 @@ class Looks:
     def __init__(self, place: Directories, space: str) -> None:
         from ..loader import Loader
 
-        self._avoided: Dict[bytes, float] = {}
+        self._avoided = Avoided()
         # A loader wants a layout. Nothing is read, so any will do.
         self._memory = mmap.mmap(-1, mmap.PAGESIZE)
         geometry = Geometry(num_layers=1, block_size=1,
@@ -103,13 +120,13 @@ class Looks:
     def lookup(self, ids: bytes) -> Tuple[bytes, bytes]:
         found = bytearray(self._group.lookup(ids))
         for i in range(len(found) if self._avoided else 0):
-            found[i] &= not self._is_avoided(ids[i * ID:(i + 1) * ID])
+            found[i] &= not self._avoided.has_now(ids[i * ID:(i + 1) * ID])
         return bytes(found), bytes(len(found))
 
     def prefix(self, ids: bytes) -> Tuple[int, bool]:
         count = self._group.prefix(ids)
         for i in range(count if self._avoided else 0):
-            if self._is_avoided(ids[i * ID:(i + 1) * ID]):
+            if self._avoided.has_now(ids[i * ID:(i + 1) * ID]):
                 return i, False
         return count, False
 
@@ -119,14 +136,8 @@ class Looks:
 
     def avoid(self, ids: bytes) -> None:
         """Any thread."""
-        if len(self._avoided) >= AVOID_MOST:
-            self._avoided = {}
-        until = time.monotonic() + AVOID_SECONDS
-        for at in range(0, len(ids), ID):
-            self._avoided[ids[at:at + ID]] = until
-
-    def _is_avoided(self, id: bytes) -> bool:
-        return time.monotonic() < self._avoided.get(id, 0.0)
+        for id in split_ids(ids):
+            self._avoided.add(id, AVOID_SECONDS)
 
     def close(self) -> None:
         self._loader.close()

@@ -21,6 +21,7 @@ import time
 from typing import (Any, Callable, Dict, List, Mapping, NamedTuple, Optional,
                     Sequence, Set, Union)
 
+from ucmfs._pack import split_ids
 from ucmfs.errors import InvalidArgument, UcmfsError, from_errno
 from ucmfs.hash import Hasher
 from ucmfs.layout import Geometry, Layout, Region
@@ -33,7 +34,7 @@ from .leases import Leases
 from .mount import (Attempt, Chores, Link, Pause, Space, Teller, Touches,
                     apart, close_all, deadline_of, end_tasks_in_time,
                     leave_space, log, pin_blocks, remove_blocks)
-from .place import Directories, source
+from .place import AVOID_SECONDS, Avoided, Directories, source
 
 ID_BYTES = 16
 NO_ID = bytes(ID_BYTES)
@@ -41,8 +42,6 @@ GROUP_BYTES = 4
 PAGE = 4096
 PIECE_BYTES = 1 << 20  # of a slot that are read and checked as one, about
 PIECES_MOST = 1024
-AVOID_SECONDS = 30.0  # what failed is not offered again for so long
-AVOID_MOST = 100_000
 MOVE_SECONDS = 0.5    # a step waits for another space to be open
 SPACES_MOST = 128     # that a loader is used for: it has room for 256
 
@@ -211,7 +210,7 @@ class SlotStore:
         self._tasks: Dict[Task, _Job] = {}
         self._over: List[_Job] = []  # perhaps, and the queue need not say so
         self._saving: Set[bytes] = set()
-        self._avoid: Dict[bytes, float] = {}
+        self._avoid = Avoided()
         self._pause = Pause(mount)
         self.leases = Leases(mount, lease_ms)
         self._teller = Teller(mount)
@@ -379,7 +378,7 @@ class SlotStore:
         """lookup() of one, for less."""
         id = self._id_of(key)
         return self._ask(lambda index: index.prefix(id)[0] == 1, False) \
-            and not self._is_avoided(id)
+            and not self._avoid.has_now(id)
 
     def lookup(self, keys: Sequence[bytes]) -> bytes:
         """A byte of 1 for each key whose block is there."""
@@ -388,7 +387,7 @@ class SlotStore:
         if not self._avoid:
             return found
         return bytes(
-            there and not self._is_avoided(ids[i * ID_BYTES:][:ID_BYTES])
+            there and not self._avoid.has_now(ids[i * ID_BYTES:][:ID_BYTES])
             for i, there in enumerate(found))
 
     def hold(self, keys: Sequence[bytes], seconds: float) -> List[int]:
@@ -399,13 +398,13 @@ class SlotStore:
         """Their blocks, those that are there, were used."""
         if self.connected:
             ids = self.ids_of(keys)
-            self._touches.add(itertools.compress(_split(ids),
+            self._touches.add(itertools.compress(split_ids(ids),
                                                  self._there(ids)))
 
     def pin(self, keys: Sequence[bytes]) -> None:
         """Keep their blocks from being evicted: those that are there when all
         that was added before has been done."""
-        ids = _split(self.ids_of(list(dict.fromkeys(keys))))
+        ids = split_ids(self.ids_of(list(dict.fromkeys(keys))))
         self._chores.add(lambda: pin_blocks(self.mount, self.space, ids))
 
     def _there(self, ids: bytes) -> bytes:
@@ -424,22 +423,6 @@ class SlotStore:
         except UcmfsError as error:
             self._link.lost(error)
             return absent
-
-    def _is_avoided(self, id: bytes) -> bool:
-        until = self._avoid.get(id)
-        if until is None:
-            return False
-        if time.monotonic() < until:
-            return True
-        del self._avoid[id]
-        return False
-
-    def _avoid_for_now(self, id: bytes) -> None:
-        """The index may still have it: a request that is told so again and
-        again would never run."""
-        if len(self._avoid) >= AVOID_MOST:
-            self._avoid.clear()
-        self._avoid[id] = time.monotonic() + AVOID_SECONDS
 
     # ---- jobs ----
 
@@ -485,7 +468,7 @@ class SlotStore:
     def _parents(self, keys: Sequence[bytes],
                  before: Mapping[bytes, bytes]) -> bytes:
         known = [key for key in keys if key in before]
-        ids = dict(zip(known, _split(self.ids_of(
+        ids = dict(zip(known, split_ids(self.ids_of(
             [before[key] for key in known]))))
         return b"".join(ids.get(key, NO_ID) for key in keys)
 
@@ -524,7 +507,7 @@ class SlotStore:
             return
         self._tasks[one.task] = one
         if not one.is_load:
-            self._saving.update(_split(one.ids))
+            self._saving.update(split_ids(one.ids))
 
     def finished(self) -> List[Finished]:
         """The jobs that have ended since the last call: with them their slots
@@ -572,7 +555,7 @@ class SlotStore:
         moved = 0
         seconds = time.monotonic() - one.start
         if one.task is not None:
-            ids = _split(one.ids)
+            ids = split_ids(one.ids)
             if not one.is_load:
                 self._saving.difference_update(ids)
             if one.is_load and not one.task.num_failed:
@@ -616,7 +599,9 @@ class SlotStore:
             return True
         one.failed[key] = outcome.err
         if one.is_load:
-            self._avoid_for_now(id)
+            # the index may still have it: a request that is told so again
+            # and again would never run
+            self._avoid.add(id, AVOID_SECONDS)
             if outcome.err == errno.EBADMSG:
                 self._teller.warn("damaged", "block %s of %s: %s; it is "
                                   "removed", id.hex(), self.space,
@@ -664,7 +649,3 @@ class SlotStore:
             closers.append(self._ends.close)
         close_all(self.mount, closers, idle)
         return ended
-
-
-def _split(ids: bytes) -> List[bytes]:
-    return [ids[at:at + ID_BYTES] for at in range(0, len(ids), ID_BYTES)]

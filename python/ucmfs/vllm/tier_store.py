@@ -37,7 +37,8 @@ class TierStore(SlotStore):
             return found
         return bytes(
             UNKNOWN if unknown[i] else THERE if found[i] and not
-            self._is_avoided(ids[i * ID_BYTES:(i + 1) * ID_BYTES]) else ABSENT
+            self._avoid.has_now(ids[i * ID_BYTES:(i + 1) * ID_BYTES])
+            else ABSENT
             for i in range(len(keys)))
 
     def _waiting(self) -> Optional[Open]:
