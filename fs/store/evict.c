@@ -748,13 +748,6 @@ static int evict_in_dir(struct ucm_store *store, unsigned dir, uint64_t bytes,
 	return err;
 }
 
-int ucm_evict_in(struct ucm_store *store, unsigned dir, uint64_t bytes)
-{
-	int err = evict_in_dir(store, dir, bytes, UCM_EVICT_AT_ONCE);
-
-	return err ? evict_in_dir(store, dir, bytes, UCM_EVICT_LEAVES) : 0;
-}
-
 static int evict_in_tier(struct ucm_store *store, struct ucm_tier *tier,
 			 uint64_t bytes, enum ucm_evict_how how)
 {

@@ -93,9 +93,6 @@ bool ucm_evict_wait_for_others(const _Atomic unsigned *evicting,
  * something may go at once. -ENOSPC: nowhere. */
 int ucm_evict_for(struct ucm_store *store, uint64_t bytes);
 
-/* The same in one directory, for what belongs to a block that lies there. */
-int ucm_evict_in(struct ucm_store *store, unsigned dir, uint64_t bytes);
-
 /* What the block is worth that would go first for a new one: where blocks are
  * lost. False: none may go. Does not wait for directories. */
 bool ucm_evict_least(struct ucm_store *store, double *worth_out);

@@ -364,27 +364,6 @@ int ucm_tier_choose(struct ucm_tier *tier, enum ucm_placement policy,
 	return err;
 }
 
-int ucm_tier_promise(struct ucm_tier *tier, unsigned dir, uint64_t bytes,
-		     struct ucm_promise **out)
-{
-	struct ucm_promise *promise;
-
-	if (tier->readonly)
-		return -EROFS;
-	promise = calloc(1, sizeof(*promise));
-	if (!promise)
-		return -ENOMEM;
-	promise->tier = tier;
-	promise->bytes = bytes;
-	if (!is_within_limit(promise) ||
-	    !take_room(promise, dir - tier->first)) {
-		ucm_promise_end(promise);
-		return -ENOSPC;
-	}
-	*out = promise;
-	return 0;
-}
-
 uint64_t ucm_file_takes(const struct stat *st)
 {
 	uint64_t unit = st->st_blksize > 0 ? (uint64_t)st->st_blksize : 512;

@@ -69,11 +69,6 @@ int ucm_tier_choose(struct ucm_tier *tier, enum ucm_placement policy,
 		    const struct ucm_id *id, const struct ucm_want *want,
 		    struct ucm_promise **out);
 
-/* The same in one directory of it, by its number in dirs.h: for what belongs to a
- * block that lies there, also if it gets no new ones now. */
-int ucm_tier_promise(struct ucm_tier *tier, unsigned dir, uint64_t bytes,
-		     struct ucm_promise **out);
-
 /* Has a directory room for so much, or one that cannot say? Also one that failed
  * lately, and whatever others were promised: for who asks whether a file that
  * could not be made there was one too many. */

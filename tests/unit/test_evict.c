@@ -300,9 +300,6 @@ UNIT_TEST(nothing_is_lost_while_a_copy_can_be_dropped)
 	ck_assert_int_eq(ucm_evict_for(fx_set, BYTES), 0);
 	ck_assert(is_there(0));
 	ck_assert_uint_eq(dir_of(1), 1);
-	/* no copy is left to drop: a leaf is lost */
-	ck_assert_int_eq(ucm_evict_in(fx_set, 0, BYTES), 0);
-	ck_assert(!is_there(0) && is_there(1));
 }
 
 UNIT_TEST(room_is_made_in_one_directory_of_a_tier)
