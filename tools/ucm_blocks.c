@@ -227,15 +227,15 @@ static json_t *describe(const struct results *results)
 /* Every block of the space, as a listing finds them. */
 static int list_ids(struct ucm_client *client, struct ucm_progress *progress)
 {
-	struct ucm_rows rows = { 0 };
-	int err = ucm_rows_read(client, opt.common.space, "", &rows, progress);
+	struct ucm_list rows = { 0 };
+	int err = ucm_list_read(client, opt.common.space, "", &rows, progress);
 
 	for (size_t i = 0; !err && i < rows.num; i++) {
 		err = ucm_ids_add(&opt.ids, &rows.rows[i].id);
 		if (err)
 			ucm_tool_complain("no memory");
 	}
-	ucm_rows_fini(&rows);
+	ucm_list_fini(&rows);
 	return err;
 }
 

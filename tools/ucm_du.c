@@ -63,7 +63,7 @@ static void add_json(struct report *report, const char *folder,
 	}
 }
 
-static void add_up(const struct ucm_rows *rows, struct sum *sums)
+static void add_up(const struct ucm_list *rows, struct sum *sums)
 {
 	for (size_t i = 0; i < rows->num; i++) {
 		const struct ucm_control_place *place = &rows->rows[i].place;
@@ -98,9 +98,9 @@ static void tell_space(struct report *report, const char *space,
 static void do_space(struct report *report, const char *space)
 {
 	struct sum sums[UCM_CLIENT_TIERS] = { 0 };
-	struct ucm_rows rows = { 0 };
+	struct ucm_list rows = { 0 };
 
-	if (ucm_rows_read(report->client, space, "", &rows,
+	if (ucm_list_read(report->client, space, "", &rows,
 			  &report->progress) || rows.failed)
 		report->status = UCM_EXIT_FAILED;
 	if (rows.failed)
@@ -108,7 +108,7 @@ static void do_space(struct report *report, const char *space)
 				  rows.failed);
 	add_up(&rows, sums);
 	tell_space(report, space, sums);
-	ucm_rows_fini(&rows);
+	ucm_list_fini(&rows);
 }
 
 static int do_spaces(struct report *report)

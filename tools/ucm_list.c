@@ -43,7 +43,7 @@ static int read_names(DIR *dir, const char *prefix, struct bucket *bucket)
 }
 
 /* For so many more. */
-static int make_room(struct ucm_rows *rows, size_t num)
+static int make_room(struct ucm_list *rows, size_t num)
 {
 	size_t need = rows->num + num;
 	size_t room = need > 2 * rows->room ? need : 2 * rows->room;
@@ -60,14 +60,14 @@ static int make_room(struct ucm_rows *rows, size_t num)
 }
 
 struct adding {
-	struct ucm_rows *rows;
+	struct ucm_list *rows;
 	const char *prefix;
 };
 
 static int add_row(void *arg, const struct ucm_media_block *block)
 {
 	const struct adding *adding = arg;
-	struct ucm_rows *rows = adding->rows;
+	struct ucm_list *rows = adding->rows;
 	char hex[UCM_ID_HEX + 1];
 
 	ucm_id_format(&block->id, hex);
@@ -79,7 +79,7 @@ static int add_row(void *arg, const struct ucm_media_block *block)
 	return 0;
 }
 
-static int add_rows(struct ucm_rows *rows, const struct bucket *bucket)
+static int add_rows(struct ucm_list *rows, const struct bucket *bucket)
 {
 	int err = make_room(rows, bucket->ids.num);
 
@@ -115,7 +115,7 @@ static int locate(struct ucm_client *client, const char *space,
 
 static int read_bucket(struct ucm_client *client, const char *space,
 		       const char *prefix, unsigned number,
-		       struct bucket *bucket, struct ucm_rows *rows)
+		       struct bucket *bucket, struct ucm_list *rows)
 {
 	char folder[UCM_TREE_FOLDER_MAX], bucket_path[UCM_TREE_PATH_MAX];
 	_cleanup_free_ char *path = NULL;
@@ -139,8 +139,8 @@ static int read_bucket(struct ucm_client *client, const char *space,
 	return err ? err : add_rows(rows, bucket);
 }
 
-int ucm_rows_read(struct ucm_client *client, const char *space,
-		  const char *prefix, struct ucm_rows *rows,
+int ucm_list_read(struct ucm_client *client, const char *space,
+		  const char *prefix, struct ucm_list *rows,
 		  struct ucm_progress *progress)
 {
 	struct adding adding = { rows, prefix };
@@ -166,10 +166,10 @@ int ucm_rows_read(struct ucm_client *client, const char *space,
 	return err;
 }
 
-void ucm_rows_fini(struct ucm_rows *rows)
+void ucm_list_fini(struct ucm_list *rows)
 {
 	free(rows->rows);
-	*rows = (struct ucm_rows){ 0 };
+	*rows = (struct ucm_list){ 0 };
 }
 
 /* ---- order ---- */
@@ -204,14 +204,14 @@ static int (*const orders[])(const void *a, const void *b) = {
 	[UCM_ROWS_ATIME] = by_atime_s,
 };
 
-void ucm_rows_sort(struct ucm_rows *rows, enum ucm_rows_order order)
+void ucm_list_sort(struct ucm_list *rows, enum ucm_list_order order)
 {
 	if (rows->num)
 		qsort(rows->rows, rows->num, sizeof(*rows->rows),
 		      orders[order]);
 }
 
-int ucm_rows_prefix(const struct ucm_arg *arg, char *value)
+int ucm_list_prefix(const struct ucm_arg *arg, char *value)
 {
 	size_t len = strlen(value);
 

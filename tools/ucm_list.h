@@ -20,7 +20,7 @@ struct ucm_row {
 	struct ucm_control_place place;
 };
 
-struct ucm_rows {
+struct ucm_list {
 	struct ucm_row *rows;
 	size_t num, room;
 	uint64_t failed; /* blocks that could not be asked about */
@@ -28,12 +28,12 @@ struct ucm_rows {
 
 /* Add those whose id begins with the hex digits of prefix ("": all) to a zeroed
  * *rows; fini also after an error. 0 or -errno (reported). */
-int ucm_rows_read(struct ucm_client *client, const char *space,
-		  const char *prefix, struct ucm_rows *rows,
+int ucm_list_read(struct ucm_client *client, const char *space,
+		  const char *prefix, struct ucm_list *rows,
 		  struct ucm_progress *progress);
-void ucm_rows_fini(struct ucm_rows *rows);
+void ucm_list_fini(struct ucm_list *rows);
 
-enum ucm_rows_order {
+enum ucm_list_order {
 	UCM_ROWS_NAME,
 	UCM_ROWS_SIZE,  /* the largest first */
 	UCM_ROWS_AGE,   /* the youngest first */
@@ -42,10 +42,10 @@ enum ucm_rows_order {
 };
 
 /* What is equal is sorted by name. */
-void ucm_rows_sort(struct ucm_rows *rows, enum ucm_rows_order order);
+void ucm_list_sort(struct ucm_list *rows, enum ucm_list_order order);
 
 /* An option: 1 to 32 lowercase hex digits, as a const char *. */
-int ucm_rows_prefix(const struct ucm_arg *arg, char *value);
+int ucm_list_prefix(const struct ucm_arg *arg, char *value);
 
 /* The names of all spaces, the default one ("") first, then sorted; each with
  * its NUL, num of them; to free. 0 or -errno (reported). */

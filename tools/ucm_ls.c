@@ -15,7 +15,7 @@
 static struct options {
 	struct ucm_common common;
 	const char *prefix;
-	enum ucm_rows_order order;
+	enum ucm_list_order order;
 	uint64_t limit;
 	bool reverse, human;
 } opt = { .prefix = "", .limit = UINT64_MAX };
@@ -24,9 +24,9 @@ static const struct ucm_arg args[] = {
 	UCM_ARG_MOUNTS(opt.common),
 	UCM_ARG_TIERS(opt.common),
 	UCM_ARG_SPACE(opt.common),
-	{ "prefix", 'p', "HEX", ucm_rows_prefix, &opt.prefix,
+	{ "prefix", 'p', "HEX", ucm_list_prefix, &opt.prefix,
 	  .help = "only ids that begin with these digits" },
-	/* in the order of enum ucm_rows_order */
+	/* in the order of enum ucm_list_order */
 	{ "sort", 'o', "name|size|age|uses|atime", ucm_arg_choice, &opt.order,
 	  .help = "by id (default); largest, youngest, most used or last used "
 		  "first" },
@@ -40,17 +40,17 @@ static const struct ucm_arg args[] = {
 };
 
 /* The i-th to be shown. */
-static const struct ucm_row *pick(const struct ucm_rows *rows, size_t i)
+static const struct ucm_row *pick(const struct ucm_list *rows, size_t i)
 {
 	return &rows->rows[opt.reverse ? rows->num - 1 - i : i];
 }
 
-static size_t num_shown(const struct ucm_rows *rows)
+static size_t num_shown(const struct ucm_list *rows)
 {
 	return rows->num < opt.limit ? rows->num : (size_t)opt.limit;
 }
 
-static void print_rows(struct ucm_client *client, const struct ucm_rows *rows)
+static void print_rows(struct ucm_client *client, const struct ucm_list *rows)
 {
 	time_t now = time(NULL);
 
@@ -111,7 +111,7 @@ static json_t *describe(struct ucm_client *client, const struct ucm_row *row)
 }
 
 static json_t *describe_all(struct ucm_client *client,
-			    const struct ucm_rows *rows)
+			    const struct ucm_list *rows)
 {
 	char folder[UCM_TREE_FOLDER_MAX];
 	json_t *blocks = json_array();
@@ -133,30 +133,30 @@ static json_t *describe_all(struct ucm_client *client,
 
 static int list(struct ucm_client *client)
 {
-	struct ucm_rows rows = { 0 };
+	struct ucm_list rows = { 0 };
 	struct ucm_progress progress;
 	int status, err;
 
 	ucm_progress_begin(&progress);
-	err = ucm_rows_read(client, opt.common.space, opt.prefix, &rows,
+	err = ucm_list_read(client, opt.common.space, opt.prefix, &rows,
 			    &progress);
 	ucm_progress_clear(&progress);
 	if (err) {
-		ucm_rows_fini(&rows);
+		ucm_list_fini(&rows);
 		return UCM_EXIT_FAILED;
 	}
 	if (rows.failed)
 		ucm_tool_complain("%" PRIu64 " blocks could not be asked about",
 				  rows.failed);
 	status = rows.failed ? UCM_EXIT_FAILED : 0;
-	ucm_rows_sort(&rows, opt.order);
+	ucm_list_sort(&rows, opt.order);
 	if (opt.common.json) {
 		status = ucm_json_print(describe_all(client, &rows), status);
 	} else {
 		print_rows(client, &rows);
 		status |= ucm_tool_flush();
 	}
-	ucm_rows_fini(&rows);
+	ucm_list_fini(&rows);
 	return status;
 }
 

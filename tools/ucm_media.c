@@ -106,7 +106,7 @@ static int open_dir(struct ucm_media *media, struct ucm_media_dir *dir,
 	close_dir(dir);
 	err = open_path(media, dir, path, false);
 	if (!err) /* whoever starts meanwhile waits for us */
-		dir->medium->ops->tell(dir->medium, UCM_USE_ENDING, 0);
+		dir->medium->ops->tell(dir->medium, UCM_MEDIUM_USE_ENDING, 0);
 	return err;
 }
 

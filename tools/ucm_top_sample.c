@@ -66,15 +66,15 @@ static int add_space(struct ucm_client *client, struct ucm_hottest *hottest,
 		     const char *space)
 {
 	char folder[UCM_TREE_FOLDER_MAX];
-	struct ucm_rows rows = { 0 };
-	int err = ucm_rows_read(client, space, "", &rows, NULL);
+	struct ucm_list rows = { 0 };
+	int err = ucm_list_read(client, space, "", &rows, NULL);
 
 	ucm_tree_folder(space, folder);
 	for (size_t i = 0; i < rows.num; i++) {
 		if (rows.rows[i].place.uses)
 			insert(hottest, &rows.rows[i], folder);
 	}
-	ucm_rows_fini(&rows);
+	ucm_list_fini(&rows);
 	return err;
 }
 

@@ -19,7 +19,7 @@
 
 /* ---- names ---- */
 
-static void serve_lookup(struct ucm_request *r)
+static void serve_lookup(struct ucm_fuse_request *r)
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
 
@@ -39,7 +39,7 @@ static void serve_lookup(struct ucm_request *r)
 
 void ucm_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_LOOKUP, serve_lookup, parent);
 	r.name = name;
@@ -70,7 +70,7 @@ void ucm_op_forget_multi(fuse_req_t req, size_t count,
 	fuse_reply_none(req);
 }
 
-static void serve_mkdir(struct ucm_request *r)
+static void serve_mkdir(struct ucm_fuse_request *r)
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
 
@@ -83,7 +83,7 @@ static void serve_mkdir(struct ucm_request *r)
 void ucm_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 		  mode_t mode)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_MKDIR, serve_mkdir, parent);
 	r.name = name;
@@ -91,7 +91,7 @@ void ucm_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 	ucm_request_run_on_node(&r);
 }
 
-static void serve_mknod(struct ucm_request *r)
+static void serve_mknod(struct ucm_fuse_request *r)
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
 
@@ -104,7 +104,7 @@ static void serve_mknod(struct ucm_request *r)
 void ucm_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 		  mode_t mode, dev_t dev)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	(void)dev;
 	ucm_request_begin(&r, req, UCM_OP_CREATE, serve_mknod, parent);
@@ -113,7 +113,7 @@ void ucm_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 	ucm_request_run_on_node(&r);
 }
 
-static void serve_symlink(struct ucm_request *r)
+static void serve_symlink(struct ucm_fuse_request *r)
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
 
@@ -126,7 +126,7 @@ static void serve_symlink(struct ucm_request *r)
 void ucm_op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent,
 		    const char *name)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_CREATE, serve_symlink, parent);
 	r.name = name;
@@ -134,7 +134,7 @@ void ucm_op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent,
 	ucm_request_run_on_node(&r);
 }
 
-static void serve_link(struct ucm_request *r)
+static void serve_link(struct ucm_fuse_request *r)
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
 
@@ -148,7 +148,7 @@ static void serve_link(struct ucm_request *r)
 void ucm_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent,
 		 const char *newname)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_CREATE, serve_link, ino);
 	r.newparent = newparent;
@@ -156,7 +156,7 @@ void ucm_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent,
 	ucm_request_run_on_node(&r);
 }
 
-static void serve_unlink(struct ucm_request *r)
+static void serve_unlink(struct ucm_fuse_request *r)
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
 
@@ -166,14 +166,14 @@ static void serve_unlink(struct ucm_request *r)
 
 void ucm_op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_UNLINK, serve_unlink, parent);
 	r.name = name;
 	ucm_request_run_on_node(&r);
 }
 
-static void serve_rmdir(struct ucm_request *r)
+static void serve_rmdir(struct ucm_fuse_request *r)
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
 
@@ -183,14 +183,14 @@ static void serve_rmdir(struct ucm_request *r)
 
 void ucm_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_RMDIR, serve_rmdir, parent);
 	r.name = name;
 	ucm_request_run_on_node(&r);
 }
 
-static void serve_rename(struct ucm_request *r)
+static void serve_rename(struct ucm_fuse_request *r)
 {
 	const struct ucm_node_ops *from = ucm_node_ops_of(r->ino);
 	const struct ucm_node_ops *to = ucm_node_ops_of(r->newparent);
@@ -207,7 +207,7 @@ void ucm_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 		   fuse_ino_t newparent, const char *newname,
 		   unsigned int flags)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_RENAME, serve_rename, parent);
 	r.name = name;
@@ -219,7 +219,7 @@ void ucm_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 
 /* ---- folders ---- */
 
-static void serve_opendir(struct ucm_request *r)
+static void serve_opendir(struct ucm_fuse_request *r)
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
 
@@ -229,14 +229,14 @@ static void serve_opendir(struct ucm_request *r)
 
 void ucm_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_OPENDIR, serve_opendir, ino);
 	r.fi = fi;
 	ucm_request_run_on_node(&r);
 }
 
-static void serve_readdir(struct ucm_request *r)
+static void serve_readdir(struct ucm_fuse_request *r)
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
 	struct ucm_listing list = {
@@ -262,7 +262,7 @@ static void serve_readdir(struct ucm_request *r)
 static void ops_list(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		     bool plus, struct fuse_file_info *fi)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_READDIR, serve_readdir, ino);
 	r.size = size;
@@ -295,7 +295,7 @@ void ucm_op_releasedir(fuse_req_t req, fuse_ino_t ino,
 	fuse_reply_err(req, 0);
 }
 
-static void serve_fsyncdir(struct ucm_request *r)
+static void serve_fsyncdir(struct ucm_fuse_request *r)
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
 
@@ -311,7 +311,7 @@ static void serve_fsyncdir(struct ucm_request *r)
 void ucm_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 		     struct fuse_file_info *fi)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	(void)datasync, (void)fi;
 	ucm_request_begin(&r, req, UCM_OP_FSYNC, serve_fsyncdir, ino);
@@ -320,7 +320,7 @@ void ucm_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 
 /* ---- attributes ---- */
 
-static void serve_getattr(struct ucm_request *r)
+static void serve_getattr(struct ucm_fuse_request *r)
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
 	struct ucm_daemon *daemon = r->account.daemon;
@@ -335,7 +335,7 @@ static void serve_getattr(struct ucm_request *r)
 
 void ucm_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	(void)fi;
 	ucm_request_begin(&r, req, UCM_OP_GETATTR, serve_getattr, ino);
@@ -356,7 +356,7 @@ static int ops_keep_attr(const struct ucm_account *account,
 	return ucm_attr_changes_nothing(&now, attr, to_set) ? 0 : -EPERM;
 }
 
-static void serve_setattr(struct ucm_request *r)
+static void serve_setattr(struct ucm_fuse_request *r)
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
 	int to_set = (int)r->number;
@@ -376,7 +376,7 @@ static void serve_setattr(struct ucm_request *r)
 void ucm_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
 		    int to_set, struct fuse_file_info *fi)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	(void)fi;
 	ucm_request_begin(&r, req, UCM_OP_SETATTR, serve_setattr, ino);
@@ -385,7 +385,7 @@ void ucm_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
 	ucm_request_run_on_node(&r);
 }
 
-static void serve_readlink(struct ucm_request *r)
+static void serve_readlink(struct ucm_fuse_request *r)
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
 
@@ -400,13 +400,13 @@ static void serve_readlink(struct ucm_request *r)
 
 void ucm_op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_GETATTR, serve_readlink, ino);
 	ucm_request_run_on_node(&r);
 }
 
-static void serve_statfs(struct ucm_request *r)
+static void serve_statfs(struct ucm_fuse_request *r)
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
 	struct ucm_store *store = r->account.daemon->store;
@@ -419,13 +419,13 @@ static void serve_statfs(struct ucm_request *r)
 
 void ucm_op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_STATFS, serve_statfs, ino);
 	ucm_request_run(&r);
 }
 
-static void serve_ioctl(struct ucm_request *r)
+static void serve_ioctl(struct ucm_fuse_request *r)
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
 
@@ -441,7 +441,7 @@ void ucm_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
 		  struct fuse_file_info *fi, unsigned flags,
 		  const void *in_buf, size_t in_size, size_t out_size)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	(void)arg, (void)fi, (void)flags;
 	ucm_request_begin(&r, req, UCM_OP_IOCTL, serve_ioctl, ino);

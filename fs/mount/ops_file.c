@@ -22,20 +22,21 @@ static struct ucm_handle *file_of(const struct fuse_file_info *fi)
 	return (struct ucm_handle *)(uintptr_t)fi->fh;
 }
 
-static struct ucm_dirs *dirs_of(const struct ucm_request *r)
+static struct ucm_dirs *dirs_of(const struct ucm_fuse_request *r)
 {
 	return &r->account.daemon->store->dirs;
 }
 
 /* For a call on its file that is not long. */
-static int file_wait(const struct ucm_request *r, const struct ucm_handle *file)
+static int file_wait(const struct ucm_fuse_request *r,
+		     const struct ucm_handle *file)
 {
 	return file->ops->in_memory ? 0 : ucm_wait_for(dirs_of(r), file->dir);
 }
 
 /* ---- open ---- */
 
-static void serve_create(struct ucm_request *r)
+static void serve_create(struct ucm_fuse_request *r)
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
 
@@ -51,7 +52,7 @@ static void serve_create(struct ucm_request *r)
 void ucm_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 		   mode_t mode, struct fuse_file_info *fi)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_CREATE, serve_create, parent);
 	r.name = name;
@@ -60,7 +61,7 @@ void ucm_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	ucm_request_run_on_node(&r);
 }
 
-static void serve_open(struct ucm_request *r)
+static void serve_open(struct ucm_fuse_request *r)
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
 
@@ -70,7 +71,7 @@ static void serve_open(struct ucm_request *r)
 
 void ucm_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_OPEN, serve_open, ino);
 	r.fi = fi;
@@ -110,7 +111,8 @@ static uint64_t part_there(const struct ucm_handle *file, size_t size,
 
 /* A block's server no longer knows the descriptor that all its opens share. What has
  * its name has its bytes. */
-static ssize_t read_stale(struct ucm_request *r, const struct ucm_handle *file)
+static ssize_t read_stale(struct ucm_fuse_request *r,
+			  const struct ucm_handle *file)
 {
 	struct ucm_store *store = r->account.daemon->store;
 	const char *folder = store->names.spaces[file->key.space]->folder;
@@ -125,7 +127,8 @@ static ssize_t read_stale(struct ucm_request *r, const struct ucm_handle *file)
 }
 
 /* By a thread of the directory's, under its deadline. */
-static int read_guarded(struct ucm_request *r, const struct ucm_handle *file)
+static int read_guarded(struct ucm_fuse_request *r,
+			const struct ucm_handle *file)
 {
 	ssize_t got;
 
@@ -139,7 +142,7 @@ static int read_guarded(struct ucm_request *r, const struct ucm_handle *file)
 	return got < 0 ? (int)got : 0;
 }
 
-static void serve_read(struct ucm_request *r)
+static void serve_read(struct ucm_fuse_request *r)
 {
 	struct ucm_handle *file = file_of(r->fi);
 
@@ -160,7 +163,7 @@ static void serve_read(struct ucm_request *r)
 void ucm_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		 struct fuse_file_info *fi)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_READ, serve_read, ino);
 	r.size = size;
@@ -170,7 +173,7 @@ void ucm_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 }
 
 /* What is written: of libfuse's, or copied. */
-static ssize_t write_bytes(struct ucm_request *r, struct ucm_handle *file)
+static ssize_t write_bytes(struct ucm_fuse_request *r, struct ucm_handle *file)
 {
 	struct fuse_bufvec copy = FUSE_BUFVEC_INIT(r->in_size);
 
@@ -179,7 +182,7 @@ static ssize_t write_bytes(struct ucm_request *r, struct ucm_handle *file)
 				r->write ? r->write : &copy, r->off);
 }
 
-static void serve_write(struct ucm_request *r)
+static void serve_write(struct ucm_fuse_request *r)
 {
 	struct ucm_handle *file = file_of(r->fi);
 	ssize_t done = -EBADF;
@@ -202,7 +205,7 @@ static void serve_write(struct ucm_request *r)
 void ucm_op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in,
 		      off_t off, struct fuse_file_info *fi)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_WRITE, serve_write, ino);
 	r.write = in;
@@ -211,7 +214,7 @@ void ucm_op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in,
 	ucm_request_run(&r);
 }
 
-static void serve_fallocate(struct ucm_request *r)
+static void serve_fallocate(struct ucm_fuse_request *r)
 {
 	struct ucm_handle *file = file_of(r->fi);
 
@@ -230,7 +233,7 @@ static void serve_fallocate(struct ucm_request *r)
 void ucm_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 		      off_t length, struct fuse_file_info *fi)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_FALLOCATE, serve_fallocate, ino);
 	r.number = (unsigned)mode;
@@ -240,7 +243,7 @@ void ucm_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 	ucm_request_run(&r);
 }
 
-static void serve_lseek(struct ucm_request *r)
+static void serve_lseek(struct ucm_fuse_request *r)
 {
 	struct ucm_handle *file = file_of(r->fi);
 	off_t found;
@@ -259,7 +262,7 @@ static void serve_lseek(struct ucm_request *r)
 void ucm_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 		  struct fuse_file_info *fi)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_LSEEK, serve_lseek, ino);
 	r.off = off;
@@ -270,7 +273,7 @@ void ucm_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 
 /* ---- flush, fsync, release ---- */
 
-static void serve_flush(struct ucm_request *r)
+static void serve_flush(struct ucm_fuse_request *r)
 {
 	struct ucm_handle *file = file_of(r->fi);
 
@@ -286,14 +289,14 @@ static void serve_flush(struct ucm_request *r)
 
 void ucm_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_FLUSH, serve_flush, ino);
 	r.fi = fi;
 	ucm_request_run(&r);
 }
 
-static void serve_fsync(struct ucm_request *r)
+static void serve_fsync(struct ucm_fuse_request *r)
 {
 	struct ucm_handle *file = file_of(r->fi);
 
@@ -311,7 +314,7 @@ static void serve_fsync(struct ucm_request *r)
 void ucm_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 		  struct fuse_file_info *fi)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_FSYNC, serve_fsync, ino);
 	r.number = (unsigned)datasync;
@@ -319,14 +322,14 @@ void ucm_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 	ucm_request_run(&r);
 }
 
-static void serve_release(struct ucm_request *r)
+static void serve_release(struct ucm_fuse_request *r)
 {
 	r->err = ucm_handle_close(&r->account, file_of(r->fi));
 }
 
 void ucm_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_RELEASE, serve_release, ino);
 	r.fi = fi;

@@ -64,14 +64,14 @@ static int xattr_get(fuse_req_t req, fuse_ino_t ino, const char *name,
 }
 
 /* size 0 asks how much room is needed. */
-static void xattr_answer(struct ucm_request *r, int len)
+static void xattr_answer(struct ucm_fuse_request *r, int len)
 {
 	r->answer = UCM_ANSWER_XATTR;
 	r->err = len < 0 ? len : r->size && (size_t)len > r->size ? -ERANGE : 0;
 	r->out_size = r->err ? 0 : (size_t)len;
 }
 
-static void serve_getxattr(struct ucm_request *r)
+static void serve_getxattr(struct ucm_fuse_request *r)
 {
 	if (!r->out)
 		r->out = malloc(r->size > UCM_XATTR_MAX ? r->size
@@ -84,7 +84,7 @@ static void serve_getxattr(struct ucm_request *r)
 void ucm_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		     size_t size)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_GETXATTR, serve_getxattr, ino);
 	r.name = name;
@@ -93,7 +93,7 @@ void ucm_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 }
 
 /* Those that it has, or -errno. */
-static int xattr_list(const struct ucm_request *r, char *list)
+static int xattr_list(const struct ucm_fuse_request *r, char *list)
 {
 	struct ucm_daemon *daemon = r->account.daemon;
 	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
@@ -125,7 +125,7 @@ static int xattr_list(const struct ucm_request *r, char *list)
 	return len;
 }
 
-static void serve_listxattr(struct ucm_request *r)
+static void serve_listxattr(struct ucm_fuse_request *r)
 {
 	if (!r->out)
 		r->out = malloc(XATTR_LIST_MAX);
@@ -134,14 +134,14 @@ static void serve_listxattr(struct ucm_request *r)
 
 void ucm_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_LISTXATTR, serve_listxattr, ino);
 	r.size = size;
 	ucm_request_run_on_node(&r);
 }
 
-static void serve_setxattr(struct ucm_request *r)
+static void serve_setxattr(struct ucm_fuse_request *r)
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
 	const struct ucm_xattr *attr = xattr_find(r->ino, r->name);
@@ -164,7 +164,7 @@ static void serve_setxattr(struct ucm_request *r)
 static void xattr_set(fuse_req_t req, fuse_ino_t ino, const char *name,
 		      const char *value, size_t size, int flags)
 {
-	struct ucm_request r;
+	struct ucm_fuse_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_SETXATTR, serve_setxattr, ino);
 	r.name = name;

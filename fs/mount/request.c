@@ -68,7 +68,7 @@ bool ucm_crews_close(struct ucm_daemon *daemon, unsigned wait_ms)
 
 /* ---- answers ---- */
 
-static void request_reply_xattr(struct ucm_request *request)
+static void request_reply_xattr(struct ucm_fuse_request *request)
 {
 	fuse_req_t req = request->account.req;
 
@@ -78,7 +78,7 @@ static void request_reply_xattr(struct ucm_request *request)
 		fuse_reply_buf(req, request->out, request->out_size);
 }
 
-static void request_reply_created(struct ucm_request *request)
+static void request_reply_created(struct ucm_fuse_request *request)
 {
 	/* interrupted: the kernel has no such open. req is gone, and with it
 	 * the way to close the backing id; its descriptor and the file go at
@@ -88,7 +88,7 @@ static void request_reply_created(struct ucm_request *request)
 		ucm_debug(OP, 1, "create interrupted");
 }
 
-static void request_reply_file(struct ucm_request *request)
+static void request_reply_file(struct ucm_fuse_request *request)
 {
 	struct fuse_bufvec bytes = FUSE_BUFVEC_INIT(request->size);
 	const struct ucm_handle *file =
@@ -102,7 +102,7 @@ static void request_reply_file(struct ucm_request *request)
 	fuse_reply_data(request->account.req, &bytes, FUSE_BUF_SPLICE_MOVE);
 }
 
-static void request_reply(struct ucm_request *request)
+static void request_reply(struct ucm_fuse_request *request)
 {
 	fuse_req_t req = request->account.req;
 	static const struct fuse_entry_param absent;
@@ -134,7 +134,7 @@ static void request_reply(struct ucm_request *request)
 }
 
 /* It is counted first: who asked must find it counted. */
-static void request_answer(struct ucm_request *request)
+static void request_answer(struct ucm_fuse_request *request)
 {
 	ucm_account_end(&request->account,
 			request->answer == UCM_ANSWER_ABSENT ? -ENOENT
@@ -163,7 +163,7 @@ static void *request_put(char **at, const void *bytes, size_t size)
 	return to;
 }
 
-static int request_put_write(char **at, struct ucm_request *copy)
+static int request_put_write(char **at, struct ucm_fuse_request *copy)
 {
 	struct fuse_bufvec to = FUSE_BUFVEC_INIT(fuse_buf_size(copy->write));
 	ssize_t got;
@@ -180,13 +180,13 @@ static int request_put_write(char **at, struct ucm_request *copy)
 
 /* A write is taken out of its pipe, if it came by one: it is lost where there
  * is an error. */
-static int request_copy(const struct ucm_request *request,
-			struct ucm_request **out)
+static int request_copy(const struct ucm_fuse_request *request,
+			struct ucm_fuse_request **out)
 {
 	size_t name = request_text_size(request->name);
 	size_t text = request_text_size(request->text);
 	size_t write = request->write ? fuse_buf_size(request->write) : 0;
-	struct ucm_request *copy;
+	struct ucm_fuse_request *copy;
 	char *at;
 	int err = 0;
 
@@ -217,7 +217,7 @@ static int request_copy(const struct ucm_request *request,
 /* In a thread of a crew. */
 static void request_run_job(struct ucm_job *job)
 {
-	struct ucm_request *request = (struct ucm_request *)job;
+	struct ucm_fuse_request *request = (struct ucm_fuse_request *)job;
 
 	request->serve(request);
 	request_answer(request);
@@ -225,7 +225,7 @@ static void request_run_job(struct ucm_job *job)
 }
 
 /* Not what came over io_uring: there only its own thread can answer. */
-static bool request_may_go(const struct ucm_request *request)
+static bool request_may_go(const struct ucm_fuse_request *request)
 {
 #ifdef FUSE_CAP_OVER_IO_URING
 	char *payload;
@@ -241,10 +241,10 @@ static bool request_may_go(const struct ucm_request *request)
 }
 
 /* False: it has to be served here. */
-static bool request_hand_over(struct ucm_request *request, unsigned dir)
+static bool request_hand_over(struct ucm_fuse_request *request, unsigned dir)
 {
 	struct ucm_crews *crews = request->account.daemon->crews;
-	struct ucm_request *copy;
+	struct ucm_fuse_request *copy;
 	int err;
 
 	err = request_copy(request, &copy);
@@ -268,9 +268,9 @@ static bool request_hand_over(struct ucm_request *request, unsigned dir)
 
 /* ---- serving ---- */
 
-void ucm_request_begin(struct ucm_request *request, fuse_req_t req,
+void ucm_request_begin(struct ucm_fuse_request *request, fuse_req_t req,
 		       enum ucm_op op,
-		       void (*serve)(struct ucm_request *request),
+		       void (*serve)(struct ucm_fuse_request *request),
 		       fuse_ino_t ino)
 {
 	request->serve = serve;
@@ -288,7 +288,7 @@ void ucm_request_begin(struct ucm_request *request, fuse_req_t req,
 	request->out = NULL;
 }
 
-void ucm_request_run(struct ucm_request *request)
+void ucm_request_run(struct ucm_fuse_request *request)
 {
 	ucm_must_not_wait = request_may_go(request);
 	request->serve(request);
@@ -305,13 +305,13 @@ void ucm_request_run(struct ucm_request *request)
 	request_answer(request);
 }
 
-void ucm_request_run_unawaited(struct ucm_request *request)
+void ucm_request_run_unawaited(struct ucm_fuse_request *request)
 {
 	request->answered = true;
 	ucm_request_run(request);
 }
 
-void ucm_request_run_on_node(struct ucm_request *request)
+void ucm_request_run_on_node(struct ucm_fuse_request *request)
 {
 	const struct ucm_files_tree *tree =
 		&request->account.daemon->file_tree;

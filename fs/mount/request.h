@@ -39,9 +39,9 @@ enum ucm_answer {
 	UCM_ANSWER_OFFSET,
 };
 
-struct ucm_request {
+struct ucm_fuse_request {
 	struct ucm_job job;
-	void (*serve)(struct ucm_request *request);
+	void (*serve)(struct ucm_fuse_request *request);
 	struct ucm_account account;
 	bool answered; /* as soon as it is handed over: nobody waits for it */
 
@@ -86,16 +86,16 @@ int ucm_crews_open(struct ucm_daemon *daemon);
 bool ucm_crews_close(struct ucm_daemon *daemon, unsigned wait_ms);
 
 /* Begin one on the caller's stack; all that is asked is the caller's to set. */
-void ucm_request_begin(struct ucm_request *request, fuse_req_t req,
+void ucm_request_begin(struct ucm_fuse_request *request, fuse_req_t req,
 		       enum ucm_op op,
-		       void (*serve)(struct ucm_request *request),
+		       void (*serve)(struct ucm_fuse_request *request),
 		       fuse_ino_t ino);
 
 /* Serve it, here or by a crew, and answer. It is used up. */
-void ucm_request_run(struct ucm_request *request);
+void ucm_request_run(struct ucm_fuse_request *request);
 /* The same, and nobody waits for the answer. */
-void ucm_request_run_unawaited(struct ucm_request *request);
+void ucm_request_run_unawaited(struct ucm_fuse_request *request);
 /* The same, of one about node ino: all of files/ asks its directory. */
-void ucm_request_run_on_node(struct ucm_request *request);
+void ucm_request_run_on_node(struct ucm_fuse_request *request);
 
 #endif

@@ -480,7 +480,7 @@ static int try_commit(struct ucm_store *store, struct ucm_temp *temp,
 /* Write-through. What fails is tried again by a mover: the block is there. */
 static void commit_below(struct ucm_store *store, const struct ucm_temp *temp)
 {
-	const struct ucm_move move = {
+	const struct ucm_move_terms move = {
 		.to = ucm_tier_below(store, temp->tier),
 		.durable = store->config->durability != UCM_DURABILITY_NONE,
 		.open = true,

@@ -85,7 +85,7 @@ static bool goes_down(struct ucm_store *store, const struct ucm_tier *tier)
 }
 
 static struct drawing draw_from(struct ucm_store *store, unsigned dir,
-				enum ucm_evict_how how)
+				enum ucm_eviction how)
 {
 	const struct ucm_tier *tier = store->dirs.tier_of[dir];
 
@@ -95,7 +95,7 @@ static struct drawing draw_from(struct ucm_store *store, unsigned dir,
 		.members = &store->members[dir],
 		.dir = dir,
 		.is_lowest = !ucm_tier_below(store, tier),
-		.leaves = how == UCM_EVICT_LEAVES || !goes_down(store, tier),
+		.leaves = how == UCM_EVICTION_LEAVES || !goes_down(store, tier),
 	};
 }
 
@@ -307,7 +307,7 @@ static bool is_draining(const struct ucm_store *store, unsigned dir)
 
 /* The least that a block of a tier is worth which may go. False: none may. */
 static bool least_of_tier(struct ucm_store *store, const struct ucm_tier *tier,
-			  enum ucm_evict_how how, double *worth_out)
+			  enum ucm_eviction how, double *worth_out)
 {
 	bool any = false;
 	double worth;
@@ -333,7 +333,7 @@ bool ucm_evict_least(struct ucm_store *store, double *worth_out)
 		const struct ucm_tier *tier = &store->dirs.tiers[i];
 
 		if (!tier->readonly &&
-		    least_of_tier(store, tier, UCM_EVICT_LEAVES, worth_out))
+		    least_of_tier(store, tier, UCM_EVICTION_LEAVES, worth_out))
 			return true;
 	}
 	return false;
@@ -370,7 +370,7 @@ static bool is_worth_moving(struct ucm_store *store,
 	struct ucm_policy_state state = ucm_value_state(entry);
 	double least;
 
-	if (!least_of_tier(store, to, UCM_EVICT_MOVING, &least))
+	if (!least_of_tier(store, to, UCM_EVICTION_MOVING, &least))
 		return false;
 	return store->value.policy->ops->refuses
 		       ? ucm_endurance_admits(store, to, &state, &least)
@@ -387,7 +387,7 @@ bool ucm_evict_would_stay(struct ucm_store *store,
 	if (!policy || ucm_pressure_leaves_room(store, tier,
 						(uint64_t)entry->blocks * 512))
 		return true;
-	if (!least_of_tier(store, tier, UCM_EVICT_MOVING, &least))
+	if (!least_of_tier(store, tier, UCM_EVICTION_MOVING, &least))
 		return false;
 	/* others say which of two is worth more, and not by how much */
 	if (policy->ops->refuses)
@@ -406,7 +406,7 @@ static bool is_refused(struct ucm_store *store, const struct ucm_entry *entry,
 }
 
 static int make_room(struct ucm_store *store, const struct ucm_tier *tier,
-		     uint64_t bytes, const struct ucm_move *pace)
+		     uint64_t bytes, const struct ucm_move_terms *pace)
 {
 	int err = -ENOSPC;
 
@@ -414,13 +414,13 @@ static int make_room(struct ucm_store *store, const struct ucm_tier *tier,
 		uint64_t freed;
 
 		err = ucm_evict_bytes(store, tier->first + i, bytes,
-				      UCM_EVICT_MOVING, pace, &freed);
+				      UCM_EVICTION_MOVING, pace, &freed);
 	}
 	return err;
 }
 
 int ucm_evict_and_copy(struct ucm_store *store, ucm_ref ref,
-		       const struct ucm_move *move)
+		       const struct ucm_move_terms *move)
 {
 	struct ucm_entry entry;
 	int err;
@@ -444,7 +444,7 @@ int ucm_evict_and_copy(struct ucm_store *store, ucm_ref ref,
 }
 
 int ucm_evict_copy_beside(struct ucm_store *store, ucm_ref ref,
-			  struct ucm_move *move)
+			  struct ucm_move_terms *move)
 {
 	const struct ucm_tier *to = move->to;
 	uint8_t order[UCM_MAX_DIRS];
@@ -473,7 +473,8 @@ int ucm_evict_copy_beside(struct ucm_store *store, ucm_ref ref,
 }
 
 int ucm_evict_and_copy_down(struct ucm_store *store, ucm_ref ref,
-			    const struct ucm_tier *from, struct ucm_move *move)
+			    const struct ucm_tier *from,
+			    struct ucm_move_terms *move)
 {
 	struct ucm_tier *below = ucm_tier_below(store, from);
 	int err = -ENOSPC;
@@ -501,12 +502,12 @@ static bool must_be_durable(const struct ucm_store *store, unsigned from)
 /* To another directory of its tier, or down. It leaves when the copy is on disk,
  * with others: see ucm_evict_bytes(). */
 static int move_away(struct drawing *drawing, ucm_ref ref,
-		     const struct ucm_move *pace)
+		     const struct ucm_move_terms *pace)
 {
 	struct ucm_store *store = drawing->store;
 	struct ucm_tier *tier = store->dirs.tier_of[drawing->dir];
 	struct ucm_batch *batch = drawing->batch;
-	struct ucm_move move = {
+	struct ucm_move_terms move = {
 		.to = tier,
 		.soon = batch->durable,
 		.may_refuse = true,
@@ -557,7 +558,7 @@ static bool rests_here(const struct drawing *drawing,
 /* A block that has another place, where it may not be on disk yet: it leaves when
  * it is, with others, unless somebody waits. */
 static int leave_place(struct drawing *drawing, ucm_ref ref,
-		       const struct ucm_entry *entry, enum ucm_evict_how how,
+		       const struct ucm_entry *entry, enum ucm_eviction how,
 		       uint64_t *freed)
 {
 	struct ucm_batch *batch = drawing->batch;
@@ -565,7 +566,7 @@ static int leave_place(struct drawing *drawing, ucm_ref ref,
 
 	if (rests_here(drawing, entry))
 		return -EBUSY;
-	if (how != UCM_EVICT_MOVING || !batch || !batch->durable)
+	if (how != UCM_EVICTION_MOVING || !batch || !batch->durable)
 		return ucm_store_drop_place(drawing->store, ref, drawing->dir,
 					    freed);
 	err = ucm_batch_begin_copy(batch, ref);
@@ -573,8 +574,8 @@ static int leave_place(struct drawing *drawing, ucm_ref ref,
 }
 
 static int take_away(struct drawing *drawing, ucm_ref ref,
-		     const struct ucm_entry *entry, enum ucm_evict_how how,
-		     const struct ucm_move *pace, uint64_t *freed)
+		     const struct ucm_entry *entry, enum ucm_eviction how,
+		     const struct ucm_move_terms *pace, uint64_t *freed)
 {
 	struct ucm_store *store = drawing->store;
 	const struct ucm_tier *tier = store->dirs.tier_of[drawing->dir];
@@ -582,10 +583,10 @@ static int take_away(struct drawing *drawing, ucm_ref ref,
 
 	if (entry->copy && (!drawing->is_lowest || !is_leaf(entry)))
 		return leave_place(drawing, ref, entry, how, freed);
-	if (how == UCM_EVICT_LEAVES ||
-	    (how == UCM_EVICT_AT_ONCE && drawing->is_lowest))
+	if (how == UCM_EVICTION_LEAVES ||
+	    (how == UCM_EVICTION_AT_ONCE && drawing->is_lowest))
 		return evict_whole(drawing, entry, freed);
-	if (how == UCM_EVICT_AT_ONCE)
+	if (how == UCM_EVICTION_AT_ONCE)
 		return -EBUSY; /* it would be lost, or a writer would wait */
 	err = move_away(drawing, ref, pace);
 	if (err == -ENOSPC && is_leaf(entry) &&
@@ -595,8 +596,8 @@ static int take_away(struct drawing *drawing, ucm_ref ref,
 }
 
 static int take_away_from(struct drawing *drawing, ucm_ref ref,
-			  const struct ucm_entry *entry, enum ucm_evict_how how,
-			  const struct ucm_move *pace, uint64_t *freed)
+			  const struct ucm_entry *entry, enum ucm_eviction how,
+			  const struct ucm_move_terms *pace, uint64_t *freed)
 {
 	return drawing->quota ? evict_whole(drawing, entry, freed)
 			      : take_away(drawing, ref, entry, how, pace, freed);
@@ -616,8 +617,8 @@ static bool is_over(int err)
 }
 
 /* -ENODATA: nothing may go. */
-static int evict_next(struct drawing *drawing, enum ucm_evict_how how,
-		      const struct ucm_move *pace, uint64_t *freed)
+static int evict_next(struct drawing *drawing, enum ucm_eviction how,
+		      const struct ucm_move_terms *pace, uint64_t *freed)
 {
 	struct ucm_store *store = drawing->store;
 	struct ucm_entry entry;
@@ -647,7 +648,7 @@ static int evict_next(struct drawing *drawing, enum ucm_evict_how how,
 
 /* Until the batch is full, or enough. Others than -ENODATA: the directory's. */
 static int evict_some(struct drawing *drawing, uint64_t bytes,
-		      enum ucm_evict_how how, const struct ucm_move *pace,
+		      enum ucm_eviction how, const struct ucm_move_terms *pace,
 		      uint64_t *freed)
 {
 	struct ucm_batch *batch = drawing->batch;
@@ -665,7 +666,7 @@ static int evict_some(struct drawing *drawing, uint64_t bytes,
 }
 
 int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
-		    enum ucm_evict_how how, const struct ucm_move *pace,
+		    enum ucm_eviction how, const struct ucm_move_terms *pace,
 		    uint64_t *freed)
 {
 	struct drawing drawing = draw_from(store, dir, how);
@@ -705,7 +706,7 @@ int ucm_evict_space(struct ucm_store *store, struct ucm_quota *quota,
 	/* what fails is one block's: the next may lie in another directory */
 	while (err != -ENODATA && *freed < bytes &&
 	       drawing.num_vain < VAIN_PICKS && !atomic_load(&store->stopping))
-		err = evict_next(&drawing, UCM_EVICT_AT_ONCE, NULL, freed);
+		err = evict_next(&drawing, UCM_EVICTION_AT_ONCE, NULL, freed);
 	atomic_fetch_sub(&quota->evicting, 1);
 	atomic_fetch_sub(&store->evicting, 1);
 	return *freed >= bytes ? 0 : -ENOSPC;
@@ -732,7 +733,7 @@ bool ucm_evict_wait_for_others(const _Atomic unsigned *evicting,
 /* ---- for a new block ---- */
 
 static int evict_in_dir(struct ucm_store *store, unsigned dir, uint64_t bytes,
-			enum ucm_evict_how how)
+			enum ucm_eviction how)
 {
 	uint64_t freed;
 	int err;
@@ -749,7 +750,7 @@ static int evict_in_dir(struct ucm_store *store, unsigned dir, uint64_t bytes,
 }
 
 static int evict_in_tier(struct ucm_store *store, struct ucm_tier *tier,
-			 uint64_t bytes, enum ucm_evict_how how)
+			 uint64_t bytes, enum ucm_eviction how)
 {
 	int err = -ENOSPC;
 
@@ -759,7 +760,7 @@ static int evict_in_tier(struct ucm_store *store, struct ucm_tier *tier,
 }
 
 static int evict_in_tiers(struct ucm_store *store, uint64_t bytes,
-			  enum ucm_evict_how how)
+			  enum ucm_eviction how)
 {
 	int err = -ENOSPC;
 
@@ -774,9 +775,9 @@ static int evict_in_tiers(struct ucm_store *store, uint64_t bytes,
 /* The lowest tier may be full of parents, whose children are in faster ones. */
 int ucm_evict_for(struct ucm_store *store, uint64_t bytes)
 {
-	int err = evict_in_tiers(store, bytes, UCM_EVICT_AT_ONCE);
+	int err = evict_in_tiers(store, bytes, UCM_EVICTION_AT_ONCE);
 
-	return err ? evict_in_tiers(store, bytes, UCM_EVICT_LEAVES) : 0;
+	return err ? evict_in_tiers(store, bytes, UCM_EVICTION_LEAVES) : 0;
 }
 
 /* ---- why not ---- */

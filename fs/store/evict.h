@@ -33,21 +33,21 @@ static inline void ucm_victims_fini(struct ucm_victims *victims)
 }
 
 /* What to do with a block that is in the way. */
-enum ucm_evict_how {
-	UCM_EVICT_AT_ONCE, /* somebody waits: nothing is copied, nor lost that
-			    * could be moved */
-	UCM_EVICT_LEAVES,  /* the same, but blocks may go that are no parents */
-	UCM_EVICT_MOVING,  /* it is moved to a lower tier, if it is worth that */
+enum ucm_eviction {
+	/* somebody waits: nothing is copied, nor lost that could be moved */
+	UCM_EVICTION_AT_ONCE,
+	UCM_EVICTION_LEAVES, /* the same, but what is no parent may go */
+	UCM_EVICTION_MOVING, /* moved to a lower tier, if it is worth that */
 };
 
 /*
  * Make room for so many bytes in a directory, beyond what it has. freed: what
- * came of it, not 0 unless nothing may go. pace as in struct ucm_move. 0;
+ * came of it, not 0 unless nothing may go. pace as in struct ucm_move_terms. 0;
  * -ENOSPC: nothing more may go, or the directory is being drained; or what the
  * directory said.
  */
 int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
-		    enum ucm_evict_how how, const struct ucm_move *pace,
+		    enum ucm_eviction how, const struct ucm_move_terms *pace,
 		    uint64_t *freed);
 
 /*
@@ -56,18 +56,19 @@ int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
  * as ucm_store_copy().
  */
 int ucm_evict_and_copy(struct ucm_store *store, ucm_ref ref,
-		       const struct ucm_move *move);
+		       const struct ucm_move_terms *move);
 
 /* The same, to the next tier below that one which takes the block; move->to says
  * which was tried last. -ENOSPC: each refuses it, or there is none. */
 int ucm_evict_and_copy_down(struct ucm_store *store, ucm_ref ref,
-			    const struct ucm_tier *from, struct ucm_move *move);
+			    const struct ucm_tier *from,
+			    struct ucm_move_terms *move);
 
 /* Copy a block to a directory of a tier where it has none and no other block goes
  * for it: one that stays below its high mark. move->to says which tier, which may
  * be its own; within and only are set here. -ENOSPC: there is none. */
 int ucm_evict_copy_beside(struct ucm_store *store, ucm_ref ref,
-			  struct ucm_move *move);
+			  struct ucm_move_terms *move);
 
 /* A block that came to a tier now: would it stay there for a while, or be the next
  * to go? It stays where there is room below the low mark, and where it is worth

@@ -186,13 +186,13 @@ static void life_tell_all(struct ucm_store *store, enum ucm_medium_use use,
 
 void ucm_store_serving(struct ucm_store *store, dev_t mount)
 {
-	life_tell_all(store, UCM_USE_SERVING, mount);
+	life_tell_all(store, UCM_MEDIUM_USE_SERVING, mount);
 }
 
 void ucm_store_quiet(struct ucm_store *store)
 {
 	if (!atomic_exchange(&store->stopping, true))
-		life_tell_all(store, UCM_USE_ENDING, 0);
+		life_tell_all(store, UCM_MEDIUM_USE_ENDING, 0);
 	ucm_scan_stop(store);
 	/* the keepers are still there, and one may be at it */
 	pthread_rwlock_wrlock(&store->gone_lock);

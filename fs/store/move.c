@@ -46,7 +46,7 @@
 
 struct moving {
 	struct ucm_store *store;
-	const struct ucm_move *move;
+	const struct ucm_move_terms *move;
 	ucm_ref ref;
 	struct ucm_entry entry;
 	struct ucm_space *space;
@@ -353,7 +353,7 @@ static int move_look(struct ucm_store *store, ucm_ref ref)
 
 /* No third place: nobody would know of it, and it would count nowhere. */
 static int move_make_way(struct ucm_store *store, ucm_ref ref,
-			 const struct ucm_move *move)
+			 const struct ucm_move_terms *move)
 {
 	struct ucm_entry entry;
 	unsigned copy;
@@ -376,7 +376,7 @@ static int move_make_way(struct ucm_store *store, ucm_ref ref,
 }
 
 int ucm_store_copy(struct ucm_store *store, ucm_ref ref,
-		   const struct ucm_move *move, uint64_t *copied)
+		   const struct ucm_move_terms *move, uint64_t *copied)
 {
 	struct moving m = { .store = store, .move = move, .ref = ref };
 	struct ucm_open open = { 0 };

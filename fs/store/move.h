@@ -11,7 +11,7 @@
 
 #include "fs/store/store.h"
 
-struct ucm_move {
+struct ucm_move_terms {
 	struct ucm_tier *to;
 	bool first;   /* it is to be read there from now on */
 	bool durable; /* on disk, with its name, before the copy is over */
@@ -37,7 +37,7 @@ struct ucm_move {
  * directories said, which is logged.
  */
 int ucm_store_copy(struct ucm_store *store, ucm_ref ref,
-		   const struct ucm_move *move, uint64_t *copied);
+		   const struct ucm_move_terms *move, uint64_t *copied);
 
 /* A block that has two places is taken out of one of them. freed: bytes, or
  * NULL. See ucm_store_leave_place(); and what the directory said. */

@@ -55,7 +55,7 @@ static void mover_give_way(bool idle)
 static bool mover_relieve(struct ucm_movers *movers, unsigned dir)
 {
 	struct ucm_store *store = movers->store;
-	const struct ucm_move pace = {.pace = ucm_mover_pace, .arg = movers};
+	const struct ucm_move_terms pace = {.pace = ucm_mover_pace, .arg = movers};
 	uint64_t excess, freed = 0;
 
 	/* one that does not answer cannot say how full it is */
@@ -70,7 +70,7 @@ static bool mover_relieve(struct ucm_movers *movers, unsigned dir)
 	if (!excess || !ucm_mover_enter(movers, dir))
 		return false;
 	ucm_evict_bytes(store, dir, excess < BATCH_BYTES ? excess : BATCH_BYTES,
-			UCM_EVICT_MOVING, &pace, &freed);
+			UCM_EVICTION_MOVING, &pace, &freed);
 	/* below the high mark it goes on, to the low one */
 	ucm_pressure_ease(store, dir, freed);
 	ucm_mover_leave(movers, dir);
@@ -99,7 +99,7 @@ static bool mover_was_offered(struct ucm_store *store,
 static bool mover_save_one(struct ucm_movers *movers)
 {
 	struct ucm_store *store = movers->store;
-	struct ucm_move move = {.pace = ucm_mover_pace, .arg = movers};
+	struct ucm_move_terms move = {.pace = ucm_mover_pace, .arg = movers};
 	struct ucm_entry entry;
 	ucm_ref ref;
 	int err;
@@ -130,7 +130,7 @@ static int mover_promote(struct ucm_movers *movers, const struct ucm_entry *entr
 			 ucm_ref ref, bool asked)
 {
 	struct ucm_store *store = movers->store;
-	struct ucm_move move = {
+	struct ucm_move_terms move = {
 		.to = ucm_wishes_tier_above(store, entry->dir),
 		.first = true,
 		.may_refuse = !asked,
@@ -224,7 +224,7 @@ static bool walk_rebalance(struct ucm_mover_walk *walk, ucm_ref ref)
 {
 	struct ucm_movers *movers = walk->movers;
 	struct ucm_store *store = movers->store;
-	struct ucm_move move = {
+	struct ucm_move_terms move = {
 		.first = true,
 		.durable = true,
 		.within = true,

@@ -45,7 +45,7 @@ static int drain_copy(struct ucm_movers *movers, ucm_ref ref,
 		      struct ucm_tier *home)
 {
 	struct ucm_store *store = movers->store;
-	struct ucm_move move = {
+	struct ucm_move_terms move = {
 		.soon = true,
 		.pace = ucm_mover_pace,
 		.arg = movers,

@@ -72,7 +72,7 @@ static int flush_one(struct flush *flush, ucm_ref ref, bool last)
 {
 	struct ucm_movers *movers = flush->walk.movers;
 	struct ucm_store *store = movers->store;
-	struct ucm_move move = {
+	struct ucm_move_terms move = {
 		.open = true,
 		.pace = ucm_mover_pace,
 		.arg = movers,

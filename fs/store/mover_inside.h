@@ -45,7 +45,7 @@ void ucm_mover_leave(struct ucm_movers *movers, unsigned dir);
 
 /* A copy of a new block in the next tier below that takes it. */
 int ucm_mover_save(struct ucm_store *store, ucm_ref ref,
-		   const struct ucm_entry *entry, struct ucm_move *move);
+		   const struct ucm_entry *entry, struct ucm_move_terms *move);
 
 struct ucm_mover_walk {
 	struct ucm_movers *movers;

@@ -82,7 +82,7 @@ void ucm_mover_leave(struct ucm_movers *movers, unsigned dir)
 /* ---- one block ---- */
 
 int ucm_mover_save(struct ucm_store *store, ucm_ref ref,
-		      const struct ucm_entry *entry, struct ucm_move *move)
+		      const struct ucm_entry *entry, struct ucm_move_terms *move)
 {
 	struct ucm_tier *from = store->dirs.tier_of[entry->dir];
 	int err;

@@ -27,7 +27,7 @@
 
 #define NO_SPACE UINT32_MAX
 
-struct ucm_recall {
+struct ucm_snapshot_load {
 	struct ucm_file note; /* the snapshot reads it */
 	struct ucm_snapshot file;
 	uint32_t *space_of; /* its number now, by its number in the file */
@@ -83,13 +83,13 @@ static uint32_t find_space(struct ucm_store *store,
 	return space && snapshot_fits(space, then) ? space->number : NO_SPACE;
 }
 
-static void recall_end_file(struct ucm_recall *recall)
+static void recall_end_file(struct ucm_snapshot_load *recall)
 {
 	ucm_snapshot_close(&recall->file);
 	ucm_file_close(&recall->note);
 }
 
-static void recall_free(struct ucm_recall *recall)
+static void recall_free(struct ucm_snapshot_load *recall)
 {
 	recall_end_file(recall);
 	for (unsigned i = 0; i < UCM_SNAPSHOT_SECTIONS; i++)
@@ -99,7 +99,7 @@ static void recall_free(struct ucm_recall *recall)
 	free(recall);
 }
 
-static int recall_open_file(struct ucm_recall *recall,
+static int recall_open_file(struct ucm_snapshot_load *recall,
 			    struct ucm_medium *medium, const char **why)
 {
 	struct ucm_bytes bytes;
@@ -117,7 +117,7 @@ static int recall_open_file(struct ucm_recall *recall,
 				 medium->recovery.snapshot, &recall->file, why);
 }
 
-static int recall_find_spaces(struct ucm_recall *recall,
+static int recall_find_spaces(struct ucm_snapshot_load *recall,
 			      struct ucm_store *store)
 {
 	const struct ucm_snapshot *file = &recall->file;
@@ -134,7 +134,7 @@ static int recall_find_spaces(struct ucm_recall *recall,
 
 static void open_snapshot(struct ucm_store *store, unsigned dir)
 {
-	struct ucm_recall *recall = calloc(1, sizeof(*recall));
+	struct ucm_snapshot_load *recall = calloc(1, sizeof(*recall));
 	const char *why;
 
 	if (!recall)
@@ -219,7 +219,7 @@ static void snapshot_judge(struct ucm_store *store, unsigned dir,
 static void snapshot_judge_all(struct ucm_store *store, unsigned dir,
 			       unsigned bucket, struct verdict *verdicts)
 {
-	const struct ucm_recall *recall = store->recalls[dir];
+	const struct ucm_snapshot_load *recall = store->recalls[dir];
 
 	for (uint32_t i = 0; i < recall->file.head.num_spaces; i++) {
 		const struct ucm_snapshot_stamp *stamp =
@@ -283,7 +283,7 @@ static void snapshot_admit_all(struct ucm_store *store, unsigned dir,
 	}
 }
 
-static void snapshot_trust(struct ucm_recall *recall,
+static void snapshot_trust(struct ucm_snapshot_load *recall,
 			   const struct verdict *verdict, unsigned dir,
 			   unsigned bucket)
 {
@@ -296,7 +296,7 @@ static void snapshot_trust(struct ucm_recall *recall,
 
 static void load_section(struct ucm_store *store, unsigned dir, unsigned bucket)
 {
-	struct ucm_recall *recall = store->recalls[dir];
+	struct ucm_snapshot_load *recall = store->recalls[dir];
 	_cleanup_free_ struct ucm_snapshot_record *records = NULL;
 	uint32_t num_spaces = recall->file.head.num_spaces;
 	struct verdict *verdicts;
@@ -322,7 +322,7 @@ static void load_section(struct ucm_store *store, unsigned dir, unsigned bucket)
 
 void ucm_snapshots_load(struct ucm_store *store, unsigned dir, unsigned bucket)
 {
-	struct ucm_recall *recall = store->recalls[dir];
+	struct ucm_snapshot_load *recall = store->recalls[dir];
 
 	if (!recall || atomic_load(&recall->done[bucket]))
 		return;
@@ -337,14 +337,14 @@ bool ucm_snapshots_trusted(struct ucm_store *store,
 			   const struct ucm_space *space, unsigned dir,
 			   unsigned bucket)
 {
-	const struct ucm_recall *recall = store->recalls[dir];
+	const struct ucm_snapshot_load *recall = store->recalls[dir];
 
 	return recall &&
 	       recall->trusted[space->number][bucket / 64] >> bucket % 64 & 1;
 }
 
 /* Others may still ask whether there is something to load. */
-static void end_loading(struct ucm_recall *recall)
+static void end_loading(struct ucm_snapshot_load *recall)
 {
 	for (unsigned i = 0; i < UCM_SNAPSHOT_SECTIONS; i++) {
 		pthread_mutex_lock(&recall->locks[i]);

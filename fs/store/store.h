@@ -90,7 +90,7 @@ struct ucm_store {
 	void *on_gone_arg;
 	pthread_rwlock_t gone_lock; /* the same */
 
-	struct ucm_recall *recalls[UCM_MAX_DIRS]; /* snapshot_load.c */
+	struct ucm_snapshot_load *recalls[UCM_MAX_DIRS]; /* snapshot_load.c */
 
 	/* scan.c and keeper.c */
 	_Atomic uint64_t next_task;

@@ -561,9 +561,9 @@ static void directory_tell(struct ucm_medium *medium, enum ucm_medium_use use,
 			   dev_t mount)
 {
 	static const enum ucm_lock_state states[] = {
-		[UCM_USE_STARTING] = UCM_LOCK_STARTING,
-		[UCM_USE_SERVING] = UCM_LOCK_SERVING,
-		[UCM_USE_ENDING] = UCM_LOCK_ENDING,
+		[UCM_MEDIUM_USE_STARTING] = UCM_LOCK_STARTING,
+		[UCM_MEDIUM_USE_SERVING] = UCM_LOCK_SERVING,
+		[UCM_MEDIUM_USE_ENDING] = UCM_LOCK_ENDING,
 	};
 
 	if (!medium->saver)

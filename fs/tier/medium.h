@@ -113,9 +113,9 @@ int ucm_file_verify(const struct ucm_file *file, const struct stat *st,
 
 /* What is said to others who would like to have it. */
 enum ucm_medium_use {
-	UCM_USE_STARTING,
-	UCM_USE_SERVING, /* until its mount is gone */
-	UCM_USE_ENDING,
+	UCM_MEDIUM_USE_STARTING,
+	UCM_MEDIUM_USE_SERVING, /* until its mount is gone */
+	UCM_MEDIUM_USE_ENDING,
 };
 
 /* What a medium can hold. Two of the same device share their room. */

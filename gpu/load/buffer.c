@@ -37,7 +37,7 @@ struct ucm_buffer {
 	pthread_mutex_t lock; /* guards the rest */
 	struct home *homes;
 	_Atomic size_t num; /* in the table */
-	LIST_HEAD(bucket, ucm_kept) buckets[BUCKETS];
+	LIST_HEAD(bucket, ucm_buffered) buckets[BUCKETS];
 };
 
 static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -149,9 +149,9 @@ const char *ucm_buffer_home(struct ucm_buffer *buffer, const char *text)
 
 /* ---- room ---- */
 
-struct ucm_kept *ucm_buffer_get(struct ucm_buffer *buffer, size_t len)
+struct ucm_buffered *ucm_buffer_get(struct ucm_buffer *buffer, size_t len)
 {
-	struct ucm_kept *kept = calloc(1, sizeof(*kept));
+	struct ucm_buffered *kept = calloc(1, sizeof(*kept));
 	int err;
 
 	if (!kept)
@@ -168,7 +168,7 @@ struct ucm_kept *ucm_buffer_get(struct ucm_buffer *buffer, size_t len)
 	return kept;
 }
 
-void ucm_kept_put(struct ucm_kept *kept)
+void ucm_buffered_put(struct ucm_buffered *kept)
 {
 	struct ucm_buffer *buffer;
 	bool last;
@@ -196,7 +196,7 @@ static struct bucket *bucket_of(struct ucm_buffer *buffer,
 	return &buffer->buckets[hash % BUCKETS];
 }
 
-void ucm_kept_show(struct ucm_kept *kept, const char *home,
+void ucm_buffered_show(struct ucm_buffered *kept, const char *home,
 		   const struct ucm_group *group, const struct ucm_id *id)
 {
 	struct ucm_buffer *buffer = kept->buffer;
@@ -210,7 +210,7 @@ void ucm_kept_show(struct ucm_kept *kept, const char *home,
 	pthread_mutex_unlock(&buffer->lock);
 }
 
-void ucm_kept_hide(struct ucm_kept *kept)
+void ucm_buffered_hide(struct ucm_buffered *kept)
 {
 	struct ucm_buffer *buffer = kept->buffer;
 
@@ -225,7 +225,7 @@ void ucm_kept_hide(struct ucm_kept *kept)
 
 /* Other loaders have groups of their own; what counts is the space, and what
  * the bytes are. */
-static bool is_wanted(const struct ucm_kept *kept, const char *home,
+static bool is_wanted(const struct ucm_buffered *kept, const char *home,
 		      const struct ucm_group *group, const struct ucm_id *id)
 {
 	return !memcmp(&kept->id, id, sizeof(*id)) && kept->home == home &&
@@ -235,11 +235,11 @@ static bool is_wanted(const struct ucm_kept *kept, const char *home,
 				    &group->layout->geometry)));
 }
 
-struct ucm_kept *ucm_buffer_find(struct ucm_buffer *buffer, const char *home,
-				 const struct ucm_group *group,
-				 const struct ucm_id *id)
+struct ucm_buffered *
+ucm_buffer_find(struct ucm_buffer *buffer, const char *home,
+		const struct ucm_group *group, const struct ucm_id *id)
 {
-	struct ucm_kept *kept;
+	struct ucm_buffered *kept;
 
 	pthread_mutex_lock(&buffer->lock);
 	LIST_FOREACH(kept, bucket_of(buffer, id), in_bucket) {

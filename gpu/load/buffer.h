@@ -24,7 +24,7 @@
 struct ucm_buffer;
 
 /* Some layers of a block, in the buffer. */
-struct ucm_kept {
+struct ucm_buffered {
 	struct ucm_buffer *buffer;
 	struct ucm_slot slot;
 	uint8_t *payload; /* of the first layer; room for a header before it */
@@ -33,7 +33,7 @@ struct ucm_kept {
 	const char *home; /* NULL: it cannot be found */
 	const struct ucm_group *group;
 	struct ucm_id id;
-	LIST_ENTRY(ucm_kept) in_bucket;
+	LIST_ENTRY(ucm_buffered) in_bucket;
 };
 
 /* The buffer of the process, made if it has none yet; else that one, whatever
@@ -52,19 +52,19 @@ size_t ucm_buffer_len(const struct ucm_buffer *buffer);
 const char *ucm_buffer_home(struct ucm_buffer *buffer, const char *text);
 
 /* Room for so many bytes; the caller has a reference. NULL: none at present. */
-struct ucm_kept *ucm_buffer_get(struct ucm_buffer *buffer, size_t len);
-void ucm_kept_put(struct ucm_kept *kept); /* NULL is harmless */
+struct ucm_buffered *ucm_buffer_get(struct ucm_buffer *buffer, size_t len);
+void ucm_buffered_put(struct ucm_buffered *kept); /* NULL is harmless */
 
 /* It holds all layers of a block, and can be found from now on; group must
  * stay until it is hidden. Who has found it may use it after that, too. */
-void ucm_kept_show(struct ucm_kept *kept, const char *home,
+void ucm_buffered_show(struct ucm_buffered *kept, const char *home,
 		   const struct ucm_group *group, const struct ucm_id *id);
-void ucm_kept_hide(struct ucm_kept *kept);
+void ucm_buffered_hide(struct ucm_buffered *kept);
 
 /* A whole block, with a reference; NULL: it is not in the buffer. */
-struct ucm_kept *ucm_buffer_find(struct ucm_buffer *buffer, const char *home,
-				 const struct ucm_group *group,
-				 const struct ucm_id *id);
+struct ucm_buffered *
+ucm_buffer_find(struct ucm_buffer *buffer, const char *home,
+		const struct ucm_group *group, const struct ucm_id *id);
 /* So that who has none need not look. */
 bool ucm_buffer_is_empty(const struct ucm_buffer *buffer);
 

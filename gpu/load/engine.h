@@ -256,7 +256,7 @@ struct ucm_piece {
 	struct ucm_plan plan;
 	uint64_t counted; /* in its lane's window */
 	uint64_t tolled;  /* under way, in the loader's budget */
-	struct ucm_kept *kept; /* its bytes are in the write buffer: the task's */
+	struct ucm_buffered *kept; /* in the write buffer: the task's */
 	bool with_head;
 	bool queued;  /* see ucm_task_queued() */
 	bool arrived; /* its bytes were read, and are there */

@@ -174,7 +174,7 @@ static void settle(struct ucm_engine *engine, struct ucm_part *part,
 		count_block(engine, task, block);
 	}
 	if (task->kept && task->blocks[block].unsettled == 1) {
-		ucm_kept_put(task->kept[block]);
+		ucm_buffered_put(task->kept[block]);
 		task->kept[block] = NULL;
 	}
 	if (!queued && task->join) /* else nobody asks */

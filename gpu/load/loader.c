@@ -668,10 +668,10 @@ static void loader_lease_found(struct ucm_loader *loader,
 static bool is_buffered(const struct ucm_shared *shared,
 			const struct ucm_group *group, const struct ucm_id *id)
 {
-	struct ucm_kept *kept = ucm_buffer_find(
+	struct ucm_buffered *kept = ucm_buffer_find(
 		shared->buffer, shared->buffer_home, group, id);
 
-	ucm_kept_put(kept);
+	ucm_buffered_put(kept);
 	return kept;
 }
 

@@ -91,8 +91,8 @@ void ucm_turn_settle(struct ucm_engine *engine, const struct ucm_turn *turn,
 	bool taken = turn->kept;
 
 	if (taken)
-		ucm_kept_hide(turn->kept);
-	ucm_kept_put(turn->kept);
+		ucm_buffered_hide(turn->kept);
+	ucm_buffered_put(turn->kept);
 	settle(engine, turn->part, turn->block, outcome, taken, taken);
 }
 
@@ -117,7 +117,7 @@ static void end_turn(struct ucm_saving *saving,
 	leave_budget(saving);
 	/* whoever hears of the end finds the file, or nothing */
 	if (saving->kept)
-		ucm_kept_hide(saving->kept);
+		ucm_buffered_hide(saving->kept);
 	if (part)
 		settle(saving->engine, part, saving->block, outcome,
 		       saving->copied, saving->unbilled);
@@ -138,8 +138,8 @@ static void give_slot(struct ucm_saving *saving)
 	if (!saving->slot.memory)
 		return;
 	if (saving->kept) {
-		ucm_kept_hide(saving->kept);
-		ucm_kept_put(saving->kept);
+		ucm_buffered_hide(saving->kept);
+		ucm_buffered_put(saving->kept);
 		saving->kept = NULL;
 		saving->slot.memory = NULL;
 		return;
@@ -901,7 +901,7 @@ void ucm_saving_give_up(struct ucm_saving *saving, struct ucm_part *part,
 		return;
 	saving->part = NULL;
 	if (saving->kept) /* nobody finds what has not been saved */
-		ucm_kept_hide(saving->kept);
+		ucm_buffered_hide(saving->kept);
 	settle(saving->engine, part, saving->block, outcome, saving->copied,
 	       saving->unbilled);
 	leave_budget(saving); /* a call that hangs shall not keep others waiting */

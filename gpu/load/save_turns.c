@@ -187,7 +187,7 @@ static void on_kept(struct queued *queued)
 	atomic_fetch_sub(&shared->save_waiting, ucm_turn_bytes(task));
 	ucm_add(&shared->stats.save_buffered_bytes, ucm_turn_bytes(task));
 	if (ucm_task_is_whole(task))
-		ucm_kept_show(queued->turn.kept, shared->buffer_home,
+		ucm_buffered_show(queued->turn.kept, shared->buffer_home,
 			      task->group,
 			      &task->blocks[queued->turn.block].id);
 	/* last: whoever knows that it was copied can find it */
@@ -198,7 +198,7 @@ static void not_kept(struct queued *queued, int err)
 {
 	struct ucm_turn turn = queued->turn;
 
-	ucm_kept_put(turn.kept);
+	ucm_buffered_put(turn.kept);
 	turn.kept = queued->turn.kept = NULL;
 	queued->turn.part = NULL;
 	queued->engine->gave_up = true; /* its turn need not come */
@@ -300,7 +300,7 @@ static bool make_room(struct queued *queued)
 {
 	const struct ucm_task *task = queued->task;
 	struct ucm_engine *engine = queued->engine;
-	struct ucm_kept *kept;
+	struct ucm_buffered *kept;
 
 	if (!take_staging(engine, ucm_turn_bytes(task), &queued->slot))
 		return false;

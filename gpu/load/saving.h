@@ -22,7 +22,7 @@ struct ucm_turn {
 	uint32_t block;
 	/* Its bytes, in the write buffer: its pages are not needed any more, and
 	 * do not count as waiting. NULL: they are in the pages. */
-	struct ucm_kept *kept;
+	struct ucm_buffered *kept;
 	bool abandoned; /* see ucm_save_abandon(): before it was begun */
 	struct ucm_turn *next;
 };
@@ -56,7 +56,7 @@ struct ucm_saving {
 	uint8_t *have;     /* layers that are written */
 	uint32_t missing;  /* layers */
 	struct ucm_slot slot;   /* of staging memory, or that of kept */
-	struct ucm_kept *kept;
+	struct ucm_buffered *kept;
 	bool lent;              /* a write from the page itself is under way */
 	uint32_t first, end; /* layers that are in it */
 	uint8_t *head;

@@ -36,7 +36,7 @@ static void task_free(struct ucm_task *task)
 	for (unsigned i = 0; i < task->num_parts; i++)
 		free(task->parts[i].blocks);
 	for (size_t i = 0; task->kept && i < task->num_blocks; i++)
-		ucm_kept_put(task->kept[i]);
+		ucm_buffered_put(task->kept[i]);
 	free(task->kept);
 	free(task->blocks);
 	free(task->outcomes);

@@ -39,7 +39,7 @@ struct ucm_task_block {
 };
 
 struct ucm_piece;
-struct ucm_kept;
+struct ucm_buffered;
 
 /* What one thread has to do of a task. */
 struct ucm_part {
@@ -110,7 +110,7 @@ struct ucm_task {
 
 	/* Loads: what is copied from the write buffer (NULL: is read); or NULL.
 	 * Each until its block is settled. */
-	struct ucm_kept **kept;
+	struct ucm_buffered **kept;
 
 	/* Of the loader, one for each part; wake tells one that the task has
 	 * been cancelled. */

@@ -61,7 +61,7 @@ static void store_of(const char *source, unsigned num, unsigned from)
 /* To a tier, in the batch. */
 static void copy_all(unsigned num, unsigned tier)
 {
-	const struct ucm_move move = {.to = &fx_set->dirs.tiers[tier]};
+	const struct ucm_move_terms move = {.to = &fx_set->dirs.tiers[tier]};
 
 	for (unsigned i = 0; i < num; i++) {
 		ucm_ref ref = fx_ref(&files[i]);

@@ -69,7 +69,7 @@ static void pin(unsigned i, bool on)
 
 static int copy_to(unsigned i, unsigned tier, bool first)
 {
-	const struct ucm_move move = {
+	const struct ucm_move_terms move = {
 		.to = &fx_set->dirs.tiers[tier],
 		.first = first,
 	};
@@ -111,7 +111,7 @@ static unsigned count(void)
 
 static uint64_t freed;
 
-static int evict(unsigned dir, uint64_t bytes, enum ucm_evict_how how)
+static int evict(unsigned dir, uint64_t bytes, enum ucm_eviction how)
 {
 	return ucm_evict_bytes(fx_set, dir, bytes, how, NULL, &freed);
 }
@@ -213,12 +213,12 @@ UNIT_TEST(a_block_being_written_is_no_candidate)
 	ck_assert_int_eq(fx_commit_temp(&temp, fd, &files[0].key,
 					UCM_COMMIT_NOW), 0);
 	ck_assert(!ucm_evict_least(fx_set, &worth));
-	ck_assert_int_eq(evict(0, 1, UCM_EVICT_AT_ONCE), -ENOSPC);
+	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_AT_ONCE), -ENOSPC);
 	ck_assert(is_there(0));
 	fx_close_file(fd);
 	ucm_store_drop(fx_set, &temp);
 	ck_assert(ucm_evict_least(fx_set, &worth));
-	ck_assert_int_eq(evict(0, 1, UCM_EVICT_AT_ONCE), 0);
+	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_AT_ONCE), 0);
 	ck_assert(!is_there(0));
 }
 
@@ -230,9 +230,9 @@ UNIT_TEST(nothing_is_evicted_before_the_pins_of_both_copies_are_read,
 	commit(0, 1);
 	ck_assert_int_eq(copy_to(0, 1, false), 0);
 	fx_set->keepers[_i].pins_known = false;
-	ck_assert_int_eq(evict(0, 1, UCM_EVICT_AT_ONCE), -ENOSPC);
+	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_AT_ONCE), -ENOSPC);
 	fx_set->keepers[_i].pins_known = true;
-	ck_assert_int_eq(evict(0, 1, UCM_EVICT_AT_ONCE), 0);
+	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_AT_ONCE), 0);
 	ck_assert_uint_eq(dir_of(0), 1);
 }
 
@@ -253,10 +253,10 @@ UNIT_TEST(a_parent_is_a_candidate_once_its_last_child_is_evicted)
 	ck_assert(ucm_evict_least(fx_set, &worth)); /* block 3 was drawn */
 	draw_only_the_first();
 	for (unsigned i = 4; i-- > 0;) {
-		ck_assert_int_eq(evict(0, 1, UCM_EVICT_AT_ONCE), 0);
+		ck_assert_int_eq(evict(0, 1, UCM_EVICTION_AT_ONCE), 0);
 		ck_assert_msg(!is_there(i), "block %u", i);
 	}
-	ck_assert_int_eq(evict(0, 1, UCM_EVICT_AT_ONCE), -ENOSPC);
+	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_AT_ONCE), -ENOSPC);
 }
 
 /* Only leaves may be lost, but a mover copies any block. */
@@ -265,8 +265,8 @@ UNIT_TEST(a_parent_that_was_no_candidate_can_be_moved_later)
 	store_of("fast=$/a:slow=$/b");
 	chain(0, 2);
 	pin(1, true);
-	ck_assert_int_eq(evict(0, 1, UCM_EVICT_LEAVES), -ENOSPC);
-	ck_assert_int_eq(evict(0, 1, UCM_EVICT_MOVING), 0);
+	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_LEAVES), -ENOSPC);
+	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_MOVING), 0);
 	ck_assert_uint_eq(dir_of(0), 1);
 }
 
@@ -284,10 +284,10 @@ UNIT_TEST(a_parent_that_fits_nowhere_below_stays)
 	}
 	chain(0, 2);
 	pin(1, true);
-	ck_assert_int_eq(evict(0, 1, UCM_EVICT_MOVING), -ENOSPC);
+	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_MOVING), -ENOSPC);
 	ck_assert(is_there(0));
 	pin(1, false); /* but a leaf is evicted */
-	ck_assert_int_eq(evict(0, 1, UCM_EVICT_MOVING), 0);
+	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_MOVING), 0);
 	ck_assert(is_there(0) && !is_there(1));
 }
 
@@ -341,7 +341,7 @@ UNIT_TEST(nothing_is_copied_out_of_a_readonly_directory)
 	store_of("fast=$/a:slow=$/b");
 	commit(0, 1);
 	fx_set->dirs.at[0]->readonly = true;
-	ck_assert_int_eq(evict(0, 1, UCM_EVICT_MOVING), -ENOSPC);
+	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_MOVING), -ENOSPC);
 	ck_assert_uint_eq(fx_entry(&files[0]).copy, 0);
 	ck_assert_uint_eq(fx_set->dirs.at[1]->blocks, 0);
 }
@@ -360,7 +360,7 @@ UNIT_TEST(only_a_failed_directory_ends_an_eviction,
 	store_of("only=$/a");
 	commit(0, 4);
 	fx_fail("unlink", 1, failures[_i].err, true);
-	ck_assert_int_eq(evict(0, 1, UCM_EVICT_AT_ONCE),
+	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_AT_ONCE),
 			 failures[_i].goes_on ? 0 : failures[_i].err);
 	fx_fail(NULL, 0, 0, false);
 	ck_assert_uint_eq(count(), failures[_i].goes_on ? 3 : 4);
@@ -391,10 +391,10 @@ UNIT_TEST(an_eviction_gives_up_after_many_held_blocks)
 /* ---- what is counted and reported ---- */
 
 static const struct {
-	enum ucm_evict_how how;
+	enum ucm_eviction how;
 	bool has_copy;
-} ways[] = {{UCM_EVICT_AT_ONCE, true}, {UCM_EVICT_LEAVES, false},
-	    {UCM_EVICT_MOVING, false}};
+} ways[] = {{UCM_EVICTION_AT_ONCE, true}, {UCM_EVICTION_LEAVES, false},
+	    {UCM_EVICTION_MOVING, false}};
 
 UNIT_TEST(freed_bytes_are_what_the_directory_gained,
 	  .rows = NUM_ROWS(ways))
@@ -419,9 +419,9 @@ UNIT_TEST(each_evicted_block_is_counted_for_waiters)
 	store_of("fast=$/a:slow=$/b");
 	commit(0, 4);
 	before = fx_set->evictions;
-	ck_assert_int_eq(evict(0, 2 * BYTES, UCM_EVICT_MOVING), 0);
+	ck_assert_int_eq(evict(0, 2 * BYTES, UCM_EVICTION_MOVING), 0);
 	ck_assert_uint_eq(fx_set->evictions - before, 2);
-	ck_assert_int_eq(evict(0, BYTES, UCM_EVICT_LEAVES), 0);
+	ck_assert_int_eq(evict(0, BYTES, UCM_EVICTION_LEAVES), 0);
 	ck_assert_uint_eq(fx_set->evictions - before, 3);
 	ck_assert_uint_eq(fx_set->evicting, 0);
 }
@@ -474,7 +474,7 @@ UNIT_TEST(a_copy_out_of_memory_is_synced_if_durability_says_so,
 		fx_set->dirs.at[0]->flags |= UCM_MEDIUM_VOLATILE;
 	commit(0, 2);
 	fx_fail("syncfs", UINT_MAX, -EIO, false);
-	ck_assert_int_eq(evict(0, 2 * BYTES, UCM_EVICT_MOVING), 0);
+	ck_assert_int_eq(evict(0, 2 * BYTES, UCM_EVICTION_MOVING), 0);
 	ck_assert_uint_eq(fx_calls(), syncs[_i].calls);
 	fx_fail(NULL, 0, 0, false);
 }
@@ -486,7 +486,7 @@ UNIT_TEST(a_rebuilt_list_has_second_copies_too)
 	ck_assert_int_eq(copy_to(0, 1, false), 0);
 	fx_set->members[1].lacks_some = true;
 	ucm_evict_relist(fx_set, 1);
-	ck_assert_int_eq(evict(1, 1, UCM_EVICT_AT_ONCE), 0);
+	ck_assert_int_eq(evict(1, 1, UCM_EVICTION_AT_ONCE), 0);
 	ck_assert_uint_eq(fx_entry(&files[0]).copy, 0);
 }
 

@@ -175,7 +175,7 @@ UNIT_TEST(the_locks_are_held_and_given_back)
 	struct ucm_media *media = opened(true), *other;
 
 	media->dirs[0].medium->ops->tell(media->dirs[0].medium,
-					 UCM_USE_STARTING, 0);
+					 UCM_MEDIUM_USE_STARTING, 0);
 	ck_assert_int_lt(ucm_media_open_to_remove(fx_path("$/a"), &other), 0);
 	ucm_media_close(media);
 	ck_assert_int_eq(ucm_media_open_to_remove(fx_path("$/a"), &other), 0);

@@ -95,7 +95,7 @@ static void age(unsigned i, uint32_t seconds)
 
 static int copy_to(unsigned i, unsigned tier, bool first)
 {
-	const struct ucm_move move = {
+	const struct ucm_move_terms move = {
 		.to = &fx_set->dirs.tiers[tier],
 		.first = first,
 	};
@@ -275,7 +275,7 @@ static void write_to_source(void *arg, uint64_t bytes)
 
 UNIT_TEST(what_has_changed_since_it_was_read_is_not_copied)
 {
-	struct ucm_move move = {.pace = write_to_source};
+	struct ucm_move_terms move = {.pace = write_to_source};
 
 	store_of("fast=$/a:slow=$/b");
 	fx_block(&files[0], 1, FX_PAGED_RAW); /* no checksum shows it */
@@ -489,7 +489,7 @@ UNIT_TEST(both_places_are_known_after_a_restart)
 
 /* ---- room ---- */
 
-static int evict_bytes(unsigned dir, uint64_t bytes, enum ucm_evict_how how)
+static int evict_bytes(unsigned dir, uint64_t bytes, enum ucm_eviction how)
 {
 	uint64_t freed;
 
@@ -505,7 +505,7 @@ UNIT_TEST(the_one_goes_that_was_not_used_for_longest)
 	for (unsigned left = 10; left > 0; left--) {
 		unsigned gone = 0;
 
-		ck_assert_int_eq(evict_bytes(0, 1, UCM_EVICT_AT_ONCE), 0);
+		ck_assert_int_eq(evict_bytes(0, 1, UCM_EVICTION_AT_ONCE), 0);
 		for (unsigned i = 0; i < 10; i++) {
 			gone += !is_there(i);
 			/* 7 * 7 % 10 == 9: the oldest first */
@@ -514,7 +514,7 @@ UNIT_TEST(the_one_goes_that_was_not_used_for_longest)
 		}
 		ck_assert_uint_eq(gone, 10 - left + 1);
 	}
-	ck_assert_int_eq(evict_bytes(0, 1, UCM_EVICT_AT_ONCE), -ENOSPC);
+	ck_assert_int_eq(evict_bytes(0, 1, UCM_EVICTION_AT_ONCE), -ENOSPC);
 	sums_are_right();
 }
 
@@ -532,12 +532,12 @@ UNIT_TEST(what_is_held_stays)
 	fd = fx_open_block_held(ref_of(2), &entry, &open);
 	for (unsigned i = 0; i < 4; i++)
 		age(i, 100 - i);
-	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_AT_ONCE), 0);
+	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICTION_AT_ONCE), 0);
 	ck_assert(!is_there(3));
-	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_AT_ONCE), -ENOSPC);
+	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICTION_AT_ONCE), -ENOSPC);
 	ucm_hold_end(fx_set, &open);
 	fx_close_file(fd);
-	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_AT_ONCE), 0);
+	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICTION_AT_ONCE), 0);
 	ck_assert(!is_there(2) && is_there(0) && is_there(1));
 }
 
@@ -563,7 +563,7 @@ UNIT_TEST(chains_are_eaten_from_their_ends)
 	store_of("only=$/a");
 	plant_chain();
 	for (unsigned i = 0; i < 4; i++) {
-		ck_assert_int_eq(evict_bytes(0, 1, UCM_EVICT_AT_ONCE), 0);
+		ck_assert_int_eq(evict_bytes(0, 1, UCM_EVICTION_AT_ONCE), 0);
 		ck_assert_msg(!is_there(order[i]), "block %u", order[i]);
 	}
 }
@@ -575,8 +575,8 @@ UNIT_TEST(what_leaves_a_fast_tier_goes_to_the_next)
 	for (unsigned i = 0; i < 4; i++)
 		age(i, 100 - i);
 	/* nothing is copied while somebody waits */
-	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_AT_ONCE), -ENOSPC);
-	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICT_MOVING), 0);
+	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICTION_AT_ONCE), -ENOSPC);
+	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICTION_MOVING), 0);
 	for (unsigned i = 0; i < 4; i++) {
 		ck_assert_uint_eq(entry_of(i).dir, i < 2);
 		fx_serves(&files[i]);
@@ -585,7 +585,7 @@ UNIT_TEST(what_leaves_a_fast_tier_goes_to_the_next)
 	/* but what lies below leaves at once */
 	ck_assert_int_eq(copy_to(2, 1, false), 0);
 	ck_assert_int_eq(copy_to(3, 1, false), 0);
-	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_AT_ONCE), 0);
+	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICTION_AT_ONCE), 0);
 	sums_are_right();
 }
 
@@ -597,12 +597,12 @@ UNIT_TEST(what_one_tier_refuses_goes_to_the_next_but_one)
 	fx_option("limit", "mid:16K");
 	open_still();
 	commit(0, 2);
-	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICT_MOVING), 0);
+	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICTION_MOVING), 0);
 	commit(2, 1);
 	age(0, 10);
 	age(1, 10);
 	age(2, 100);
-	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_MOVING), 0);
+	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICTION_MOVING), 0);
 	for (unsigned i = 0; i < 3; i++) {
 		ck_assert_uint_eq(entry_of(i).dir, i < 2 ? 1 : 2);
 		fx_serves(&files[i]);
@@ -618,7 +618,7 @@ UNIT_TEST(what_has_room_beside_is_not_lost)
 	for (unsigned i = 0; i < 8; i++)
 		age(i, 100 - i);
 	while (fx_set->dirs.at[0]->blocks)
-		ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_MOVING), 0);
+		ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICTION_MOVING), 0);
 	for (unsigned i = 0; i < 8; i++) {
 		ck_assert_uint_eq(entry_of(i).dir, 1);
 		fx_serves(&files[i]);
@@ -633,7 +633,7 @@ static bool evict_without_room_for(unsigned nth)
 
 	commit(0, 3);
 	fx_fail(NULL, nth, -ENOSPC, true);
-	evict_bytes(0, BYTES, UCM_EVICT_MOVING);
+	evict_bytes(0, BYTES, UCM_EVICTION_MOVING);
 	met = fx_failed_call();
 	fx_fail(NULL, 0, 0, false);
 	fx_set->dirs.at[1]->retry_s = 0;
@@ -680,7 +680,7 @@ UNIT_TEST(a_copy_that_is_not_on_disk_is_not_all_that_is_left)
 	ck_assert(ucm_batch_has(&batch, ref_of(2)));
 	ck_assert(!ucm_batch_has(&batch, ref_of(3)));
 	ck_assert_int_eq(drop(0, 0), -EBUSY);
-	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_AT_ONCE), -ENOSPC);
+	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICTION_AT_ONCE), -ENOSPC);
 	ck_assert_uint_eq(entry_of(0).dir, 0);
 	/* but a program may unlink it */
 	ck_assert_int_eq(ucm_store_remove(fx_set, &files[1].key), 0);
@@ -696,7 +696,8 @@ UNIT_TEST(where_a_sync_fails_nothing_leaves)
 	store_of("fast=$/a:slow=$/b");
 	commit(0, 6);
 	fx_fail("syncfs", 1, -EIO, false);
-	ck_assert_int_eq(evict_bytes(0, 4 * BYTES, UCM_EVICT_MOVING), -ENOSPC);
+	ck_assert_int_eq(evict_bytes(0, 4 * BYTES, UCM_EVICTION_MOVING),
+			 -ENOSPC);
 	fx_fail(NULL, 0, 0, false);
 	for (unsigned i = 0; i < 6; i++) {
 		ck_assert_uint_eq(entry_of(i).dir, 0);
@@ -714,7 +715,8 @@ UNIT_TEST(a_second_place_is_synced_before_the_first_one_goes)
 	ck_assert_int_eq(copy_to(0, 1, false), 0);
 	ck_assert_int_eq(copy_to(1, 1, false), 0);
 	fx_fail("syncfs", 1, -EIO, false);
-	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICT_MOVING), -ENOSPC);
+	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICTION_MOVING),
+			 -ENOSPC);
 	fx_fail(NULL, 0, 0, false);
 	for (unsigned i = 0; i < 2; i++) {
 		ck_assert(lies_in("$/a", i));
@@ -728,7 +730,7 @@ UNIT_TEST(one_sync_is_enough_for_many)
 	store_of("fast=$/a:slow=$/b");
 	commit(0, 8);
 	fx_fail("syncfs", UINT_MAX, -EIO, false);
-	ck_assert_int_eq(evict_bytes(0, 8 * BYTES, UCM_EVICT_MOVING), 0);
+	ck_assert_int_eq(evict_bytes(0, 8 * BYTES, UCM_EVICTION_MOVING), 0);
 	ck_assert_uint_eq(fx_calls(), 1);
 	fx_fail(NULL, 0, 0, false);
 	for (unsigned i = 0; i < 8; i++)
@@ -746,7 +748,7 @@ UNIT_TEST(on_a_server_each_copy_is_synced)
 				UCM_MEDIUM_REPORTS_AT_CLOSE;
 		commit(0, 3);
 		fx_fail("fsync", UINT_MAX, -EIO, false);
-		ck_assert_int_eq(evict_bytes(0, 3 * BYTES, UCM_EVICT_MOVING),
+		ck_assert_int_eq(evict_bytes(0, 3 * BYTES, UCM_EVICTION_MOVING),
 				 0);
 		ck_assert_uint_eq(fx_calls(), remote ? 2 * 3 : 0);
 		fx_fail(NULL, 0, 0, false);
@@ -761,12 +763,12 @@ UNIT_TEST(what_is_otherwise_in_memory_alone_stays)
 	commit(0, 2);
 	ck_assert_int_eq(copy_to(0, 1, false), 0);
 	ck_assert_int_eq(copy_to(1, 1, false), 0);
-	ck_assert_int_eq(evict_bytes(1, BYTES, UCM_EVICT_MOVING), -ENOSPC);
+	ck_assert_int_eq(evict_bytes(1, BYTES, UCM_EVICTION_MOVING), -ENOSPC);
 	ck_assert_uint_eq(entry_of(0).copy, 2);
 	/* the other way round it leaves */
-	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICT_MOVING), 0);
+	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICTION_MOVING), 0);
 	ck_assert_uint_eq(entry_of(0).dir, 1);
-	ck_assert_int_eq(evict_bytes(1, BYTES, UCM_EVICT_MOVING), 0);
+	ck_assert_int_eq(evict_bytes(1, BYTES, UCM_EVICTION_MOVING), 0);
 	sums_are_right();
 }
 
@@ -779,15 +781,15 @@ UNIT_TEST(what_is_worth_least_everywhere_goes_altogether)
 	commit(0, 4);
 	for (unsigned i = 0; i < 4; i++)
 		age(i, 100 - i);
-	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICT_MOVING), 0);
+	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICTION_MOVING), 0);
 	/* 0 and 1 fill the slow tier; 2 is worth more than 0, and so on */
-	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_MOVING), 0);
+	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICTION_MOVING), 0);
 	ck_assert(!is_there(0) && is_there(1) && is_there(2) && is_there(3));
 	ck_assert_uint_eq(entry_of(2).dir, 1);
 	/* what is older than all of the slow tier is not moved there */
 	commit(4, 1);
 	age(4, 1000);
-	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_MOVING), 0);
+	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICTION_MOVING), 0);
 	ck_assert(!is_there(4) && is_there(1));
 	sums_are_right();
 }
@@ -897,7 +899,7 @@ UNIT_TEST(what_was_removed_since_is_free)
 	ucm_pressure(fx_set, 0);
 	fx_fail("statvfs", 1, -EIO, false); /* from now on nobody can ask */
 	before = seen_free();
-	ck_assert_int_eq(evict_bytes(0, 4 * BYTES, UCM_EVICT_MOVING), 0);
+	ck_assert_int_eq(evict_bytes(0, 4 * BYTES, UCM_EVICTION_MOVING), 0);
 	ck_assert_uint_eq(seen_free(), before + 4 * BYTES);
 	fx_fail(NULL, 0, 0, false);
 }
@@ -912,10 +914,10 @@ UNIT_TEST(once_begun_it_goes_on_to_the_low_mark)
 	open_still();
 	commit(0, 10);
 	ck_assert_uint_eq(ucm_pressure(fx_set, 0), 5 * BYTES);
-	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICT_MOVING), 0);
+	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICTION_MOVING), 0);
 	ucm_pressure_ease(fx_set, 0, 2 * BYTES);
 	ck_assert_uint_eq(ucm_pressure(fx_set, 0), 3 * BYTES);
-	ck_assert_int_eq(evict_bytes(0, 3 * BYTES, UCM_EVICT_MOVING), 0);
+	ck_assert_int_eq(evict_bytes(0, 3 * BYTES, UCM_EVICTION_MOVING), 0);
 	ucm_pressure_ease(fx_set, 0, 3 * BYTES);
 	ck_assert_uint_eq(ucm_pressure(fx_set, 0), 0);
 	/* or until nothing more may go */
@@ -1222,7 +1224,7 @@ UNIT_TEST(a_drain_fills_no_directory_above_its_mark)
 	for (unsigned i = 0; i < NUM_ROWS(files); i++)
 		fx_serves(&files[i]);
 	/* nor is any chosen there */
-	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_AT_ONCE), -ENOSPC);
+	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICTION_AT_ONCE), -ENOSPC);
 	sums_are_right();
 }
 

@@ -472,7 +472,7 @@ static const int harmless[] = {0, -ENOENT, -EEXIST, -EBUSY, -ENOSPC, -ESTALE,
 
 static void do_copy(unsigned i)
 {
-	const struct ucm_move move = {
+	const struct ucm_move_terms move = {
 		.to = &fx_set->dirs.tiers[draw(fx_set->dirs.num_tiers)],
 		.first = draw(2),
 		.durable = draw(2),
@@ -503,7 +503,8 @@ static void do_evict(unsigned i)
 		return;
 	asking = true;
 	ucm_evict_bytes(fx_set, i % fx_set->dirs.num, BYTES,
-			draw(2) ? UCM_EVICT_MOVING : UCM_EVICT_AT_ONCE, NULL,
+			draw(2) ? UCM_EVICTION_MOVING : UCM_EVICTION_AT_ONCE,
+			NULL,
 			&freed);
 	note_evictions();
 	asking = false;

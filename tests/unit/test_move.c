@@ -30,7 +30,7 @@ static void store_of(const char *source)
 	ck_assert_int_eq(fx_commit(&file), 0);
 }
 
-static int copy(struct ucm_move move, unsigned tier)
+static int copy(struct ucm_move_terms move, unsigned tier)
 {
 	move.to = &fx_set->dirs.tiers[tier];
 	return ucm_store_copy(fx_set, fx_ref(&file), &move, NULL);
@@ -38,13 +38,13 @@ static int copy(struct ucm_move move, unsigned tier)
 
 static int copy_to(unsigned tier)
 {
-	return copy((struct ucm_move){.first = false}, tier);
+	return copy((struct ucm_move_terms){.first = false}, tier);
 }
 
 /* It is read there from then on. */
 static int promote_to(unsigned tier)
 {
-	return copy((struct ucm_move){.first = true}, tier);
+	return copy((struct ucm_move_terms){.first = true}, tier);
 }
 
 static int drop(unsigned dir)
@@ -144,7 +144,7 @@ static void run_during_copy(void *arg, uint64_t bytes)
 static int copy_while(unsigned tier, void (*fn)(void))
 {
 	during_copy = fn;
-	return copy((struct ucm_move){.pace = run_during_copy}, tier);
+	return copy((struct ucm_move_terms){.pace = run_during_copy}, tier);
 }
 
 static void suspect_it(void)

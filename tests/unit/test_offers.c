@@ -333,8 +333,8 @@ UNIT_TEST(what_a_tier_endures_bounds_what_is_taken)
 
 UNIT_TEST(copies_count_as_well)
 {
-	const struct ucm_move move = {.to = NULL};
-	struct ucm_move down = move;
+	const struct ucm_move_terms move = {.to = NULL};
+	struct ucm_move_terms down = move;
 	ucm_ref ref;
 
 	configure("fast=$/a:slow=$/b");
@@ -378,7 +378,8 @@ UNIT_TEST(a_move_is_refused_and_the_block_goes_instead)
 	open_still();
 	commit(0, 4);
 	spend(1);
-	ck_assert_int_eq(ucm_evict_bytes(fx_set, 0, 2 * BYTES, UCM_EVICT_MOVING,
+	ck_assert_int_eq(ucm_evict_bytes(fx_set, 0, 2 * BYTES,
+					 UCM_EVICTION_MOVING,
 					 NULL, &freed),
 			 0);
 	ck_assert_uint_eq(freed, 2 * BYTES);
@@ -470,7 +471,7 @@ UNIT_TEST(what_no_lower_tier_takes_is_not_waited_for)
 
 UNIT_TEST(one_that_is_copied_after_all_is_withheld_no_more)
 {
-	struct ucm_move move = {.to = NULL};
+	struct ucm_move_terms move = {.to = NULL};
 	ucm_ref ref;
 
 	configure("fast=$/a:slow=$/b");

@@ -104,7 +104,7 @@ UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown);
 
 UNIT_TEST(a_block_counts_once_wherever_it_lies)
 {
-	struct ucm_move move = { .first = true };
+	struct ucm_move_terms move = { .first = true };
 
 	still_store("fast=$/a:slow=$/b");
 	commit(0, 2);
@@ -428,7 +428,7 @@ UNIT_TEST(movers_hear_of_an_eviction_in_any_of_the_spaces)
 
 UNIT_TEST(an_eviction_counts_for_the_tier_of_the_block)
 {
-	struct ucm_move move = { .first = true };
+	struct ucm_move_terms move = { .first = true };
 
 	still_store("fast=$/a:slow=$/b");
 	limit_to(1);

@@ -18,7 +18,7 @@ static const struct ucm_row some[] = {
 };
 
 static const struct {
-	enum ucm_rows_order by;
+	enum ucm_list_order by;
 	const char *order;
 } orders[] = {
 	{ UCM_ROWS_NAME, "123" }, { UCM_ROWS_SIZE, "123" },
@@ -30,11 +30,11 @@ UNIT_TEST(rows_go_by_what_was_asked_for_and_then_by_name,
 	  .rows = NUM_ROWS(orders))
 {
 	struct ucm_row copies[3];
-	struct ucm_rows rows = { .rows = copies, .num = 3 };
+	struct ucm_list rows = { .rows = copies, .num = 3 };
 
 	for (unsigned i = 0; i < 3; i++)
 		copies[i] = some[i];
-	ucm_rows_sort(&rows, orders[_i].by);
+	ucm_list_sort(&rows, orders[_i].by);
 	for (unsigned i = 0; i < 3; i++)
 		ck_assert_int_eq('0' + copies[i].id.bytes[0],
 				 orders[_i].order[i]);
@@ -57,7 +57,7 @@ UNIT_TEST(a_prefix_is_some_lowercase_hex_digits, .rows = NUM_ROWS(prefixes))
 	char text[64];
 
 	snprintf(text, sizeof(text), "%s", prefixes[_i].text);
-	ck_assert(!ucm_rows_prefix(&arg, text) == prefixes[_i].good);
+	ck_assert(!ucm_list_prefix(&arg, text) == prefixes[_i].good);
 }
 
 UNIT_TEST(ids_are_taken_from_arguments)
