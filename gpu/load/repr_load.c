@@ -142,7 +142,7 @@ static int options_check(const struct ucm_reprs_options *options,
 				     "mount or tiers must be given");
 	if (options->make && !options->like)
 		return ucm_error_set(error, -EINVAL, "like is NULL, where a "
-				     "space is to be made");
+				     "space must be made");
 	if (options->space && strlen(options->space) >= UCM_REPR_NAME_MAX)
 		return ucm_error_set(error, -EINVAL, "space %s: no name of a "
 				     "space", options->space);
