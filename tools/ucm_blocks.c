@@ -388,5 +388,5 @@ COMMAND(evict, ucm_blocks_evict, "evicted",
 	"Remove blocks from every tier, unless they are pinned, or somebody has "
 	"them open or has a lease on them. Of each block that stays it says what "
 	"holds it." FOR_THE_OWNER " With --tiers, from the directories of a store "
-	"that is not mounted and in which nobody saves: those that are not "
+	"that is not mounted and in which no process saves: those that are not "
 	"pinned.");

@@ -63,7 +63,7 @@ static const struct ucm_arg args[] = {
 	  .help = "every block of the space" },
 	{ "to", 0, "SPACE", ucm_arg_text, &opt.to,
 	  .help = "the space of the representations (that of the blocks, with "
-		  ".repr behind its name; of the default one blocks.repr)" },
+		  ".repr after its name; of the default one blocks.repr)" },
 	/* in the order of kinds[] */
 	{ "kind", 0, "mean|max|normed|minmax|codes|channels", ucm_arg_choice,
 	  &opt.kind, .help = "build: what stands for a block (minmax)" },
@@ -103,7 +103,7 @@ struct job {
 	struct ucm_reprs *reprs; /* build: with the first block */
 	struct {
 		struct ucm_id ids[BATCH];
-		uint8_t *layers; /* of each, one behind the other */
+		uint8_t *layers; /* of each, one after the other */
 		size_t num, room;
 	} made; /* and not saved yet */
 	char folder[UCM_TREE_FOLDER_MAX]; /* of the representations */
@@ -145,7 +145,7 @@ static int space_name(char name[UCM_REPR_NAME_MAX])
 	return 0;
 }
 
-/* Slot i of slabs is representation i of those that lie one behind the other. */
+/* Slot i of slabs is representation i of those one after the other. */
 static struct ucm_reprs_request
 space_request(const struct job *job, const struct ucm_id *ids, size_t num,
 	      uint8_t *layers, struct ucm_repr_slab slabs[UCM_REPR_LAYERS_MAX])

@@ -337,7 +337,7 @@ static int check_again(const struct ucm_reprs *reprs, struct ucm_error *error)
 
 	if (!read_space(reprs, &now, NULL) && !differs(&now, &reprs->space))
 		return 0;
-	return ucm_error_set(error, -ESTALE, "space %s: removed, or made anew",
+	return ucm_error_set(error, -ESTALE, "space %s: removed, or made again",
 			     reprs->name);
 }
 

@@ -102,7 +102,7 @@ class ReprSpace:
 
 def _centers_of(centers: Any, num_layers: int,
                 spec: Spec) -> Optional[_tensor.Array]:
-    """They, one behind the other."""
+    """They, one after the other."""
     if centers is None:
         return None
     shape = num_layers, spec.num_heads, spec.head_dim

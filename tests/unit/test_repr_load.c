@@ -300,7 +300,7 @@ UNIT_TEST(a_space_that_was_made_anew_is_not_taken_for_the_old_one, .rows = 2)
 	ck_assert(file && fputs(text, file) >= 0 && !fclose(file));
 	named(_i ? ucm_reprs_save(reprs, &request, &done, &why)
 		 : ucm_reprs_load(reprs, &request, &done, &why), -ESTALE,
-	      "space blocks.repr: removed, or made anew");
+	      "space blocks.repr: removed, or made again");
 	ck_assert_uint_eq(done, 0);
 	ck_assert_int_eq(results[0], _i ? 0 : -ESTALE);
 }
