@@ -172,7 +172,7 @@ static double plain_product(const struct reference *ref, const float *key)
 }
 
 /* Of the query and token i, as ReRoPE sees it: (R_w q').k' is q rotated from its
- * position to w behind the key's, times k. */
+ * position to w after the key's, times k. */
 static double rerope_product(const struct reference *ref, uint32_t i,
 			     const float *key)
 {

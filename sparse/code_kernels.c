@@ -21,7 +21,7 @@
 #include "sparse/number.h"
 
 /* Bytes that codes are asked for ahead of their turn. By itself the CPU stays
- * behind the memory where a query has many planes: by half with four. */
+ * after the memory where a query has many planes: by half with four. */
 #define AHEAD 16384u
 
 /* ---- plain ---- */

@@ -3,7 +3,7 @@
  * deviation.c - how far cached keys and values are from fresh ones, and the tokens
  * that have the highest deviation (HKVD: Yao et al., CacheBlend, arXiv 2405.16444).
  *
- * What is cached of a text was computed behind another one. Computing few of its
+ * What is cached of a text was computed after another one. Computing few of its
  * tokens anew, those that deviate most, makes up for most of that.
  */
 #include <config.h>
@@ -34,7 +34,7 @@ struct deviation_work {
 	struct pair pairs[2]; /* of keys, of values */
 	uint32_t num_pairs;
 	struct ucm_error *error;
-	/* of the pair's rows; zeros behind head_dim */
+	/* of the pair's rows; zeros after head_dim */
 	float cached[UCM_REPR_HEAD_DIM_MAX], fresh[UCM_REPR_HEAD_DIM_MAX];
 	float zeros[UCM_REPR_HEAD_DIM_MAX];
 	float lanes[UCM_REPR_ROW], sizes[UCM_REPR_ROW];

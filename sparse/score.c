@@ -33,7 +33,7 @@ struct query_shape {
 	uint32_t rows;  /* for each key head */
 	uint32_t per;   /* without ... */
 	bool distance;
-	bool in_steps; /* int16_t, and behind all rows their steps, as floats */
+	bool in_steps; /* int16_t, and after all rows their steps, as floats */
 	bool split;    /* even and odd elements apart: kernels.h */
 };
 

@@ -120,7 +120,7 @@ static const char *copy_value(const char *at, char *out, size_t size)
 	return *at ? at + 1 : NULL;
 }
 
-/* Behind a value; its quotes may have any character between them. */
+/* After a value; its quotes may have any character between them. */
 static const char *skip_value(const char *at)
 {
 	for (; *at && *at != '"'; at++) {

@@ -9,7 +9,7 @@
 #include <ucm/repr.h>
 
 /* What spaces have a digest of: the centers of keys, or the channels that are
- * kept, as numbers one behind the other; of a whole model. */
+ * kept, as numbers one after the other; of a whole model. */
 struct ucm_repr_side {
 	void *bytes; /* NULL: there is none */
 	size_t len;

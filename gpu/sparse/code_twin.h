@@ -122,7 +122,7 @@ ucm_twin_code_find(const struct ucm_twin_code_args *args, uint64_t cta)
 	return code;
 }
 
-/* How many tokens the block has, and zeros behind that. */
+/* How many tokens the block has, and zeros after that. */
 UCM_INLINE void ucm_twin_code_tail(const struct ucm_twin_code_args *args,
 				   const struct ucm_twin_code *code,
 				   uint32_t thread)

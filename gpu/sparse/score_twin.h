@@ -127,7 +127,7 @@ UCM_INLINE float ucm_twin_query_element(const struct ucm_twin_query_args *args,
 }
 
 /* An element of a prepared query is a thread's: the mean of the row's heads; with
- * MINMAX that of their positive parts, and behind these of the negative ones. */
+ * MINMAX that of their positive parts, and after these of the negative ones. */
 UCM_INLINE void ucm_twin_query_thread(const struct ucm_twin_query_args *args,
 				      uint32_t thread, uint32_t query)
 {
@@ -195,7 +195,7 @@ UCM_INLINE void ucm_twin_steps_scale(const struct ucm_twin_query_args *args,
 			  : ucm_float_of(0x7fc00000u);
 }
 
-/* The rows, and behind them the steps. */
+/* The rows, and after them the steps. */
 UCM_INLINE void ucm_twin_steps_store(const struct ucm_twin_query_args *args,
 				     uint32_t row, uint32_t query,
 				     uint32_t thread,

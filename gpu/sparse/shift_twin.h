@@ -123,7 +123,7 @@ UCM_INLINE void ucm_twin_pair(const struct ucm_twin_shift_args *args,
 	ucm_twin_save(to + second * bytes, args->dtype, ucm_rotated(y, x, c, s));
 }
 
-/* A token's rows: pairs, and behind them channels that are copied; or, if it stays,
+/* A token's rows: pairs, and after them channels that are copied; or, if it stays,
  * copied all. */
 UCM_INLINE void ucm_twin_token_move(const struct ucm_twin_shift_args *args,
 				    const struct ucm_twin_move *move,

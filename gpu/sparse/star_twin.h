@@ -144,7 +144,7 @@ ucm_twin_star_store(const struct ucm_twin_star_build_args *args,
 					    group)) = tokens ? scale : 0;
 }
 
-/* How many groups there are, and zeros behind that. */
+/* How many groups there are, and zeros after that. */
 UCM_INLINE void
 ucm_twin_star_tail(const struct ucm_twin_star_build_args *args,
 		   const struct ucm_twin_block *block, uint32_t thread)

@@ -131,10 +131,10 @@ int ucm_rope_shift(const struct ucm_rope *rope,
 struct ucm_chunk_config {
 	uint32_t chunk_tokens; /* at least 1 */
 	/* What is used of a chunk that is cached in part: its first tokens, if they
-	 * are at least this share of it. Those behind the first that differs were
-	 * computed behind another text, and are not used. 0 to 1. */
+	 * are at least this share of it. Those after the first that differs were
+	 * computed after another text, and are not used. 0 to 1. */
 	double min_match_ratio;
-	/* As many tokens at each end of such a part are computed anew, and at the
+	/* As many tokens at each end of such a part are computed again, and at the
 	 * start of each chunk that is used (LegoLink of EPIC: 16 or 32, say). */
 	uint32_t boundary_tokens, head_tokens;
 };
@@ -197,7 +197,7 @@ int ucm_chunks_deltas(const struct ucm_chunk *chunks, uint32_t num_chunks,
 int ucm_ranges_merge(struct ucm_range *ranges, uint32_t num, uint32_t *num_out,
 		     struct ucm_error *error);
 
-/* ---- which tokens are computed anew ---- */
+/* ---- which tokens are computed again ---- */
 
 /*
  * How far what is cached of tokens is from what is computed for them: for each
@@ -225,7 +225,7 @@ int ucm_kv_deviation(const struct ucm_deviation_request *request, float *out,
 		     struct ucm_error *error);
 
 /*
- * Which of num tokens are computed anew, by their scores: deviations, say. A score
+ * Which of num tokens are computed again, by their scores: deviations, say. A score
  * of -INFINITY is a token that cannot be chosen, for it is not cached, say; n
  * tokens can.
  *
@@ -272,7 +272,7 @@ struct ucm_attention {
 	uint32_t value_dim;   /* 0: head_dim. MLA: keys' first 512 are values */
 	uint32_t block_size;
 	double scale; /* 0: 1 / sqrt(head_dim) */
-	/* Only for ReRoPE: the query's position, which no token is behind, and
+	/* Only for ReRoPE: the query's position, which no token follows, and
 	 * which blocks of the request those of the table are, ascending, as
 	 * ucm_select() gives them (NULL: 0, 1, ...). */
 	uint32_t position;

@@ -90,7 +90,7 @@ struct ucm_repr_spec {
  * Bytes of one block's representation, a multiple of 64; 0 if spec is wrong.
  *
  * For each head a row: head_dim elements and zeros up to a multiple of 32; of
- * MINMAX two such rows, the largest first. Behind the rows of all heads, int8
+ * MINMAX two such rows, the largest first. After the rows of all heads, int8
  * has the scales, a float for each head: the value of an element is its scale
  * times the number. The rest is 0.
  */
@@ -305,8 +305,8 @@ struct ucm_code_spec {
  * row i is bit i of the number of tokens whose code has bit j; as many rows as
  * block_size has digits.
  *
- * Behind a head's rows, which are a multiple of 8, are their norms, if there
- * are any, a bfloat16 for each, and zeros up to a multiple of 64 bytes; behind
+ * After a head's rows, which are a multiple of 8, are their norms, if there
+ * are any, a bfloat16 for each, and zeros up to a multiple of 64 bytes; after
  * the last head the number of tokens, a uint32_t. What is not used is 0.
  */
 size_t ucm_code_bytes(const struct ucm_code_spec *spec);
@@ -489,7 +489,7 @@ int ucm_star_channels(const struct ucm_star_spec *spec,
  * Bytes of one block, a multiple of 64; 0 if spec is wrong.
  *
  * For each head and kept channel a row: an element for each group, and zeros up
- * to a multiple of 16. Behind all rows, int8 has a float for each element of a
+ * to a multiple of 16. After all rows, int8 has a float for each element of a
  * row, for each head: the scales. Then a uint32_t: the groups that the block
  * has. A slot of zeros is a block without tokens.
  */

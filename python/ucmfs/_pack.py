@@ -25,7 +25,7 @@ Numbers = Union[Sequence[int], memoryview]  # or whatever has a buffer
 
 
 def pack_ids(ids: Ids, what: str = "ids") -> bytes:
-    """Ids one behind the other. bytes are taken as they are."""
+    """Ids one after the other. bytes are taken as they are."""
     if isinstance(ids, bytes):
         packed = ids
     elif isinstance(ids, (list, tuple)):
@@ -52,7 +52,7 @@ def pack_ids(ids: Ids, what: str = "ids") -> bytes:
 
 
 def count_ids(ids: Ids, what: str = "ids") -> Tuple[bytes, int]:
-    """Ids one behind the other, and how many."""
+    """Ids one after the other, and how many."""
     packed = pack_ids(ids, what)
     return packed, len(packed) // ID_BYTES
 
@@ -100,7 +100,7 @@ _SAME = {"i": ("i", "l"), "I": ("I", "L"), "Q": ("Q", "L"), "q": ("q", "l"),
 
 
 def _view(values: object) -> Optional[memoryview]:
-    """A flat view, where there is a buffer behind."""
+    """A flat view, of a buffer, if there is one."""
     if isinstance(values, (list, tuple, range)):
         return None
     try:

@@ -119,7 +119,7 @@ class Hasher(Handle):
         """The ids of a request's whole blocks, 16 bytes each.
 
         tokens: integers, best a buffer of int64. partial: also an id for the
-        tokens behind the last whole block. state: tokens follow the state's,
+        tokens after the last whole block. state: tokens follow the state's,
         which is moved on by the whole blocks. salt and the others replace the
         hasher's, all of them, where one is given. InvalidArgument: a token
         out of range, or what the scheme cannot express.
@@ -173,7 +173,7 @@ class Hasher(Handle):
         return HashState(out)
 
     def resume(self, parent: bytes, tokens: int) -> HashState:
-        """The state behind a block that is known by its id (rank 0's) and
+        """The state after a block that is known by its id (rank 0's) and
         the tokens of the request up to its end."""
         out = _c.HashState()
         self._check(self._lib.ucm_hash_resume(
@@ -193,7 +193,7 @@ class Hasher(Handle):
     def external(self, hashes: bytes, hash_bytes: int,
                  group: int = 0) -> bytes:
         """Ids from an engine's hashes of hash_bytes (16 or 32) each, one
-        behind the other; group: the KV cache group."""
+        after the other; group: the KV cache group."""
         packed = bytes(memoryview(hashes))
         if hash_bytes not in (16, 32) or len(packed) % hash_bytes:
             raise InvalidArgument(

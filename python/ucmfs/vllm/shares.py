@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each rank of an engine has in a chunk below vLLM's OffloadingConnector.
 
-The parts of all ranks lie one behind the other in a slot, and each process
+The parts of all ranks lie one after the other in a slot, and each process
 works out by itself how large a part is: from its own layers, as if all ranks
 had as many. Where the stages of a pipeline differ in that, ranks write over
 each other's parts (vLLM 0.31 to 0.33). A tier is told of the first stage's
