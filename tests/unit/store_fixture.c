@@ -53,6 +53,33 @@ void fx_store(const char *source)
 	fx_start();
 }
 
+void fx_configure_lru(const char *source)
+{
+	fx_configure(source);
+	fx_option("policy", "lru");
+}
+
+void fx_still_store(const char *source)
+{
+	fx_configure_lru(source);
+	fx_open_still();
+}
+
+struct fx_file fx_files[FX_FILES];
+
+void fx_setup_files(void)
+{
+	fx_setup();
+	for (unsigned i = 0; i < FX_FILES; i++)
+		fx_block(&fx_files[i], i + 1, FX_PAGED);
+}
+
+void fx_commit_files(unsigned first, unsigned num)
+{
+	for (unsigned i = first; i < first + num; i++)
+		ck_assert_int_eq(fx_commit(&fx_files[i]), 0);
+}
+
 static bool is_scanned(void *arg)
 {
 	(void)arg;

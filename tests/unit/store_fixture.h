@@ -19,6 +19,16 @@ void fx_close(void);
 /* fx_configure() of SOURCE, and these. */
 void fx_store(const char *source);
 
+/* With an LRU policy; the same, opened, and nothing moves by itself. */
+void fx_configure_lru(const char *source);
+void fx_still_store(const char *source);
+
+/* Blocks of FX_PAGED for tests of many; fx_setup(), and they are made. */
+#define FX_FILES 40
+extern struct fx_file fx_files[FX_FILES];
+void fx_setup_files(void);
+void fx_commit_files(unsigned first, unsigned num);
+
 void fx_wait_scanned(void);
 void fx_wait_settled(void); /* scanned, and nothing in doubt */
 

@@ -18,53 +18,28 @@
 
 #define BYTES 8192u /* of a block of FX_PAGED */
 
-static struct fx_file files[24];
-
-static void setup(void)
-{
-	fx_setup();
-	for (unsigned i = 0; i < NUM_ROWS(files); i++)
-		fx_block(&files[i], i + 1, FX_PAGED);
-}
-
-static void configure(const char *source)
-{
-	fx_configure(source);
-	fx_option("policy", "lru");
-}
-
-static void store_of(const char *source)
-{
-	configure(source);
-	fx_open_still();
-}
-
-static void commit(unsigned first, unsigned num)
-{
-	for (unsigned i = first; i < first + num; i++)
-		ck_assert_int_eq(fx_commit(&files[i]), 0);
-}
+#define FILES 24u /* of fx_files that are used */
 
 /* Each is the parent of the next one. */
 static void chain(unsigned first, unsigned num)
 {
 	for (unsigned i = first + 1; i < first + num; i++) {
-		files[i].block.flags |= UCM_BLOCK_HAS_PARENT;
-		files[i].block.parent = files[i - 1].key.id;
-		fx_encode(&files[i], true);
+		fx_files[i].block.flags |= UCM_BLOCK_HAS_PARENT;
+		fx_files[i].block.parent = fx_files[i - 1].key.id;
+		fx_encode(&fx_files[i], true);
 	}
-	commit(first, num);
+	fx_commit_files(first, num);
 }
 
 static void age_all(unsigned first, unsigned num, uint32_t seconds)
 {
 	for (unsigned i = first; i < first + num; i++)
-		fx_age(&files[i], seconds);
+		fx_age(&fx_files[i], seconds);
 }
 
 static void pin(unsigned i, bool on)
 {
-	ck_assert_int_eq(ucm_store_pin(fx_set, fx_ref(&files[i]), on), 0);
+	ck_assert_int_eq(ucm_store_pin(fx_set, fx_ref(&fx_files[i]), on), 0);
 }
 
 static int copy_to(unsigned i, unsigned tier, bool first)
@@ -74,12 +49,12 @@ static int copy_to(unsigned i, unsigned tier, bool first)
 		.first = first,
 	};
 
-	return ucm_store_copy(fx_set, fx_ref(&files[i]), &move, NULL);
+	return ucm_store_copy(fx_set, fx_ref(&fx_files[i]), &move, NULL);
 }
 
 static void drop(unsigned i, unsigned dir)
 {
-	ck_assert_int_eq(ucm_store_drop_place(fx_set, fx_ref(&files[i]), dir,
+	ck_assert_int_eq(ucm_store_drop_place(fx_set, fx_ref(&fx_files[i]), dir,
 					      NULL), 0);
 }
 
@@ -92,19 +67,19 @@ static void to_slow(unsigned i)
 
 static unsigned dir_of(unsigned i)
 {
-	return fx_entry(&files[i]).dir;
+	return fx_entry(&fx_files[i]).dir;
 }
 
 static bool is_there(unsigned i)
 {
-	return fx_is_indexed(&files[i]);
+	return fx_is_indexed(&fx_files[i]);
 }
 
 static unsigned count(void)
 {
 	unsigned num = 0;
 
-	for (unsigned i = 0; i < NUM_ROWS(files); i++)
+	for (unsigned i = 0; i < FILES; i++)
 		num += is_there(i);
 	return num;
 }
@@ -116,26 +91,26 @@ static int evict(unsigned dir, uint64_t bytes, enum ucm_eviction how)
 	return ucm_evict_bytes(fx_set, dir, bytes, how, NULL, &freed);
 }
 
-UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown);
+UNIT_FIXTURE(.setup = fx_setup_files, .teardown = fx_teardown);
 
 /* ---- what a block is compared with ---- */
 
 /* A tier of two directories, all of it used 10 seconds ago. */
 static void full_tier_of_two(void)
 {
-	configure("fast=$/a,$/b:slow=$/c");
+	fx_configure_lru("fast=$/a,$/b:slow=$/c");
 	fx_option("limit", "fast:192K");
 	fx_config.low = 50;
 	fx_open_still();
-	commit(0, NUM_ROWS(files));
-	age_all(0, NUM_ROWS(files), 10);
+	fx_commit_files(0, FILES);
+	age_all(0, FILES, 10);
 	must(fx_set->dirs.at[0]->blocks && fx_set->dirs.at[1]->blocks);
 }
 
 /* A block that was used 100 seconds ago. */
 static bool would_stay(void)
 {
-	struct ucm_entry entry = fx_entry(&files[0]);
+	struct ucm_entry entry = fx_entry(&fx_files[0]);
 
 	entry.atime_s = ucm_value_now() - 100;
 	return ucm_evict_would_stay(fx_set, &entry, &fx_set->dirs.tiers[0]);
@@ -154,7 +129,7 @@ UNIT_TEST(the_least_worth_of_a_tier_is_over_all_its_directories, .rows = 2)
 	full_tier_of_two();
 	while (dir_of(old) != (unsigned)_i)
 		old++;
-	fx_age(&files[old], 1000);
+	fx_age(&fx_files[old], 1000);
 	ck_assert(would_stay());
 }
 
@@ -173,11 +148,11 @@ UNIT_TEST(a_new_block_is_compared_with_the_lowest_tier)
 {
 	double worth;
 
-	store_of("fast=$/a:slow=$/b:archive=$/c");
-	commit(0, 2);
+	fx_still_store("fast=$/a:slow=$/b:archive=$/c");
+	fx_commit_files(0, 2);
 	to_slow(0);
-	fx_age(&files[0], 10);
-	fx_age(&files[1], 1000);
+	fx_age(&fx_files[0], 10);
+	fx_age(&fx_files[1], 1000);
 	fx_set->dirs.tiers[2].readonly = fx_set->dirs.at[2]->readonly = true;
 	ck_assert(ucm_evict_least(fx_set, &worth));
 	ck_assert(worth > worth_of(100));
@@ -187,13 +162,13 @@ UNIT_TEST(a_new_block_is_not_compared_with_a_readonly_tier)
 {
 	double worth;
 
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 2);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 2);
 	to_slow(0);
-	fx_age(&files[0], 1000);
-	fx_age(&files[1], 10);
+	fx_age(&fx_files[0], 1000);
+	fx_age(&fx_files[1], 10);
 	fx_set->dirs.tiers[1].readonly = fx_set->dirs.at[1]->readonly = true;
-	ck_assert_int_eq(ucm_store_remove(fx_set, &files[0].key), -EROFS);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &fx_files[0].key), -EROFS);
 	ck_assert(ucm_evict_least(fx_set, &worth));
 	ck_assert(worth > worth_of(100));
 }
@@ -206,11 +181,11 @@ UNIT_TEST(a_block_being_written_is_no_candidate)
 	double worth;
 	int fd;
 
-	store_of("only=$/a");
-	fd = fx_create(&files[0].key, 0, &temp);
-	ck_assert_int_eq(fx_pwrite(fd, files[0].bytes, files[0].len, 0),
-			 (ssize_t)files[0].len);
-	ck_assert_int_eq(fx_commit_temp(&temp, fd, &files[0].key,
+	fx_still_store("only=$/a");
+	fd = fx_create(&fx_files[0].key, 0, &temp);
+	ck_assert_int_eq(fx_pwrite(fd, fx_files[0].bytes, fx_files[0].len, 0),
+			 (ssize_t)fx_files[0].len);
+	ck_assert_int_eq(fx_commit_temp(&temp, fd, &fx_files[0].key,
 					UCM_COMMIT_NOW), 0);
 	ck_assert(!ucm_evict_least(fx_set, &worth));
 	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_AT_ONCE), -ENOSPC);
@@ -226,8 +201,8 @@ UNIT_TEST(a_block_being_written_is_no_candidate)
 UNIT_TEST(nothing_is_evicted_before_the_pins_of_both_copies_are_read,
 	  .rows = 2)
 {
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 1);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 1);
 	ck_assert_int_eq(copy_to(0, 1, false), 0);
 	fx_set->keepers[_i].pins_known = false;
 	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_AT_ONCE), -ENOSPC);
@@ -246,8 +221,8 @@ UNIT_TEST(a_parent_is_a_candidate_once_its_last_child_is_evicted)
 {
 	double worth;
 
-	store_of("only=$/a");
-	commit(10, 1);
+	fx_still_store("only=$/a");
+	fx_commit_files(10, 1);
 	pin(10, true);
 	chain(0, 4);
 	ck_assert(ucm_evict_least(fx_set, &worth)); /* block 3 was drawn */
@@ -262,7 +237,7 @@ UNIT_TEST(a_parent_is_a_candidate_once_its_last_child_is_evicted)
 /* Only leaves may be lost, but a mover copies any block. */
 UNIT_TEST(a_parent_that_was_no_candidate_can_be_moved_later)
 {
-	store_of("fast=$/a:slow=$/b");
+	fx_still_store("fast=$/a:slow=$/b");
 	chain(0, 2);
 	pin(1, true);
 	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_LEAVES), -ENOSPC);
@@ -274,10 +249,10 @@ UNIT_TEST(a_parent_that_was_no_candidate_can_be_moved_later)
 
 UNIT_TEST(a_parent_that_fits_nowhere_below_stays)
 {
-	configure("fast=$/a:slow=$/b");
+	fx_configure_lru("fast=$/a:slow=$/b");
 	fx_option("limit", "slow:16K");
 	fx_open_still();
-	commit(10, 2); /* fills the slow tier */
+	fx_commit_files(10, 2); /* fills the slow tier */
 	for (unsigned i = 10; i < 12; i++) {
 		to_slow(i);
 		pin(i, true);
@@ -293,9 +268,9 @@ UNIT_TEST(a_parent_that_fits_nowhere_below_stays)
 
 UNIT_TEST(nothing_is_lost_while_a_copy_can_be_dropped)
 {
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 2);
-	fx_age(&files[0], 1000);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 2);
+	fx_age(&fx_files[0], 1000);
 	ck_assert_int_eq(copy_to(1, 1, false), 0);
 	ck_assert_int_eq(ucm_evict_for(fx_set, BYTES), 0);
 	ck_assert(is_there(0));
@@ -304,17 +279,17 @@ UNIT_TEST(nothing_is_lost_while_a_copy_can_be_dropped)
 
 UNIT_TEST(room_is_made_in_one_directory_of_a_tier)
 {
-	store_of("only=$/a,$/b");
-	commit(0, NUM_ROWS(files));
+	fx_still_store("only=$/a,$/b");
+	fx_commit_files(0, FILES);
 	must(fx_set->dirs.at[0]->blocks && fx_set->dirs.at[1]->blocks);
 	ck_assert_int_eq(ucm_evict_for(fx_set, 1), 0);
-	ck_assert_uint_eq(count(), NUM_ROWS(files) - 1);
+	ck_assert_uint_eq(count(), FILES - 1);
 }
 
 UNIT_TEST(no_room_is_made_in_a_directory_that_has_just_failed)
 {
-	store_of("only=$/a,$/b");
-	commit(0, NUM_ROWS(files));
+	fx_still_store("only=$/a,$/b");
+	fx_commit_files(0, FILES);
 	ucm_medium_failed(fx_set->dirs.at[0], "a test", -EIO);
 	for (uint64_t n = fx_set->dirs.at[1]->blocks; n; n--)
 		ck_assert_int_eq(ucm_evict_for(fx_set, 1), 0);
@@ -325,12 +300,12 @@ UNIT_TEST(no_room_is_made_in_a_directory_that_has_just_failed)
 
 UNIT_TEST(no_room_is_made_in_a_tier_that_new_blocks_bypass)
 {
-	configure("fast=$/a:slow=$/b");
+	fx_configure_lru("fast=$/a:slow=$/b");
 	fx_option("write", "fast:around");
 	fx_open_still();
-	commit(0, 2);
+	fx_commit_files(0, 2);
 	ck_assert_int_eq(copy_to(0, 0, true), 0);
-	fx_age(&files[1], 1000);
+	fx_age(&fx_files[1], 1000);
 	ck_assert_int_eq(ucm_evict_for(fx_set, BYTES), 0);
 	ck_assert_uint_eq(dir_of(0), 0);
 	ck_assert(!is_there(1));
@@ -338,11 +313,11 @@ UNIT_TEST(no_room_is_made_in_a_tier_that_new_blocks_bypass)
 
 UNIT_TEST(nothing_is_copied_out_of_a_readonly_directory)
 {
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 1);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 1);
 	fx_set->dirs.at[0]->readonly = true;
 	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_MOVING), -ENOSPC);
-	ck_assert_uint_eq(fx_entry(&files[0]).copy, 0);
+	ck_assert_uint_eq(fx_entry(&fx_files[0]).copy, 0);
 	ck_assert_uint_eq(fx_set->dirs.at[1]->blocks, 0);
 }
 
@@ -357,8 +332,8 @@ static const struct {
 UNIT_TEST(only_a_failed_directory_ends_an_eviction,
 	  .rows = NUM_ROWS(failures))
 {
-	store_of("only=$/a");
-	commit(0, 4);
+	fx_still_store("only=$/a");
+	fx_commit_files(0, 4);
 	fx_fail("unlink", 1, failures[_i].err, true);
 	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_AT_ONCE),
 			 failures[_i].goes_on ? 0 : failures[_i].err);
@@ -372,7 +347,7 @@ UNIT_TEST(an_eviction_gives_up_after_many_held_blocks)
 {
 	struct ucm_space *space;
 
-	store_of("only=$/a");
+	fx_still_store("only=$/a");
 	must(!ucm_store_mkdir(fx_set, "s", 0755, 0, 0, &space));
 	for (unsigned i = 0; i < NUM_ROWS(many); i++) {
 		fx_block(&many[i], i + 1, FX_PAGED);
@@ -401,9 +376,9 @@ UNIT_TEST(freed_bytes_are_what_the_directory_gained,
 {
 	uint64_t before;
 
-	store_of("fast=$/a:slow=$/b");
-	fx_block(&files[0], 1, FX_PACKED); /* less than a page */
-	commit(0, 1);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_block(&fx_files[0], 1, FX_PACKED); /* less than a page */
+	fx_commit_files(0, 1);
 	if (ways[_i].has_copy)
 		ck_assert_int_eq(copy_to(0, 1, false), 0);
 	before = fx_set->dirs.at[0]->used;
@@ -416,8 +391,8 @@ UNIT_TEST(each_evicted_block_is_counted_for_waiters)
 {
 	uint64_t before;
 
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 4);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 4);
 	before = fx_set->evictions;
 	ck_assert_int_eq(evict(0, 2 * BYTES, UCM_EVICTION_MOVING), 0);
 	ck_assert_uint_eq(fx_set->evictions - before, 2);
@@ -446,14 +421,14 @@ UNIT_TEST(a_waiter_retries_if_a_block_was_evicted,
 
 UNIT_TEST(a_block_that_had_to_wait_raises_the_pressure)
 {
-	configure("only=$/a");
+	fx_configure_lru("only=$/a");
 	fx_option("limit", "only:32K");
 	fx_config.high = 100;
 	fx_config.low = 50;
 	fx_open_still();
-	commit(0, 4);
+	fx_commit_files(0, 4);
 	ck_assert_uint_eq(ucm_pressure(fx_set, 0), 0);
-	commit(4, 1);
+	fx_commit_files(4, 1);
 	ck_assert_uint_eq(count(), 4);
 	ck_assert_uint_gt(ucm_pressure(fx_set, 0), 0);
 }
@@ -467,12 +442,12 @@ static const struct {
 UNIT_TEST(a_copy_out_of_memory_is_synced_if_durability_says_so,
 	  .rows = NUM_ROWS(syncs))
 {
-	configure("fast=$/a:slow=$/b");
+	fx_configure_lru("fast=$/a:slow=$/b");
 	fx_option("durability", syncs[_i].durability);
 	fx_open_still();
 	if (syncs[_i].from_memory)
 		fx_set->dirs.at[0]->flags |= UCM_MEDIUM_VOLATILE;
-	commit(0, 2);
+	fx_commit_files(0, 2);
 	fx_fail("syncfs", UINT_MAX, -EIO, false);
 	ck_assert_int_eq(evict(0, 2 * BYTES, UCM_EVICTION_MOVING), 0);
 	ck_assert_uint_eq(fx_calls(), syncs[_i].calls);
@@ -481,13 +456,13 @@ UNIT_TEST(a_copy_out_of_memory_is_synced_if_durability_says_so,
 
 UNIT_TEST(a_rebuilt_list_has_second_copies_too)
 {
-	store_of("fast=$/a:slow=$/b:archive=$/c");
-	commit(0, 1);
+	fx_still_store("fast=$/a:slow=$/b:archive=$/c");
+	fx_commit_files(0, 1);
 	ck_assert_int_eq(copy_to(0, 1, false), 0);
 	fx_set->members[1].lacks_some = true;
 	ucm_evict_relist(fx_set, 1);
 	ck_assert_int_eq(evict(1, 1, UCM_EVICTION_AT_ONCE), 0);
-	ck_assert_uint_eq(fx_entry(&files[0]).copy, 0);
+	ck_assert_uint_eq(fx_entry(&fx_files[0]).copy, 0);
 }
 
 UNIT_PROGRAM(.variants = fx_media);

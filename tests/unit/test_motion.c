@@ -20,44 +20,13 @@
 
 #define BYTES 8192u /* of a block of FX_PAGED */
 
-static struct fx_file files[24];
-
-/* Opened, and nothing moves by itself. */
-static void open_still(void)
-{
-	fx_open();
-	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
-	for (unsigned dir = 0; dir < fx_set->dirs.num; dir++)
-		fx_set->keepers[dir].pins_known = true;
-}
-
-/* A store of two or three tiers, with a policy; its movers do not run. */
-static void store_of(const char *source)
-{
-	fx_configure(source);
-	fx_option("policy", "lru");
-	open_still();
-}
-
-/* The same, and they run. */
-static void moving_store_of(const char *source)
-{
-	fx_configure(source);
-	fx_option("policy", "lru");
-}
-
-static void setup(void)
-{
-	fx_setup();
-	for (unsigned i = 0; i < NUM_ROWS(files); i++)
-		fx_block(&files[i], i + 1, FX_PAGED);
-}
+#define FILES 24u /* of fx_files that are used */
 
 static ucm_ref ref_of(unsigned i)
 {
 	ucm_ref ref;
 
-	must(ucm_index_find(fx_set->index, &files[i].key, NULL, &ref));
+	must(ucm_index_find(fx_set->index, &fx_files[i].key, NULL, &ref));
 	return ref;
 }
 
@@ -65,19 +34,13 @@ static struct ucm_entry entry_of(unsigned i)
 {
 	struct ucm_entry entry;
 
-	must(ucm_index_find(fx_set->index, &files[i].key, &entry, NULL));
+	must(ucm_index_find(fx_set->index, &fx_files[i].key, &entry, NULL));
 	return entry;
 }
 
 static bool is_there(unsigned i)
 {
-	return ucm_index_find(fx_set->index, &files[i].key, NULL, NULL);
-}
-
-static void commit(unsigned first, unsigned num)
-{
-	for (unsigned i = first; i < first + num; i++)
-		ck_assert_int_eq(fx_commit(&files[i]), 0);
+	return ucm_index_find(fx_set->index, &fx_files[i].key, NULL, NULL);
 }
 
 static void set_used(struct ucm_entry *entry, void *arg)
@@ -110,7 +73,7 @@ static int drop(unsigned i, unsigned dir)
 
 static bool lies_in(const char *dir, unsigned i)
 {
-	return fx_exists(fx_path("%s/blocks/%s", dir, fx_name(&files[i])));
+	return fx_exists(fx_path("%s/blocks/%s", dir, fx_name(&fx_files[i])));
 }
 
 /* What each directory counts is what the index has. */
@@ -118,10 +81,11 @@ static void sums_are_right(void)
 {
 	uint64_t blocks[3] = {0}, alone[3] = {0};
 
-	for (unsigned i = 0; i < NUM_ROWS(files); i++) {
+	for (unsigned i = 0; i < FILES; i++) {
 		struct ucm_entry entry;
 
-		if (!ucm_index_find(fx_set->index, &files[i].key, &entry, NULL))
+		if (!ucm_index_find(fx_set->index, &fx_files[i].key, &entry,
+				    NULL))
 			continue;
 		blocks[entry.dir]++;
 		if (entry.copy)
@@ -145,14 +109,14 @@ static void wait_until(bool (*done)(void *arg))
 	fx_wait(done, NULL);
 }
 
-UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown);
+UNIT_FIXTURE(.setup = fx_setup_files, .teardown = fx_teardown);
 
 /* ---- a copy ---- */
 
 UNIT_TEST(a_copy_is_a_second_place)
 {
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 1);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 1);
 	ck_assert_int_eq(copy_to(0, 1, false), 0);
 	ck_assert_uint_eq(entry_of(0).dir, 0);
 	ck_assert_uint_eq(entry_of(0).copy, 2);
@@ -160,21 +124,23 @@ UNIT_TEST(a_copy_is_a_second_place)
 	fx_all_whole("$/b");
 	ck_assert_int_eq(copy_to(0, 1, false), -EEXIST);
 	sums_are_right();
-	fx_serves(&files[0]);
+	fx_serves(&fx_files[0]);
 }
 
 UNIT_TEST(it_keeps_the_times_and_pins_of_the_block)
 {
 	struct stat a, b;
 
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 1);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 1);
 	ck_assert_int_eq(ucm_store_pin(fx_set, ref_of(0), true), 0);
 	ck_assert_int_eq(copy_to(0, 1, false), 0);
 	ck_assert_int_eq(
-		fx_stat(fx_path("$/a/blocks/%s", fx_name(&files[0])), &a), 0);
+		fx_stat(fx_path("$/a/blocks/%s", fx_name(&fx_files[0])), &a),
+		0);
 	ck_assert_int_eq(
-		fx_stat(fx_path("$/b/blocks/%s", fx_name(&files[0])), &b), 0);
+		fx_stat(fx_path("$/b/blocks/%s", fx_name(&fx_files[0])), &b),
+		0);
 	ck_assert_mem_eq(&a.st_mtim, &b.st_mtim, sizeof(a.st_mtim));
 	ck_assert_int_eq(drop(0, 0), 0);
 	fx_close();
@@ -187,8 +153,8 @@ UNIT_TEST(it_keeps_when_the_block_was_last_used)
 {
 	uint32_t used;
 
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 1);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 1);
 	age(0, 1000);
 	used = entry_of(0).atime_s;
 	ck_assert_int_eq(copy_to(0, 1, false), 0);
@@ -202,10 +168,10 @@ UNIT_TEST(it_keeps_when_the_block_was_last_used)
 
 UNIT_TEST(a_pin_does_not_go_with_the_place_that_had_its_mark)
 {
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 1);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 1);
 	ck_assert_int_eq(ucm_store_pin(fx_set, ref_of(0), true), 0);
-	fx_plant("$/b", "blocks", &files[0]); /* by a crash, say */
+	fx_plant("$/b", "blocks", &fx_files[0]); /* by a crash, say */
 	fx_close();
 	fx_open();
 	fx_start();
@@ -221,9 +187,10 @@ UNIT_TEST(a_damaged_block_is_not_copied)
 {
 	int fd;
 
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 1);
-	fd = fx_open_path(fx_path("$/a/blocks/%s", fx_name(&files[0])), O_RDWR);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 1);
+	fd = fx_open_path(fx_path("$/a/blocks/%s", fx_name(&fx_files[0])),
+			  O_RDWR);
 	ck_assert_int_eq(fx_pwrite(fd, "x", 1, 5000), 1);
 	fx_close_file(fd);
 	ck_assert_int_eq(copy_to(0, 1, false), -ENOENT);
@@ -240,21 +207,21 @@ static const struct {
 
 UNIT_TEST(every_form_is_copied_whole, .rows = NUM_ROWS(kinds))
 {
-	static uint8_t there[sizeof(files[0].bytes)];
+	static uint8_t there[sizeof(fx_files[0].bytes)];
 	int fd;
 
-	store_of("fast=$/a:slow=$/b");
-	fx_block(&files[0], 1, kinds[_i].kind);
-	commit(0, 1);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_block(&fx_files[0], 1, kinds[_i].kind);
+	fx_commit_files(0, 1);
 	ck_assert_int_eq(copy_to(0, 1, true), 0);
 	ck_assert_int_eq(drop(0, 0), 0);
-	fd = fx_open_path(fx_path("$/b/blocks/%s", fx_name(&files[0])),
+	fd = fx_open_path(fx_path("$/b/blocks/%s", fx_name(&fx_files[0])),
 			  O_RDONLY);
 	ck_assert_int_eq(fx_pread(fd, there, sizeof(there), 0),
-			 (ssize_t)files[0].len);
-	ck_assert_mem_eq(there, files[0].bytes, files[0].len);
+			 (ssize_t)fx_files[0].len);
+	ck_assert_mem_eq(there, fx_files[0].bytes, fx_files[0].len);
 	fx_close_file(fd);
-	fx_serves(&files[0]);
+	fx_serves(&fx_files[0]);
 }
 
 /* Another program writes to the file that is being copied. */
@@ -262,7 +229,7 @@ static void write_to_source(void *arg, uint64_t bytes)
 {
 	const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
 					  {.tv_sec = 1}};
-	int fd = fx_open_path(fx_path("$/a/blocks/%s", fx_name(&files[0])),
+	int fd = fx_open_path(fx_path("$/a/blocks/%s", fx_name(&fx_files[0])),
 			      O_RDWR);
 
 	(void)arg;
@@ -277,9 +244,9 @@ UNIT_TEST(what_has_changed_since_it_was_read_is_not_copied)
 {
 	struct ucm_move_terms move = {.pace = write_to_source};
 
-	store_of("fast=$/a:slow=$/b");
-	fx_block(&files[0], 1, FX_PAGED_RAW); /* no checksum shows it */
-	commit(0, 1);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_block(&fx_files[0], 1, FX_PAGED_RAW); /* no checksum shows it */
+	fx_commit_files(0, 1);
 	move.to = &fx_set->dirs.tiers[1];
 	ck_assert_int_eq(ucm_store_copy(fx_set, ref_of(0), &move, NULL),
 			 -EBUSY);
@@ -294,11 +261,11 @@ UNIT_TEST(what_its_writer_has_open_is_not_copied)
 	struct ucm_temp temp;
 	int fd;
 
-	store_of("fast=$/a:slow=$/b");
-	fd = fx_create(&files[0].key, 0, &temp);
-	ck_assert_int_eq(fx_pwrite(fd, files[0].bytes, files[0].len, 0),
-			 (ssize_t)files[0].len);
-	ck_assert_int_eq(fx_commit_temp(&temp, fd, &files[0].key,
+	fx_still_store("fast=$/a:slow=$/b");
+	fd = fx_create(&fx_files[0].key, 0, &temp);
+	ck_assert_int_eq(fx_pwrite(fd, fx_files[0].bytes, fx_files[0].len, 0),
+			 (ssize_t)fx_files[0].len);
+	ck_assert_int_eq(fx_commit_temp(&temp, fd, &fx_files[0].key,
 					UCM_COMMIT_NOW),
 			 0);
 	ck_assert_int_eq(copy_to(0, 1, false), -EBUSY);
@@ -313,8 +280,8 @@ UNIT_TEST(no_call_that_fails_loses_a_block)
 	static const int errors[] = {-EIO, -ENOSPC, -ESTALE};
 	bool failed = true;
 
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 1);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 1);
 	for (unsigned nth = 1; failed; nth++) {
 		int err;
 
@@ -325,7 +292,7 @@ UNIT_TEST(no_call_that_fails_loses_a_block)
 		failed = fx_failed_call() != NULL;
 		fx_fail(NULL, 0, 0, false);
 		ck_assert_msg(is_there(0), "call %u: the block is gone", nth);
-		fx_serves(&files[0]);
+		fx_serves(&fx_files[0]);
 		ck_assert_uint_eq(fx_count("$/b/.ucmfs/tmp"), 0);
 		/* back to where it began */
 		if (entry_of(0).dir == 1 || entry_of(0).copy == 2) {
@@ -344,8 +311,8 @@ UNIT_TEST(no_call_that_fails_loses_a_block)
 
 UNIT_TEST(a_block_leaves_one_of_two_places)
 {
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 2);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 2);
 	ck_assert_int_eq(drop(0, 0), -ESTALE); /* it has no other */
 	ck_assert_int_eq(copy_to(0, 1, false), 0);
 	ck_assert_int_eq(copy_to(1, 1, false), 0);
@@ -354,8 +321,8 @@ UNIT_TEST(a_block_leaves_one_of_two_places)
 	ck_assert(!lies_in("$/a", 0) && lies_in("$/b", 0));
 	ck_assert(lies_in("$/a", 1) && !lies_in("$/b", 1));
 	sums_are_right();
-	fx_serves(&files[0]);
-	fx_serves(&files[1]);
+	fx_serves(&fx_files[0]);
+	fx_serves(&fx_files[1]);
 }
 
 UNIT_TEST(not_the_place_where_it_is_open_or_leased)
@@ -364,8 +331,8 @@ UNIT_TEST(not_the_place_where_it_is_open_or_leased)
 	struct ucm_entry entry;
 	int fd;
 
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 1);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 1);
 	ck_assert_int_eq(copy_to(0, 1, false), 0);
 	fd = fx_open_block_held(ref_of(0), &entry, &open);
 	ck_assert_int_ge(fd, 0);
@@ -410,20 +377,20 @@ UNIT_TEST(what_is_unlinked_takes_its_room_until_all_have_closed_it)
 
 	fx_configure("only=$/a");
 	fx_option("limit", "only:16K");
-	open_still();
-	commit(0, 2);
+	fx_open_still();
+	fx_commit_files(0, 2);
 	begin_reading(&a, 0);
 	begin_reading(&b, 0);
-	ck_assert_int_eq(ucm_store_remove(fx_set, &files[0].key), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &fx_files[0].key), 0);
 	sums_are_right();
 	ck_assert_uint_eq(used_in(0), 2 * BYTES);
-	ck_assert_int_eq(fx_commit(&files[2]), -ENOSPC);
+	ck_assert_int_eq(fx_commit(&fx_files[2]), -ENOSPC);
 	end_reading(&a);
-	ck_assert_int_eq(fx_commit(&files[2]), -ENOSPC);
+	ck_assert_int_eq(fx_commit(&fx_files[2]), -ENOSPC);
 	end_reading(&b);
 	ck_assert_uint_eq(used_in(0), BYTES);
-	ck_assert_int_eq(fx_commit(&files[2]), 0);
-	ck_assert_int_eq(ucm_store_remove(fx_set, &files[1].key), 0);
+	ck_assert_int_eq(fx_commit(&fx_files[2]), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &fx_files[1].key), 0);
 	ck_assert_uint_eq(used_in(0), BYTES); /* it was not open */
 }
 
@@ -431,8 +398,8 @@ UNIT_TEST(so_does_what_left_a_place_where_it_is_open)
 {
 	struct reader reader;
 
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 1);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 1);
 	ck_assert_int_eq(copy_to(0, 1, false), 0);
 	ck_assert_int_eq(drop(0, 0), 0);
 	begin_reading(&reader, 0);
@@ -442,7 +409,7 @@ UNIT_TEST(so_does_what_left_a_place_where_it_is_open)
 	sums_are_right();
 	ck_assert_uint_eq(used_in(0), BYTES);
 	ck_assert_uint_eq(used_in(1), BYTES);
-	ck_assert_int_eq(ucm_store_remove(fx_set, &files[0].key), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &fx_files[0].key), 0);
 	ck_assert_uint_eq(used_in(0), 0);
 	ck_assert_uint_eq(used_in(1), BYTES);
 	end_reading(&reader);
@@ -451,32 +418,32 @@ UNIT_TEST(so_does_what_left_a_place_where_it_is_open)
 
 UNIT_TEST(not_where_the_other_file_is_gone)
 {
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 1);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 1);
 	ck_assert_int_eq(copy_to(0, 1, false), 0);
 	ck_assert_int_eq(fx_unlink(fx_path("$/b/blocks/%s",
-					   fx_name(&files[0]))),
+					   fx_name(&fx_files[0]))),
 			 0);
 	ck_assert_int_eq(drop(0, 0), -ESTALE);
 	ck_assert_uint_eq(entry_of(0).copy, 0);
-	fx_serves(&files[0]);
+	fx_serves(&fx_files[0]);
 	sums_are_right();
 }
 
 UNIT_TEST(an_unlink_takes_both_places)
 {
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 1);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 1);
 	ck_assert_int_eq(copy_to(0, 1, false), 0);
-	ck_assert_int_eq(ucm_store_remove(fx_set, &files[0].key), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &fx_files[0].key), 0);
 	ck_assert(!lies_in("$/a", 0) && !lies_in("$/b", 0));
 	sums_are_right();
 }
 
 UNIT_TEST(both_places_are_known_after_a_restart)
 {
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 2);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 2);
 	ck_assert_int_eq(copy_to(0, 1, false), 0);
 	fx_close();
 	fx_open();
@@ -498,8 +465,8 @@ static int evict_bytes(unsigned dir, uint64_t bytes, enum ucm_eviction how)
 
 UNIT_TEST(the_one_goes_that_was_not_used_for_longest)
 {
-	store_of("only=$/a");
-	commit(0, 10);
+	fx_still_store("only=$/a");
+	fx_commit_files(0, 10);
 	for (unsigned i = 0; i < 10; i++)
 		age(i, 100 + (i * 7) % 10);
 	for (unsigned left = 10; left > 0; left--) {
@@ -524,8 +491,8 @@ UNIT_TEST(what_is_held_stays)
 	struct ucm_entry entry;
 	int fd;
 
-	store_of("only=$/a");
-	commit(0, 4);
+	fx_still_store("only=$/a");
+	fx_commit_files(0, 4);
 	ck_assert_int_eq(ucm_store_pin(fx_set, ref_of(0), true), 0);
 	ck_assert_int_eq(ucm_store_lease(fx_set, ref_of(1), 7, 60000, false),
 			 0);
@@ -547,11 +514,11 @@ static void plant_chain(void)
 	static const unsigned parents[] = {0, 0, 1, 0};
 
 	for (unsigned i = 1; i < 4; i++) {
-		files[i].block.flags |= UCM_BLOCK_HAS_PARENT;
-		files[i].block.parent = files[parents[i]].key.id;
-		fx_encode(&files[i], true);
+		fx_files[i].block.flags |= UCM_BLOCK_HAS_PARENT;
+		fx_files[i].block.parent = fx_files[parents[i]].key.id;
+		fx_encode(&fx_files[i], true);
 	}
-	commit(0, 4);
+	fx_commit_files(0, 4);
 	for (unsigned i = 0; i < 4; i++)
 		age(i, 100 - i);
 }
@@ -560,7 +527,7 @@ UNIT_TEST(chains_are_eaten_from_their_ends)
 {
 	static const unsigned order[] = {2, 1, 3, 0};
 
-	store_of("only=$/a");
+	fx_still_store("only=$/a");
 	plant_chain();
 	for (unsigned i = 0; i < 4; i++) {
 		ck_assert_int_eq(evict_bytes(0, 1, UCM_EVICTION_AT_ONCE), 0);
@@ -570,8 +537,8 @@ UNIT_TEST(chains_are_eaten_from_their_ends)
 
 UNIT_TEST(what_leaves_a_fast_tier_goes_to_the_next)
 {
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 4);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 4);
 	for (unsigned i = 0; i < 4; i++)
 		age(i, 100 - i);
 	/* nothing is copied while somebody waits */
@@ -579,7 +546,7 @@ UNIT_TEST(what_leaves_a_fast_tier_goes_to_the_next)
 	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICTION_MOVING), 0);
 	for (unsigned i = 0; i < 4; i++) {
 		ck_assert_uint_eq(entry_of(i).dir, i < 2);
-		fx_serves(&files[i]);
+		fx_serves(&fx_files[i]);
 	}
 	sums_are_right();
 	/* but what lies below leaves at once */
@@ -595,17 +562,17 @@ UNIT_TEST(what_one_tier_refuses_goes_to_the_next_but_one)
 	fx_configure("fast=$/a:mid=$/b:slow=$/c");
 	fx_option("policy", "lru");
 	fx_option("limit", "mid:16K");
-	open_still();
-	commit(0, 2);
+	fx_open_still();
+	fx_commit_files(0, 2);
 	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICTION_MOVING), 0);
-	commit(2, 1);
+	fx_commit_files(2, 1);
 	age(0, 10);
 	age(1, 10);
 	age(2, 100);
 	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICTION_MOVING), 0);
 	for (unsigned i = 0; i < 3; i++) {
 		ck_assert_uint_eq(entry_of(i).dir, i < 2 ? 1 : 2);
-		fx_serves(&files[i]);
+		fx_serves(&fx_files[i]);
 	}
 	sums_are_right();
 }
@@ -613,15 +580,15 @@ UNIT_TEST(what_one_tier_refuses_goes_to_the_next_but_one)
 /* Nor is a block lost while another directory of the tier has room. */
 UNIT_TEST(what_has_room_beside_is_not_lost)
 {
-	store_of("only=$/a,$/b");
-	commit(0, 8);
+	fx_still_store("only=$/a,$/b");
+	fx_commit_files(0, 8);
 	for (unsigned i = 0; i < 8; i++)
 		age(i, 100 - i);
 	while (fx_set->dirs.at[0]->blocks)
 		ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICTION_MOVING), 0);
 	for (unsigned i = 0; i < 8; i++) {
 		ck_assert_uint_eq(entry_of(i).dir, 1);
-		fx_serves(&files[i]);
+		fx_serves(&fx_files[i]);
 	}
 	sums_are_right();
 }
@@ -631,7 +598,7 @@ static bool evict_without_room_for(unsigned nth)
 {
 	bool met;
 
-	commit(0, 3);
+	fx_commit_files(0, 3);
 	fx_fail(NULL, nth, -ENOSPC, true);
 	evict_bytes(0, BYTES, UCM_EVICTION_MOVING);
 	met = fx_failed_call();
@@ -639,7 +606,7 @@ static bool evict_without_room_for(unsigned nth)
 	fx_set->dirs.at[1]->retry_s = 0;
 	for (unsigned i = 0; i < 3; i++) {
 		ck_assert_msg(is_there(i), "call %u: block %u", nth, i);
-		ck_assert_int_eq(ucm_store_remove(fx_set, &files[i].key), 0);
+		ck_assert_int_eq(ucm_store_remove(fx_set, &fx_files[i].key), 0);
 	}
 	sums_are_right();
 	return met;
@@ -649,7 +616,7 @@ UNIT_TEST(a_call_that_fails_for_want_of_room_is_no_full_tier)
 {
 	unsigned nth = 1;
 
-	store_of("fast=$/a:slow=$/b");
+	fx_still_store("fast=$/a:slow=$/b");
 	while (evict_without_room_for(nth))
 		nth++;
 	ck_assert_uint_gt(nth, 10);
@@ -671,8 +638,8 @@ UNIT_TEST(a_copy_that_is_not_on_disk_is_not_all_that_is_left)
 {
 	uint64_t freed = 0;
 
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 4);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 4);
 	ucm_batch_init(&batch, fx_set, 0, true);
 	for (unsigned i = 0; i < 3; i++)
 		ck_assert_int_eq(copy_in_batch(i), 0);
@@ -683,7 +650,7 @@ UNIT_TEST(a_copy_that_is_not_on_disk_is_not_all_that_is_left)
 	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICTION_AT_ONCE), -ENOSPC);
 	ck_assert_uint_eq(entry_of(0).dir, 0);
 	/* but a program may unlink it */
-	ck_assert_int_eq(ucm_store_remove(fx_set, &files[1].key), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &fx_files[1].key), 0);
 	ck_assert_uint_eq(ucm_batch_settle(&batch, &freed), 2);
 	ck_assert_uint_eq(freed, 2 * BYTES);
 	ck_assert_uint_eq(entry_of(0).dir, 1);
@@ -693,8 +660,8 @@ UNIT_TEST(a_copy_that_is_not_on_disk_is_not_all_that_is_left)
 
 UNIT_TEST(where_a_sync_fails_nothing_leaves)
 {
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 6);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 6);
 	fx_fail("syncfs", 1, -EIO, false);
 	ck_assert_int_eq(evict_bytes(0, 4 * BYTES, UCM_EVICTION_MOVING),
 			 -ENOSPC);
@@ -702,7 +669,7 @@ UNIT_TEST(where_a_sync_fails_nothing_leaves)
 	for (unsigned i = 0; i < 6; i++) {
 		ck_assert_uint_eq(entry_of(i).dir, 0);
 		ck_assert_uint_eq(entry_of(i).copy, 0);
-		fx_serves(&files[i]);
+		fx_serves(&fx_files[i]);
 	}
 	sums_are_right();
 }
@@ -710,8 +677,8 @@ UNIT_TEST(where_a_sync_fails_nothing_leaves)
 /* Written back, with durability=none: nobody has synced it. */
 UNIT_TEST(a_second_place_is_synced_before_the_first_one_goes)
 {
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 2);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 2);
 	ck_assert_int_eq(copy_to(0, 1, false), 0);
 	ck_assert_int_eq(copy_to(1, 1, false), 0);
 	fx_fail("syncfs", 1, -EIO, false);
@@ -720,15 +687,15 @@ UNIT_TEST(a_second_place_is_synced_before_the_first_one_goes)
 	fx_fail(NULL, 0, 0, false);
 	for (unsigned i = 0; i < 2; i++) {
 		ck_assert(lies_in("$/a", i));
-		fx_serves(&files[i]);
+		fx_serves(&fx_files[i]);
 	}
 	sums_are_right();
 }
 
 UNIT_TEST(one_sync_is_enough_for_many)
 {
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 8);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 8);
 	fx_fail("syncfs", UINT_MAX, -EIO, false);
 	ck_assert_int_eq(evict_bytes(0, 8 * BYTES, UCM_EVICTION_MOVING), 0);
 	ck_assert_uint_eq(fx_calls(), 1);
@@ -742,11 +709,12 @@ UNIT_TEST(one_sync_is_enough_for_many)
 UNIT_TEST(on_a_server_each_copy_is_synced)
 {
 	for (unsigned remote = 0; remote < 2; remote++) {
-		store_of(remote ? "fast=$/c:slow=$/d" : "fast=$/a:slow=$/b");
+		fx_still_store(remote ? "fast=$/c:slow=$/d"
+				      : "fast=$/a:slow=$/b");
 		if (remote)
 			fx_set->dirs.at[1]->flags |=
 				UCM_MEDIUM_REPORTS_AT_CLOSE;
-		commit(0, 3);
+		fx_commit_files(0, 3);
 		fx_fail("fsync", UINT_MAX, -EIO, false);
 		ck_assert_int_eq(evict_bytes(0, 3 * BYTES, UCM_EVICTION_MOVING),
 				 0);
@@ -758,9 +726,9 @@ UNIT_TEST(on_a_server_each_copy_is_synced)
 
 UNIT_TEST(what_is_otherwise_in_memory_alone_stays)
 {
-	store_of("fast=$/a:mid=$/b:slow=$/c");
+	fx_still_store("fast=$/a:mid=$/b:slow=$/c");
 	fx_set->dirs.at[0]->flags |= UCM_MEDIUM_VOLATILE;
-	commit(0, 2);
+	fx_commit_files(0, 2);
 	ck_assert_int_eq(copy_to(0, 1, false), 0);
 	ck_assert_int_eq(copy_to(1, 1, false), 0);
 	ck_assert_int_eq(evict_bytes(1, BYTES, UCM_EVICTION_MOVING), -ENOSPC);
@@ -777,8 +745,8 @@ UNIT_TEST(what_is_worth_least_everywhere_goes_altogether)
 	fx_configure("fast=$/a:slow=$/b");
 	fx_option("policy", "lru");
 	fx_option("limit", "slow:16K");
-	open_still();
-	commit(0, 4);
+	fx_open_still();
+	fx_commit_files(0, 4);
 	for (unsigned i = 0; i < 4; i++)
 		age(i, 100 - i);
 	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICTION_MOVING), 0);
@@ -787,7 +755,7 @@ UNIT_TEST(what_is_worth_least_everywhere_goes_altogether)
 	ck_assert(!is_there(0) && is_there(1) && is_there(2) && is_there(3));
 	ck_assert_uint_eq(entry_of(2).dir, 1);
 	/* what is older than all of the slow tier is not moved there */
-	commit(4, 1);
+	fx_commit_files(4, 1);
 	age(4, 1000);
 	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICTION_MOVING), 0);
 	ck_assert(!is_there(4) && is_there(1));
@@ -799,14 +767,14 @@ UNIT_TEST(a_new_block_takes_the_place_of_an_old_one)
 	fx_configure("only=$/a");
 	fx_option("policy", "lru");
 	fx_option("limit", "only:32K");
-	open_still();
-	for (unsigned i = 0; i < NUM_ROWS(files); i++) {
-		commit(i, 1);
+	fx_open_still();
+	for (unsigned i = 0; i < FILES; i++) {
+		fx_commit_files(i, 1);
 		age(i, 1000 - i);
 		ck_assert_uint_le(fx_set->dirs.at[0]->used, 4 * BYTES);
 	}
-	for (unsigned i = 0; i < NUM_ROWS(files); i++)
-		ck_assert_int_eq(is_there(i), i >= NUM_ROWS(files) - 4);
+	for (unsigned i = 0; i < FILES; i++)
+		ck_assert_int_eq(is_there(i), i >= FILES - 4);
 	sums_are_right();
 }
 
@@ -814,9 +782,9 @@ UNIT_TEST(without_a_policy_full_is_full)
 {
 	fx_configure("only=$/a");
 	fx_option("limit", "only:16K");
-	open_still();
-	commit(0, 2);
-	ck_assert_int_eq(fx_commit(&files[2]), -ENOSPC);
+	fx_open_still();
+	fx_commit_files(0, 2);
+	ck_assert_int_eq(fx_commit(&fx_files[2]), -ENOSPC);
 	ck_assert(is_there(0) && is_there(1));
 }
 
@@ -825,11 +793,11 @@ UNIT_TEST(no_room_says_what_holds_it)
 	fx_configure("only=$/a");
 	fx_option("policy", "lru");
 	fx_option("limit", "only:16K");
-	open_still();
-	commit(0, 2);
+	fx_open_still();
+	fx_commit_files(0, 2);
 	for (unsigned i = 0; i < 2; i++)
 		ck_assert_int_eq(ucm_store_pin(fx_set, ref_of(i), true), 0);
-	ck_assert_int_eq(fx_commit(&files[2]), -ENOSPC);
+	ck_assert_int_eq(fx_commit(&fx_files[2]), -ENOSPC);
 	ck_assert(fx_logged("are pinned"));
 	ck_assert(is_there(0) && is_there(1));
 }
@@ -852,8 +820,8 @@ UNIT_TEST(between_the_marks_nothing_is_done, .rows = NUM_ROWS(marks))
 	fx_option("limit", fx_path("%s", marks[_i].limit));
 	fx_config.high = marks[_i].high;
 	fx_config.low = marks[_i].low;
-	open_still();
-	commit(0, marks[_i].blocks);
+	fx_open_still();
+	fx_commit_files(0, marks[_i].blocks);
 	ck_assert_uint_eq(ucm_pressure(fx_set, 0), marks[_i].excess * BYTES);
 }
 
@@ -863,8 +831,8 @@ UNIT_TEST(a_file_system_is_not_asked_for_each_block)
 	fx_option("policy", "lru");
 	fx_option("limit", "only:50%");
 	fx_option("reserve", "1%");
-	open_still();
-	commit(0, 1);
+	fx_open_still();
+	fx_commit_files(0, 1);
 	fx_fail("statvfs", UINT_MAX, -EIO, false);
 	for (unsigned i = 0; i < 1000; i++)
 		ucm_pressure(fx_set, 0);
@@ -894,8 +862,8 @@ UNIT_TEST(what_was_removed_since_is_free)
 
 	fx_configure("only=$/a");
 	fx_option("policy", "lru");
-	open_still();
-	commit(0, 8);
+	fx_open_still();
+	fx_commit_files(0, 8);
 	ucm_pressure(fx_set, 0);
 	fx_fail("statvfs", 1, -EIO, false); /* from now on nobody can ask */
 	before = seen_free();
@@ -911,8 +879,8 @@ UNIT_TEST(once_begun_it_goes_on_to_the_low_mark)
 	fx_option("limit", "only:80K");
 	fx_config.high = 90;
 	fx_config.low = 50;
-	open_still();
-	commit(0, 10);
+	fx_open_still();
+	fx_commit_files(0, 10);
 	ck_assert_uint_eq(ucm_pressure(fx_set, 0), 5 * BYTES);
 	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICTION_MOVING), 0);
 	ucm_pressure_ease(fx_set, 0, 2 * BYTES);
@@ -922,7 +890,7 @@ UNIT_TEST(once_begun_it_goes_on_to_the_low_mark)
 	ck_assert_uint_eq(ucm_pressure(fx_set, 0), 0);
 	/* or until nothing more may go */
 	ucm_pressure_ease(fx_set, 0, 0);
-	commit(10, 3);
+	fx_commit_files(10, 3);
 	ck_assert_uint_eq(ucm_pressure(fx_set, 0), 0);
 }
 
@@ -935,16 +903,16 @@ static bool is_below_high(void *arg)
 
 UNIT_TEST(a_mover_keeps_below_the_mark)
 {
-	moving_store_of("fast=$/a:slow=$/b");
+	fx_configure_lru("fast=$/a:slow=$/b");
 	fx_option("limit", "fast:80K");
 	fx_config.high = 60;
 	fx_config.low = 30;
 	fx_open();
 	fx_start();
-	commit(0, NUM_ROWS(files));
+	fx_commit_files(0, FILES);
 	wait_until(is_below_high);
-	for (unsigned i = 0; i < NUM_ROWS(files); i++)
-		fx_serves(&files[i]);
+	for (unsigned i = 0; i < FILES; i++)
+		fx_serves(&fx_files[i]);
 	ck_assert_uint_le(fx_set->dirs.at[0]->used, 80 * 1024);
 }
 
@@ -961,11 +929,11 @@ static bool is_saved(void *arg)
 
 UNIT_TEST(written_back_means_copied_soon)
 {
-	moving_store_of("fast=$/a:slow=$/b");
+	fx_configure_lru("fast=$/a:slow=$/b");
 	fx_option("write", "fast:back");
 	fx_open();
 	fx_start();
-	commit(0, 8);
+	fx_commit_files(0, 8);
 	wait_until(is_saved);
 	for (unsigned i = 0; i < 8; i++) {
 		ck_assert_uint_eq(entry_of(i).dir, 0);
@@ -977,8 +945,8 @@ UNIT_TEST(written_back_means_copied_soon)
 
 UNIT_TEST(what_an_earlier_mount_has_not_copied_is_copied)
 {
-	store_of("fast=$/a:slow=$/b");
-	commit(0, 8);
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 8);
 	fx_close();
 	fx_option("write", "fast:back");
 	fx_open();
@@ -993,11 +961,11 @@ UNIT_TEST(written_through_means_copied_at_once)
 	fx_configure("fast=$/a:slow=$/b");
 	fx_option("policy", "lru");
 	fx_option("write", "fast:through");
-	open_still(); /* no mover runs */
-	commit(0, 2);
+	fx_open_still(); /* no mover runs */
+	fx_commit_files(0, 2);
 	ck_assert_uint_eq(entry_of(0).copy, 2);
 	fx_fail("write", 2, -EIO, true);
-	ck_assert_int_eq(fx_commit(&files[2]), 0); /* the block is there */
+	ck_assert_int_eq(fx_commit(&fx_files[2]), 0); /* the block is there */
 	sums_are_right();
 }
 
@@ -1006,8 +974,8 @@ UNIT_TEST(written_around_means_written_below)
 	fx_configure("fast=$/a:slow=$/b");
 	fx_option("policy", "lru");
 	fx_option("write", "fast:around");
-	open_still();
-	commit(0, 1);
+	fx_open_still();
+	fx_commit_files(0, 1);
 	ck_assert_uint_eq(entry_of(0).dir, 1);
 }
 
@@ -1022,7 +990,7 @@ static bool is_promoted(void *arg)
 
 static void use(unsigned i)
 {
-	fx_serves(&files[i]);
+	fx_serves(&fx_files[i]);
 }
 
 static bool is_wished(void)
@@ -1037,9 +1005,9 @@ static void slow_block(const char *promote)
 	fx_option("policy", "lru");
 	fx_option("promote", promote);
 	fx_option("write", "fast:around");
-	open_still();
+	fx_open_still();
 	fx_set->wishes->started = true;
-	commit(0, 2);
+	fx_commit_files(0, 2);
 }
 
 UNIT_TEST(the_second_use_promotes)
@@ -1076,18 +1044,18 @@ UNIT_TEST(never_means_never)
 
 UNIT_TEST(a_promoted_block_is_read_above_and_stays_below)
 {
-	moving_store_of("fast=$/a:slow=$/b");
+	fx_configure_lru("fast=$/a:slow=$/b");
 	fx_option("promote", "now");
 	fx_option("write", "fast:around");
 	fx_open();
 	fx_start();
-	commit(0, 1);
+	fx_commit_files(0, 1);
 	ck_assert_uint_eq(entry_of(0).dir, 1);
 	use(0);
 	wait_until(is_promoted);
 	ck_assert_uint_eq(entry_of(0).copy, 2);
 	ck_assert_int_eq(ucm_wishes_warm(fx_set, ref_of(0)), 0);
-	fx_serves(&files[0]);
+	fx_serves(&fx_files[0]);
 	sums_are_right();
 }
 
@@ -1118,10 +1086,10 @@ UNIT_TEST(what_would_be_the_next_to_leave_does_not_come,
 	fx_option("limit", "fast:80K");
 	fx_config.high = 95;
 	fx_config.low = 50;
-	open_still();
-	commit(20, 1);
+	fx_open_still();
+	fx_commit_files(20, 1);
 	to_slow(20);
-	commit(0, coming[_i].blocks);
+	fx_commit_files(0, coming[_i].blocks);
 	for (unsigned i = 0; i < coming[_i].blocks; i++)
 		age(i, 100);
 	age(20, coming[_i].age);
@@ -1147,17 +1115,17 @@ static bool is_third_above(void *arg)
 
 UNIT_TEST(a_use_promotes_nothing_where_nothing_may_go)
 {
-	moving_store_of("fast=$/a:slow=$/b");
+	fx_configure_lru("fast=$/a:slow=$/b");
 	fx_option("promote", "now");
 	fx_option("limit", "fast:40K");
 	fx_config.low = 30;
 	fx_open();
 	fx_start();
-	commit(0, 2);
+	fx_commit_files(0, 2);
 	for (unsigned i = 0; i < 2; i++)
 		ck_assert_int_eq(ucm_store_pin(fx_set, ref_of(i), true), 0);
 	fx_set->dirs.tiers[0].write_mode = UCM_WRITE_AROUND;
-	commit(2, 1);
+	fx_commit_files(2, 1);
 	ck_assert_uint_eq(entry_of(2).dir, 1);
 	use(2);
 	wait_until(is_refused);
@@ -1184,20 +1152,20 @@ static const char *const drains[] = {
 
 UNIT_TEST(a_directory_is_drained, .rows = NUM_ROWS(drains))
 {
-	moving_store_of(drains[_i]);
+	fx_configure_lru(drains[_i]);
 	fx_open();
 	fx_start();
-	commit(0, NUM_ROWS(files));
+	fx_commit_files(0, FILES);
 	ucm_movers_drain(fx_set, 0, true);
 	wait_until(is_empty);
-	for (unsigned i = 0; i < NUM_ROWS(files); i++) {
+	for (unsigned i = 0; i < FILES; i++) {
 		ck_assert_uint_eq(entry_of(i).dir, 1);
 		ck_assert(!lies_in("$/a", i));
-		fx_serves(&files[i]);
+		fx_serves(&fx_files[i]);
 	}
 	sums_are_right();
-	ck_assert_int_eq(ucm_store_remove(fx_set, &files[0].key), 0);
-	commit(0, 1); /* nothing new goes there */
+	ck_assert_int_eq(ucm_store_remove(fx_set, &fx_files[0].key), 0);
+	fx_commit_files(0, 1); /* nothing new goes there */
 	ck_assert_uint_eq(entry_of(0).dir, 1);
 	ucm_movers_drain(fx_set, 0, false);
 }
@@ -1213,16 +1181,16 @@ static bool has_no_more_room(void *arg)
 /* No block goes for those that come: 95 % of 48 KiB are five blocks. */
 UNIT_TEST(a_drain_fills_no_directory_above_its_mark)
 {
-	moving_store_of("one=$/a:two=$/b");
+	fx_configure_lru("one=$/a:two=$/b");
 	fx_option("limit", "two:48K");
 	fx_open();
 	fx_start();
-	commit(0, NUM_ROWS(files));
+	fx_commit_files(0, FILES);
 	ucm_movers_drain(fx_set, 0, true);
 	wait_until(has_no_more_room);
 	ck_assert_uint_eq(fx_set->dirs.at[1]->blocks, 5);
-	for (unsigned i = 0; i < NUM_ROWS(files); i++)
-		fx_serves(&files[i]);
+	for (unsigned i = 0; i < FILES; i++)
+		fx_serves(&fx_files[i]);
 	/* nor is any chosen there */
 	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICTION_AT_ONCE), -ENOSPC);
 	sums_are_right();
@@ -1237,24 +1205,24 @@ static bool is_told_of_losses(void *arg)
 static bool is_alone_again(void *arg)
 {
 	(void)arg;
-	return atomic_load(&fx_set->dirs.at[0]->alone) == NUM_ROWS(files);
+	return atomic_load(&fx_set->dirs.at[0]->alone) == FILES;
 }
 
 UNIT_TEST(what_is_not_on_disk_leaves_no_other_place)
 {
-	moving_store_of("one=$/a:two=$/b");
+	fx_configure_lru("one=$/a:two=$/b");
 	fx_open();
 	fx_start();
-	commit(0, NUM_ROWS(files));
+	fx_commit_files(0, FILES);
 	fx_fail("syncfs", 1, -EIO, false);
 	ucm_movers_drain(fx_set, 0, true);
 	wait_until(is_told_of_losses);
 	ucm_movers_drain(fx_set, 0, false);
 	fx_fail(NULL, 0, 0, false);
 	wait_until(is_alone_again); /* the copies are no good */
-	for (unsigned i = 0; i < NUM_ROWS(files); i++) {
+	for (unsigned i = 0; i < FILES; i++) {
 		ck_assert(lies_in("$/a", i));
-		fx_serves(&files[i]);
+		fx_serves(&fx_files[i]);
 	}
 }
 
@@ -1263,38 +1231,38 @@ static bool is_balanced(void *arg)
 	const struct ucm_tier *tier = &fx_set->dirs.tiers[0];
 
 	(void)arg;
-	for (unsigned i = 0; i < NUM_ROWS(files); i++) {
+	for (unsigned i = 0; i < FILES; i++) {
 		struct ucm_entry entry = entry_of(i);
 		uint8_t order[2];
 
 		ucm_placement_order(UCM_PLACEMENT_RENDEZVOUS,
 				    (const uint8_t(*)[16])tier->uuids, 2,
-				    &files[i].key.id, 0, order);
+				    &fx_files[i].key.id, 0, order);
 		if (entry.dir != order[0] || entry.copy)
 			return false;
 	}
 	/* a place counts until its file is gone */
 	return atomic_load(&fx_set->dirs.at[0]->blocks) +
 			       atomic_load(&fx_set->dirs.at[1]->blocks) ==
-		       NUM_ROWS(files) &&
+		       FILES &&
 	       !atomic_load(&fx_set->dirs.at[0]->writing) &&
 	       !atomic_load(&fx_set->dirs.at[1]->writing);
 }
 
 UNIT_TEST(a_new_directory_gets_its_part)
 {
-	store_of("one=$/a");
-	commit(0, NUM_ROWS(files));
+	fx_still_store("one=$/a");
+	fx_commit_files(0, FILES);
 	fx_close();
 	ucm_config_fini(&fx_config);
 	ucm_config_init(&fx_config);
-	moving_store_of("one=$/a,$/b");
+	fx_configure_lru("one=$/a,$/b");
 	fx_open();
 	fx_start();
 	wait_until(is_balanced);
 	ck_assert_uint_gt(fx_set->dirs.at[1]->blocks, 0);
-	for (unsigned i = 0; i < NUM_ROWS(files); i++)
-		fx_serves(&files[i]);
+	for (unsigned i = 0; i < FILES; i++)
+		fx_serves(&fx_files[i]);
 	sums_are_right();
 }
 

@@ -24,9 +24,7 @@ static void setup(void)
 /* A store that has the block in its first tier; nothing moves by itself. */
 static void store_of(const char *source)
 {
-	fx_configure(source);
-	fx_option("policy", "lru");
-	fx_open_still();
+	fx_still_store(source);
 	ck_assert_int_eq(fx_commit(&file), 0);
 }
 

@@ -16,20 +16,7 @@
 
 #define BYTES 8192u /* of a block of FX_PAGED */
 
-static struct fx_file files[24];
-
-static void setup(void)
-{
-	fx_setup();
-	for (unsigned i = 0; i < NUM_ROWS(files); i++)
-		fx_block(&files[i], i + 1, FX_PAGED);
-}
-
-static void configure(const char *source)
-{
-	fx_configure(source);
-	fx_option("policy", "lru");
-}
+#define FILES 24u /* of fx_files that are used */
 
 static void start(void)
 {
@@ -37,13 +24,7 @@ static void start(void)
 	fx_start();
 }
 
-static void commit(unsigned first, unsigned num)
-{
-	for (unsigned i = first; i < first + num; i++)
-		ck_assert_int_eq(fx_commit(&files[i]), 0);
-}
-
-UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown);
+UNIT_FIXTURE(.setup = fx_setup_files, .teardown = fx_teardown);
 
 static bool is_below_high(void *arg)
 {
@@ -53,13 +34,13 @@ static bool is_below_high(void *arg)
 
 UNIT_TEST(a_directory_is_relieved_each_time_that_it_fills_up)
 {
-	configure("fast=$/a:slow=$/b");
+	fx_configure_lru("fast=$/a:slow=$/b");
 	fx_option("limit", "fast:80K");
 	fx_config.high = 60;
 	fx_config.low = 30;
 	start();
-	for (unsigned i = 0; i < NUM_ROWS(files); i += 8) {
-		commit(i, 8);
+	for (unsigned i = 0; i < FILES; i += 8) {
+		fx_commit_files(i, 8);
 		fx_wait(is_below_high, NULL);
 	}
 }
@@ -73,7 +54,7 @@ static bool is_not_relieved(void *arg)
 /* New blocks have all the room below the high mark again. */
 UNIT_TEST(a_relief_ends_when_the_directory_is_empty)
 {
-	configure("fast=$/a:slow=$/b");
+	fx_configure_lru("fast=$/a:slow=$/b");
 	start();
 	fx_set->relieved[0] = true;
 	ucm_wishes_wake(fx_set);
@@ -99,28 +80,28 @@ static bool is_saved(void *arg)
 
 UNIT_TEST(a_copy_that_could_not_be_synced_is_made_again)
 {
-	configure("fast=$/a:slow=$/b");
+	fx_configure_lru("fast=$/a:slow=$/b");
 	fx_option("write", "fast:back");
 	fx_option("durability", "data");
 	start();
 	fx_fail("fsync", 1, -EIO, false); /* a commit calls fdatasync */
-	commit(0, 4);
+	fx_commit_files(0, 4);
 	fx_wait(has_failed, NULL);
 	ck_assert_uint_eq(fx_set->dirs.at[1]->blocks, 0);
 	fx_fail(NULL, 0, 0, false);
 	fx_wait(is_saved, NULL);
 	for (unsigned i = 0; i < 4; i++)
-		ck_assert_uint_eq(fx_entry(&files[i]).copy, 2);
+		ck_assert_uint_eq(fx_entry(&fx_files[i]).copy, 2);
 }
 
 UNIT_TEST(copies_are_not_made_faster_than_the_rate)
 {
 	int64_t began_ms;
 
-	configure("fast=$/a:slow=$/b");
+	fx_configure_lru("fast=$/a:slow=$/b");
 	fx_config.move_rate = 20 * BYTES; /* a second */
 	start();
-	commit(0, 10);
+	fx_commit_files(0, 10);
 	fx_close();
 	fx_option("write", "fast:back");
 	began_ms = ucm_monotonic_ms();

@@ -17,33 +17,21 @@
 
 #define BYTES 8192u /* of a block of FX_PAGED */
 
-static struct fx_file files[40];
+#define FILES 40u /* of fx_files that are used */
 static struct ucm_space *space;
-
-static void setup(void)
-{
-	fx_setup();
-	for (unsigned i = 0; i < NUM_ROWS(files); i++)
-		fx_block(&files[i], i + 1, FX_PAGED);
-}
 
 static void use_space(void)
 {
 	space = ucm_namespace_find(&fx_set->names, "s");
 	must(space);
-	for (unsigned i = 0; i < NUM_ROWS(files); i++)
-		files[i].key.space = space->number;
+	for (unsigned i = 0; i < FILES; i++)
+		fx_files[i].key.space = space->number;
 }
 
 /* With a policy and a space; nothing moves by itself. */
 static void still_store(const char *source)
 {
-	fx_configure(source);
-	fx_option("policy", "lru");
-	fx_open();
-	must(!ucm_store_begin(fx_set));
-	for (unsigned dir = 0; dir < fx_set->dirs.num; dir++)
-		fx_set->keepers[dir].pins_known = true;
+	fx_still_store(source);
 	must(!ucm_store_mkdir(fx_set, "s", 0755, 0, 0, &space));
 	use_space();
 }
@@ -63,22 +51,16 @@ static void limit_to(unsigned blocks)
 		0);
 }
 
-static void commit(unsigned first, unsigned num)
-{
-	for (unsigned i = first; i < first + num; i++)
-		ck_assert_int_eq(fx_commit(&files[i]), 0);
-}
-
 static bool is_there(unsigned i)
 {
-	return ucm_index_find(fx_set->index, &files[i].key, NULL, NULL);
+	return ucm_index_find(fx_set->index, &fx_files[i].key, NULL, NULL);
 }
 
 static unsigned count(void)
 {
 	unsigned num = 0;
 
-	for (unsigned i = 0; i < NUM_ROWS(files); i++)
+	for (unsigned i = 0; i < FILES; i++)
 		num += is_there(i);
 	return num;
 }
@@ -87,7 +69,7 @@ static ucm_ref ref_of(unsigned i)
 {
 	ucm_ref ref;
 
-	must(ucm_index_find(fx_set->index, &files[i].key, NULL, &ref));
+	must(ucm_index_find(fx_set->index, &fx_files[i].key, NULL, &ref));
 	return ref;
 }
 
@@ -98,7 +80,7 @@ static void sums_are_right(void)
 	ck_assert_uint_eq(space->writing, 0);
 }
 
-UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown);
+UNIT_FIXTURE(.setup = fx_setup_files, .teardown = fx_teardown);
 
 /* ---- sums ---- */
 
@@ -107,7 +89,7 @@ UNIT_TEST(a_block_counts_once_wherever_it_lies)
 	struct ucm_move_terms move = { .first = true };
 
 	still_store("fast=$/a:slow=$/b");
-	commit(0, 2);
+	fx_commit_files(0, 2);
 	sums_are_right();
 	move.to = &fx_set->dirs.tiers[1];
 	ck_assert_int_eq(ucm_store_copy(fx_set, ref_of(0), &move, NULL), 0);
@@ -116,7 +98,7 @@ UNIT_TEST(a_block_counts_once_wherever_it_lies)
 	sums_are_right();
 	ck_assert_int_eq(ucm_store_drop_place(fx_set, ref_of(0), 0, NULL), 0);
 	sums_are_right();
-	ck_assert_int_eq(ucm_store_remove(fx_set, &files[0].key), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &fx_files[0].key), 0);
 	sums_are_right();
 	restart();
 	ck_assert_uint_eq(count(), 1);
@@ -130,7 +112,7 @@ UNIT_TEST(a_file_that_is_dropped_gives_back_what_was_promised)
 
 	still_store("$/a");
 	limit_to(2);
-	fd = fx_create(&files[0].key, BYTES, &temp);
+	fd = fx_create(&fx_files[0].key, BYTES, &temp);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_uint_eq(space->writing, BYTES);
 	fx_close_file(fd);
@@ -145,13 +127,13 @@ UNIT_TEST(a_file_larger_than_promised_is_promised_the_rest)
 
 	still_store("$/a");
 	limit_to(2);
-	fd = fx_create(&files[0].key, BYTES / 2, &temp);
+	fd = fx_create(&fx_files[0].key, BYTES / 2, &temp);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_uint_eq(space->writing, BYTES / 2);
-	ck_assert_int_eq(fx_pwrite(fd, files[0].bytes, files[0].len, 0),
-			 (ssize_t)files[0].len);
+	ck_assert_int_eq(fx_pwrite(fd, fx_files[0].bytes, fx_files[0].len, 0),
+			 (ssize_t)fx_files[0].len);
 	ck_assert_int_eq(
-		fx_commit_temp(&temp, fd, &files[0].key, UCM_COMMIT_NOW), 0);
+		fx_commit_temp(&temp, fd, &fx_files[0].key, UCM_COMMIT_NOW), 0);
 	fx_close_file(fd);
 	ucm_store_drop(fx_set, &temp);
 	sums_are_right();
@@ -163,10 +145,10 @@ UNIT_TEST(in_a_full_space_the_oldest_goes_for_a_new_one)
 {
 	still_store("$/a");
 	limit_to(4);
-	commit(0, 4);
+	fx_commit_files(0, 4);
 	for (unsigned i = 0; i < 3; i++) /* the last one was used least lately */
 		ck_assert_int_eq(ucm_store_touch(fx_set, ref_of(i)), 0);
-	commit(4, 1);
+	fx_commit_files(4, 1);
 	ck_assert_uint_eq(count(), 4);
 	ck_assert(is_there(4));
 	sums_are_right();
@@ -187,7 +169,7 @@ UNIT_TEST(another_space_loses_nothing)
 		ck_assert_int_eq(fx_commit(&file), 0);
 	}
 	limit_to(3);
-	commit(0, 30);
+	fx_commit_files(0, 30);
 	ck_assert_uint_eq(count(), 3);
 	ck_assert_uint_eq(other->blocks, 10);
 	ck_assert_uint_eq(fx_set->names.spaces[0]->blocks, 10);
@@ -198,13 +180,13 @@ UNIT_TEST(a_chain_is_eaten_from_its_end)
 {
 	still_store("fast=$/a:slow=$/b");
 	for (unsigned i = 1; i < 8; i++) {
-		files[i].block.flags |= UCM_BLOCK_HAS_PARENT;
-		files[i].block.parent = files[i - 1].key.id;
-		fx_encode(&files[i], true);
+		fx_files[i].block.flags |= UCM_BLOCK_HAS_PARENT;
+		fx_files[i].block.parent = fx_files[i - 1].key.id;
+		fx_encode(&fx_files[i], true);
 	}
 	limit_to(8);
-	commit(0, 8);
-	commit(10, 3);
+	fx_commit_files(0, 8);
+	fx_commit_files(10, 3);
 	ck_assert_uint_eq(count(), 8);
 	ck_assert(is_there(0) && is_there(1));
 	for (unsigned i = 1; i < 8; i++)
@@ -216,25 +198,25 @@ UNIT_TEST(where_nothing_may_go_the_quota_is_exceeded)
 {
 	still_store("$/a");
 	limit_to(2);
-	commit(0, 2);
+	fx_commit_files(0, 2);
 	for (unsigned i = 0; i < 2; i++)
 		ck_assert_int_eq(ucm_store_pin(fx_set, ref_of(i), true), 0);
-	ck_assert_int_eq(fx_commit(&files[2]), -EDQUOT);
+	ck_assert_int_eq(fx_commit(&fx_files[2]), -EDQUOT);
 	ck_assert(fx_logged("the quota of 16384 bytes is used up"));
 	ck_assert(fx_logged("of 64 blocks that were looked at 64 are pinned"));
 	ck_assert_uint_eq(count(), 2);
 	sums_are_right();
 	ck_assert_int_eq(ucm_store_pin(fx_set, ref_of(1), false), 0);
-	commit(2, 1);
+	fx_commit_files(2, 1);
 	ck_assert(is_there(0) && !is_there(1));
 }
 
 UNIT_TEST(a_block_that_is_larger_than_the_quota_takes_nothing_away)
 {
 	still_store("$/a");
-	commit(0, 3);
+	fx_commit_files(0, 3);
 	ck_assert_int_eq(ucm_store_set_quota(fx_set, space, BYTES / 2), 0);
-	ck_assert_int_eq(fx_commit(&files[3]), -EDQUOT);
+	ck_assert_int_eq(fx_commit(&fx_files[3]), -EDQUOT);
 	ck_assert(fx_logged("it takes 8192 bytes, and the quota is 4096"));
 	ck_assert_uint_eq(count(), 3);
 }
@@ -248,8 +230,8 @@ UNIT_TEST(without_a_policy_nothing_goes)
 	must(!ucm_store_mkdir(fx_set, "s", 0755, 0, 0, &space));
 	use_space();
 	limit_to(2);
-	commit(0, 2);
-	ck_assert_int_eq(fx_commit(&files[2]), -EDQUOT);
+	fx_commit_files(0, 2);
+	ck_assert_int_eq(fx_commit(&fx_files[2]), -EDQUOT);
 	ck_assert_uint_eq(count(), 2);
 }
 
@@ -261,14 +243,14 @@ UNIT_TEST(a_file_of_unknown_size_has_to_fit_when_it_is_committed)
 
 	still_store("$/a");
 	limit_to(2);
-	fd = fx_create(&files[0].key, 0, &temp);
+	fd = fx_create(&fx_files[0].key, 0, &temp);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_uint_eq(space->writing, 0);
-	ck_assert_int_eq(fx_pwrite(fd, files[0].bytes, files[0].len, 0),
-			 (ssize_t)files[0].len);
-	commit(1, 2);
+	ck_assert_int_eq(fx_pwrite(fd, fx_files[0].bytes, fx_files[0].len, 0),
+			 (ssize_t)fx_files[0].len);
+	fx_commit_files(1, 2);
 	ck_assert_int_eq(
-		fx_commit_temp(&temp, fd, &files[0].key, UCM_COMMIT_NOW), 0);
+		fx_commit_temp(&temp, fd, &fx_files[0].key, UCM_COMMIT_NOW), 0);
 	fx_close_file(fd);
 	ucm_store_drop(fx_set, &temp);
 	ck_assert_uint_eq(count(), 2);
@@ -287,16 +269,16 @@ UNIT_TEST(a_file_counts_where_it_becomes_a_block)
 		ucm_store_mkdir(fx_set, "other", 0755, 0, 0, &other), 0);
 	limit_to(1);
 	ck_assert_int_eq(ucm_store_set_quota(fx_set, other, 10 * BYTES), 0);
-	commit(1, 1);
-	files[0].key.space = other->number;
-	fd = fx_create(&files[0].key, BYTES, &temp);
+	fx_commit_files(1, 1);
+	fx_files[0].key.space = other->number;
+	fd = fx_create(&fx_files[0].key, BYTES, &temp);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_uint_eq(other->writing, BYTES);
-	ck_assert_int_eq(fx_pwrite(fd, files[0].bytes, files[0].len, 0),
-			 (ssize_t)files[0].len);
-	files[0].key.space = space->number;
+	ck_assert_int_eq(fx_pwrite(fd, fx_files[0].bytes, fx_files[0].len, 0),
+			 (ssize_t)fx_files[0].len);
+	fx_files[0].key.space = space->number;
 	ck_assert_int_eq(
-		fx_commit_temp(&temp, fd, &files[0].key, UCM_COMMIT_NOW), 0);
+		fx_commit_temp(&temp, fd, &fx_files[0].key, UCM_COMMIT_NOW), 0);
 	fx_close_file(fd);
 	ucm_store_drop(fx_set, &temp);
 	ck_assert_uint_eq(other->writing, 0);
@@ -308,8 +290,8 @@ UNIT_TEST(a_block_that_is_there_takes_nothing_away)
 {
 	still_store("$/a");
 	limit_to(2);
-	commit(0, 2);
-	commit(0, 2);
+	fx_commit_files(0, 2);
+	fx_commit_files(0, 2);
 	ck_assert_uint_eq(count(), 2);
 	sums_are_right();
 }
@@ -322,11 +304,11 @@ static void *write_some(void *arg)
 
 	for (unsigned round = 0; round < 30; round++) {
 		for (unsigned i = first; i < first + 10; i++) {
-			int err = fx_commit(&files[i]);
+			int err = fx_commit(&fx_files[i]);
 
 			if (err || space->used > 6 * BYTES)
 				over = true;
-			ucm_store_remove(fx_set, &files[first].key);
+			ucm_store_remove(fx_set, &fx_files[first].key);
 		}
 	}
 	return NULL;
@@ -368,10 +350,10 @@ static void pin(unsigned first, unsigned num, bool on)
 UNIT_TEST(between_the_marks_nothing_is_evicted)
 {
 	still_store_of_ten();
-	commit(0, 9);
+	fx_commit_files(0, 9);
 	ck_assert(!ucm_quota_relieve(fx_set));
 	ck_assert_uint_eq(count(), 9);
-	commit(9, 1);
+	fx_commit_files(9, 1);
 	ck_assert(ucm_quota_relieve(fx_set));
 	ck_assert_uint_eq(count(), 5);
 	sums_are_right();
@@ -380,14 +362,14 @@ UNIT_TEST(between_the_marks_nothing_is_evicted)
 UNIT_TEST(once_begun_it_goes_on_to_the_low_mark)
 {
 	still_store_of_ten();
-	commit(0, 10);
+	fx_commit_files(0, 10);
 	pin(0, 7, true);
 	ck_assert(ucm_quota_relieve(fx_set)); /* all that may be evicted */
 	ck_assert_uint_eq(count(), 7);
 	pin(0, 7, false);
 	ck_assert(ucm_quota_relieve(fx_set)); /* below the high mark, too */
 	ck_assert_uint_eq(count(), 5);
-	commit(10, 3); /* it has ended */
+	fx_commit_files(10, 3); /* it has ended */
 	ck_assert(!ucm_quota_relieve(fx_set));
 	sums_are_right();
 }
@@ -396,13 +378,13 @@ UNIT_TEST(headroom_ends_at_the_high_mark_and_after_evictions_at_the_low_one)
 {
 	still_store_of_ten();
 	ck_assert_uint_eq(ucm_quota_headroom(fx_set, space), 9 * BYTES);
-	commit(0, 4);
+	fx_commit_files(0, 4);
 	ck_assert_uint_eq(ucm_quota_headroom(fx_set, space), 5 * BYTES);
-	commit(4, 6);
+	fx_commit_files(4, 6);
 	ck_assert_uint_eq(ucm_quota_headroom(fx_set, space), 0);
 	ck_assert(ucm_quota_relieve(fx_set));
 	for (unsigned i = 0; i < 10; i++) /* those that are left */
-		ucm_store_remove(fx_set, &files[i].key);
+		ucm_store_remove(fx_set, &fx_files[i].key);
 	ck_assert_uint_eq(ucm_quota_headroom(fx_set, space), 5 * BYTES);
 	limit_to(0);
 	ck_assert_uint_eq(ucm_quota_headroom(fx_set, space), UINT64_MAX);
@@ -417,11 +399,11 @@ UNIT_TEST(movers_hear_of_an_eviction_in_any_of_the_spaces)
 	ck_assert_int_eq(
 		ucm_store_mkdir(fx_set, "other", 0755, 0, 0, &other), 0);
 	for (unsigned i = 20; i < 30; i++)
-		files[i].key.space = other->number;
+		fx_files[i].key.space = other->number;
 	ck_assert_int_eq(ucm_store_set_quota(fx_set, other, 10 * BYTES), 0);
-	commit(20, 10);
+	fx_commit_files(20, 10);
 	ck_assert(ucm_quota_relieve(fx_set));
-	commit(0, 10);
+	fx_commit_files(0, 10);
 	ck_assert(ucm_quota_relieve(fx_set));
 	ck_assert(!ucm_quota_relieve(fx_set));
 }
@@ -432,11 +414,11 @@ UNIT_TEST(an_eviction_counts_for_the_tier_of_the_block)
 
 	still_store("fast=$/a:slow=$/b");
 	limit_to(1);
-	commit(0, 1);
+	fx_commit_files(0, 1);
 	move.to = &fx_set->dirs.tiers[1];
 	ck_assert_int_eq(ucm_store_copy(fx_set, ref_of(0), &move, NULL), 0);
 	ck_assert_int_eq(ucm_store_drop_place(fx_set, ref_of(0), 0, NULL), 0);
-	commit(1, 1);
+	fx_commit_files(1, 1);
 	ck_assert_uint_eq(fx_set->dirs.tiers[0].stats.evicted, 0);
 	ck_assert_uint_eq(fx_set->dirs.tiers[1].stats.evicted, 1);
 }
@@ -445,10 +427,10 @@ UNIT_TEST(a_list_that_lacked_some_has_all_again)
 {
 	still_store("$/a");
 	limit_to(4);
-	commit(0, 4);
+	fx_commit_files(0, 4);
 	space->quota->members.lacks_some = true;
 	ucm_quota_relist(fx_set);
-	commit(4, 4);
+	fx_commit_files(4, 4);
 	ck_assert_uint_eq(count(), 4);
 }
 
@@ -467,7 +449,7 @@ UNIT_TEST(a_lower_quota_is_reached_by_movers)
 	fx_start();
 	must(!ucm_store_mkdir(fx_set, "s", 0755, 0, 0, &space));
 	use_space();
-	commit(0, 40);
+	fx_commit_files(0, 40);
 	limit_to(10);
 	fx_wait(is_within, &want);
 	ck_assert_uint_ge(count(), 9); /* low is 90 percent */
@@ -482,7 +464,7 @@ UNIT_TEST(what_a_scan_finds_is_brought_within_the_quota)
 	limit_to(4);
 	fx_close();
 	for (unsigned i = 0; i < 12; i++)
-		fx_plant("$/a", "spaces/s", &files[i]);
+		fx_plant("$/a", "spaces/s", &fx_files[i]);
 	fx_open();
 	fx_start();
 	use_space();
@@ -500,7 +482,7 @@ UNIT_TEST(it_is_there_after_a_restart_and_can_be_lifted)
 	ck_assert_uint_eq(ucm_quota_of(fx_set, space), 3 * BYTES);
 	limit_to(0);
 	ck_assert_uint_eq(ucm_quota_of(fx_set, space), 0);
-	commit(0, 10);
+	fx_commit_files(0, 10);
 	ck_assert_uint_eq(count(), 10);
 	restart();
 	ck_assert_uint_eq(ucm_quota_of(fx_set, space), 0);
@@ -525,10 +507,10 @@ UNIT_TEST(spaces_without_their_own_have_the_configured_one)
 	fx_set->keepers[0].pins_known = true;
 	must(!ucm_store_mkdir(fx_set, "s", 0755, 0, 0, &space));
 	use_space();
-	commit(0, 5);
+	fx_commit_files(0, 5);
 	ck_assert_uint_eq(count(), 3);
 	limit_to(5);
-	commit(5, 5);
+	fx_commit_files(5, 5);
 	ck_assert_uint_eq(count(), 5);
 	limit_to(0);
 	ck_assert_uint_eq(ucm_quota_of(fx_set, space), 3 * BYTES);
