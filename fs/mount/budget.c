@@ -65,7 +65,7 @@ void ucm_iobudget_count(struct ucm_daemon *daemon, uint64_t *loaders,
 	}
 }
 
-/* What makes no sense is somebody's prank. */
+/* Larger than that, it is nonsense that a client has written. */
 static uint64_t take(_Atomic uint64_t *count)
 {
 	uint64_t taken = atomic_exchange(count, 0);
