@@ -141,8 +141,7 @@ static int options_check(const struct ucm_reprs_options *options,
 		return ucm_error_set(error, -EINVAL,
 				     "mount or tiers must be given");
 	if (options->make && !options->like)
-		return ucm_error_set(error, -EINVAL, "like is NULL, where a "
-				     "space must be made");
+		return ucm_error_set(error, -EINVAL, "make: like is NULL");
 	if (options->space && strlen(options->space) >= UCM_REPR_NAME_MAX)
 		return ucm_error_set(error, -EINVAL, "space %s: no name of a "
 				     "space", options->space);
@@ -359,7 +358,8 @@ static int reprs_move(struct ucm_reprs *reprs,
 		*num_done = 0;
 	if (!reprs || !num_done)
 		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     reprs ? "num_done" : "reprs");
+				     !reprs  ? "reprs"
+				     : saves ? "num_saved" : "num_loaded");
 	err = ucm_sized_take(&request, sizeof(request), given,
 			     offsetof(struct ucm_reprs_request, slots),
 			     "ucm_reprs_request", error);

@@ -333,7 +333,8 @@ UNIT_TEST(wrong_requests_are_refused_by_name)
 	named(ucm_reprs_load(reprs, NULL, &done, &why), -EINVAL,
 	      "struct ucm_reprs_request is NULL");
 	named(ucm_reprs_load(NULL, &right, &done, &why), -EINVAL, "reprs");
-	named(ucm_reprs_load(reprs, &right, NULL, &why), -EINVAL, "num_done");
+	named(ucm_reprs_load(reprs, &right, NULL, &why), -EINVAL, "num_loaded");
+	named(ucm_reprs_save(reprs, &right, NULL, &why), -EINVAL, "num_saved");
 	ck_assert_int_eq(results[0], 0x55555555);
 	ck_assert_uint_eq(done, 0);
 }
@@ -353,7 +354,7 @@ UNIT_TEST(wrong_options_are_refused_by_name)
 	NOT_OPENED(size, 7, -EINVAL, "size 7");
 	NOT_OPENED(tiers, NULL, -EINVAL, "mount or tiers must be given");
 	NOT_OPENED(io, (enum ucm_io_kind)3, -EINVAL, "io 3");
-	NOT_OPENED(like, NULL, -EINVAL, "like is NULL");
+	NOT_OPENED(like, NULL, -EINVAL, "make: like is NULL");
 	NOT_OPENED(blocks, "blocks", -EINVAL, "space blocks: blocks.repr is");
 	named(ucm_reprs_open(NULL, &out, &why), -EINVAL,
 	      "struct ucm_reprs_options is NULL");
