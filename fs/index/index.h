@@ -42,8 +42,6 @@ typedef uint64_t ucm_ref;
 #define UCM_ENTRY_LEAVING 0x8u   /* its file is being removed */
 #define UCM_ENTRY_WRITABLE 0x10u /* its writer still has it open */
 #define UCM_ENTRY_SHARED 0x20u   /* and may have it mapped */
-#define UCM_ENTRY_WITHHELD 0x20u /* of one without a writer: no lower tier is to
-				  * have a copy */
 #define UCM_ENTRY_UNREAD 0x40u   /* from a snapshot; no header read yet */
 /* Its file is to be looked at before it is used. */
 #define UCM_ENTRY_UNSURE                                                       \
@@ -64,17 +62,11 @@ struct ucm_entry {
 	uint8_t dir;	   /* the directory's number (dirs.h) */
 	uint8_t copy;      /* 1 + another directory that has it; 0: unknown */
 	uint8_t flags;     /* UCM_ENTRY_* */
+	bool tier_only;	   /* no lower tier must have a copy */
 	uint8_t mark;	   /* what the policy keeps of it (fs/policy), */
 	uint8_t wanted;	   /* and how often it was wanted, as that counts */
 	uint16_t epoch;    /* when it was committed; see recovery.h */
 };
-
-/* The byte has no bit left: it is that of SHARED. */
-static inline bool ucm_entry_is_withheld(const struct ucm_entry *entry)
-{
-	return (entry->flags & (UCM_ENTRY_WRITABLE | UCM_ENTRY_WITHHELD)) ==
-	       UCM_ENTRY_WITHHELD;
-}
 
 /* Is that directory one of its two places? */
 static inline bool ucm_entry_has_place(const struct ucm_entry *entry,

@@ -179,6 +179,7 @@ static void store_rest(struct ucm_rest *rest, const struct ucm_entry *entry)
 		     (entry->uses < USES_MAX ? entry->uses : USES_MAX);
 	rest->epoch = entry->epoch;
 	rest->mark = entry->mark;
+	rest->tier_only = entry->tier_only;
 }
 
 uint32_t ucm_shard_generation(struct ucm_shard *shard, uint32_t slot)
@@ -213,6 +214,7 @@ void ucm_shard_load(struct ucm_shard *shard, uint32_t slot,
 				  UCM_INDEX_MEMORY_COPY_SHIFT),
 		.epoch = rest->epoch,
 		.mark = rest->mark,
+		.tier_only = rest->tier_only,
 	};
 	memcpy(out->id.bytes, id, sizeof(id));
 }

@@ -48,6 +48,7 @@ struct ucm_rest {
 	uint32_t children; /* entries whose parent is this slot */
 	uint16_t epoch;
 	uint8_t mark;
+	bool tier_only : 1;
 	bool exile : 1; /* the record is the one in own */
 };
 _Static_assert(sizeof(struct ucm_rest) == 32, "memory per block");

@@ -98,7 +98,7 @@ static void count_alone(struct ucm_store *store, const struct ucm_entry *entry,
 	atomic_fetch_add(&medium->alone, (uint64_t)sign);
 	atomic_fetch_add(&medium->alone_bytes,
 			 (uint64_t)sign * entry->blocks * 512);
-	if (!ucm_entry_is_withheld(entry))
+	if (!entry->tier_only)
 		return;
 	atomic_fetch_add(&medium->withheld, (uint64_t)sign);
 	atomic_fetch_add(&medium->withheld_bytes,
@@ -247,18 +247,12 @@ bool ucm_store_index_remove_for(struct ucm_store *store, ucm_ref ref,
 
 /* ---- where it lies ---- */
 
-static void withhold_no_more(struct ucm_entry *entry)
-{
-	if (ucm_entry_is_withheld(entry))
-		entry->flags &= (uint8_t)~UCM_ENTRY_WITHHELD;
-}
-
 /* Two places are known; of more than that only that there are more. */
 static void add_place(struct ucm_entry *entry, unsigned dir)
 {
 	if (ucm_entry_has_place(entry, dir))
 		return;
-	withhold_no_more(entry);
+	entry->tier_only = false;
 	if (entry->copy)
 		entry->flags |= UCM_ENTRY_DUPLICATE;
 	else
@@ -359,7 +353,7 @@ static void edit_withhold(struct ucm_entry *entry, void *arg)
 
 	if (entry->copy || entry->flags & UCM_ENTRY_WRITABLE)
 		return;
-	entry->flags |= UCM_ENTRY_WITHHELD;
+	entry->tier_only = true;
 	ucm_store_recount(arg, &was, entry);
 }
 
@@ -404,7 +398,7 @@ static void edit_stat(struct ucm_entry *entry, void *arg)
 	struct ucm_store *store = new->store;
 	const struct ucm_entry was = *entry;
 
-	withhold_no_more(entry); /* it is another file */
+	entry->tier_only = false; /* it is another file */
 	if (entry->dir != new->dir) {
 		if (entry->flags & UCM_ENTRY_DOUBT)
 			ucm_store_count_doubts(store, entry->dir, -1);

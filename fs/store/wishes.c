@@ -175,7 +175,7 @@ static bool is_copied_below(const struct ucm_tier *tier)
 bool ucm_wishes_is_unsaved(const struct ucm_store *store,
 			   const struct ucm_entry *entry)
 {
-	return !entry->copy && !ucm_entry_is_withheld(entry) &&
+	return !entry->copy && !entry->tier_only &&
 	       is_copied_below(store->dirs.tier_of[entry->dir]);
 }
 
