@@ -31,6 +31,7 @@
 
 #include "common/clock.h"
 #include "common/handover.h"
+#include "common/table.h"
 #include "fs/files/files.h"
 #include "fs/files/node.h"
 #include "fs/mount/kept.h"
@@ -47,9 +48,8 @@ struct ucm_handle;
 
 struct ucm_handles {
 	pthread_mutex_t lock;
-	struct ucm_handle **by_node;
-	struct ucm_handle **by_name; /* staging */
-	unsigned num;		     /* by node */
+	struct ucm_handle *by_node;
+	struct ucm_handle *by_name; /* staging */
 	uint64_t serial;
 };
 
@@ -205,6 +205,13 @@ struct ucm_handle_ops {
 	int (*last_close)(struct ucm_account *account, struct ucm_handle *file);
 };
 
+/* Of a file being written; a key. */
+struct ucm_staging_name {
+	uint16_t space;
+	uint8_t bucket;
+	char text[UCM_NAME_MAX + 1];
+};
+
 /*
  * One for each inode that is open: all its opens share a descriptor and, with
  * passthrough, a backing id, as the kernel asks. A staging file stays while it
@@ -212,7 +219,7 @@ struct ucm_handle_ops {
  * and one for whoever has just looked it up.
  */
 struct ucm_handle {
-	struct ucm_handle *next_node, *next_name;
+	UT_hash_handle in_nodes, in_names;
 	fuse_ino_t node;
 	unsigned refs;	/* under files.lock */
 	unsigned opens; /* under lock, as all below */
@@ -224,13 +231,11 @@ struct ucm_handle {
 	uint8_t dir;	 /* where its bytes are, if on a tier */
 	uint8_t control; /* of .ucmfs/: its number */
 	uint64_t size;	 /* when it was opened, or committed; else 0 */
-	uint16_t space;	 /* where its name is, under files.lock */
-	uint8_t bucket;
 	struct ucm_key key;	     /* the block, or the block to be */
 	struct ucm_open open;	     /* of a block: for the store to count */
 	struct ucm_temp temp;	     /* if it has one */
 	struct ucm_word *word;	     /* what temp.word is, or NULL */
-	char *name;		     /* of staging, under files.lock */
+	struct ucm_staging_name *name; /* under files.lock */
 	uint64_t counted;	     /* of files/: bytes in the tier's */
 	bool writes;	    /* space.json: open for writing, which FLUSH does
 			       not say; of files/: the descriptor is */
@@ -246,8 +251,13 @@ struct ucm_handle {
 	struct timespec changed;		  /* its file's ctime then */
 };
 
-int ucm_handles_init(struct ucm_handles *files);
+void ucm_handles_init(struct ucm_handles *files);
 void ucm_handles_fini(struct ucm_daemon *daemon);
+/* Under files.lock. */
+static inline unsigned ucm_handles_count(const struct ucm_handles *files)
+{
+	return HASH_CNT(in_nodes, files->by_node);
+}
 
 /* A file with one reference, in the table under its node id. For a node that
  * is given it may be one that is there already; else (0) it is new and
@@ -287,7 +297,8 @@ int ucm_handle_borrow_fd(struct ucm_daemon *daemon, struct ucm_handle *file);
 void ucm_handle_return_fd(const struct ucm_handle *file, int fd);
 
 /* Give a staging file a (new) name, or take it away (NULL). The table's own
- * reference lives as long. A file that had the name loses it. */
+ * reference lives as long. A file that had the name loses it. -ENOMEM: it may
+ * have lost its old name. */
 int ucm_handle_set_name(struct ucm_daemon *daemon, struct ucm_handle *file,
 			uint16_t space, unsigned bucket, const char *name);
 

@@ -11,6 +11,8 @@
 #include "fs/mount/daemon.h"
 
 #include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -22,7 +24,6 @@
 #include "common/osguard.h"
 #include "fs/tier/wait.h"
 
-#define HEADS 4096u
 #define LOCK_NS 100000
 
 /* linux/fuse.h has it since 6.9; libfuse makes the call only for a request */
@@ -30,28 +31,10 @@
 #define FUSE_DEV_IOC_BACKING_CLOSE _IOW(229, 2, uint32_t)
 #endif
 
-static struct ucm_handle **node_head(struct ucm_handles *files, fuse_ino_t node)
-{
-	return &files->by_node[(node * UINT64_C(0x9e3779b97f4a7c15)) >> 52];
-}
-
-static struct ucm_handle **name_head(struct ucm_handles *files, uint16_t space,
-				     unsigned bucket, const char *name)
-{
-	uint32_t hash = space * 257u + bucket;
-
-	for (; *name; name++)
-		hash = (hash ^ (unsigned char)*name) * 16777619u;
-	return &files->by_name[hash % HEADS];
-}
-
-int ucm_handles_init(struct ucm_handles *files)
+void ucm_handles_init(struct ucm_handles *files)
 {
 	*files = (struct ucm_handles){ 0 };
 	pthread_mutex_init(&files->lock, NULL);
-	files->by_node = calloc(HEADS, sizeof(struct ucm_handle *));
-	files->by_name = calloc(HEADS, sizeof(struct ucm_handle *));
-	return files->by_node && files->by_name ? 0 : -ENOMEM;
 }
 
 void ucm_handle_close_file(struct ucm_daemon *daemon, struct ucm_handle *file)
@@ -83,19 +66,15 @@ static void free_file(struct ucm_daemon *daemon, struct ucm_handle *file)
 void ucm_handles_fini(struct ucm_daemon *daemon)
 {
 	struct ucm_handles *files = &daemon->files;
+	struct ucm_handle *file;
 
-	for (unsigned i = 0; files->by_node && i < HEADS; i++) {
-		while (files->by_node[i]) {
-			struct ucm_handle *file = files->by_node[i];
-
-			files->by_node[i] = file->next_node;
-			if (file->opens && file->ops->has_temp)
-				ucm_store_abandon(&file->temp);
-			free_file(daemon, file);
-		}
+	HASH_CLEAR(in_names, files->by_name);
+	while ((file = files->by_node)) {
+		HASH_DELETE(in_nodes, files->by_node, file);
+		if (file->opens && file->ops->has_temp)
+			ucm_store_abandon(&file->temp);
+		free_file(daemon, file);
 	}
-	free(files->by_node);
-	free(files->by_name);
 	pthread_mutex_destroy(&files->lock);
 }
 
@@ -105,7 +84,7 @@ struct ucm_handle *ucm_handle_open(struct ucm_daemon *daemon,
 {
 	struct ucm_handles *files = &daemon->files;
 	struct ucm_handle *file = calloc(1, sizeof(*file));
-	struct ucm_handle **head, *there;
+	struct ucm_handle *there;
 
 	if (!file)
 		return NULL;
@@ -117,19 +96,15 @@ struct ucm_handle *ucm_handle_open(struct ucm_daemon *daemon,
 	pthread_mutex_lock(&files->lock);
 	file->node = node ? node
 			  : ucm_node_make(UCM_NODE_FILE, ++files->serial);
-	head = node_head(files, file->node);
-	there = *head;
-	while (there && there->node != file->node)
-		there = there->next_node;
-	if (there) {
+	HASH_FIND(in_nodes, files->by_node, &file->node, sizeof(file->node),
+		  there);
+	if (there)
 		there->refs++;
-	} else {
-		file->next_node = *head;
-		*head = file;
-		files->num++;
-	}
+	else
+		HASH_ADD(in_nodes, files->by_node, node, sizeof(file->node),
+			 file);
 	pthread_mutex_unlock(&files->lock);
-	if (!there)
+	if (file->in_nodes.tbl)
 		return file;
 	pthread_mutex_destroy(&file->lock);
 	free(file);
@@ -142,23 +117,36 @@ struct ucm_handle *ucm_handle_get(struct ucm_daemon *daemon, fuse_ino_t node)
 	struct ucm_handle *file;
 
 	pthread_mutex_lock(&files->lock);
-	file = *node_head(files, node);
-	while (file && file->node != node)
-		file = file->next_node;
+	HASH_FIND(in_nodes, files->by_node, &node, sizeof(node), file);
 	if (file)
 		file->refs++;
 	pthread_mutex_unlock(&files->lock);
 	return file;
 }
 
+static void make_name(uint16_t space, unsigned bucket, const char *text,
+		      struct ucm_staging_name *out)
+{
+	out->space = space;
+	out->bucket = (uint8_t)bucket;
+	snprintf(out->text, sizeof(out->text), "%s", text);
+}
+
+static size_t name_len(const struct ucm_staging_name *name)
+{
+	return offsetof(struct ucm_staging_name, text) + strlen(name->text);
+}
+
 static struct ucm_handle *find_name(struct ucm_handles *files, uint16_t space,
 				    unsigned bucket, const char *name)
 {
-	struct ucm_handle *file = *name_head(files, space, bucket, name);
+	struct ucm_staging_name key;
+	struct ucm_handle *file;
 
-	while (file && (file->space != space || file->bucket != bucket ||
-			strcmp(file->name, name)))
-		file = file->next_name;
+	if (strlen(name) > UCM_NAME_MAX)
+		return NULL;
+	make_name(space, bucket, name, &key);
+	HASH_FIND(in_names, files->by_name, &key, name_len(&key), file);
 	return file;
 }
 
@@ -176,24 +164,9 @@ struct ucm_handle *ucm_handle_by_name(struct ucm_daemon *daemon, uint16_t space,
 	return file;
 }
 
-static void unlink_node(struct ucm_handles *files, struct ucm_handle *file)
-{
-	struct ucm_handle **link = node_head(files, file->node);
-
-	while (*link != file)
-		link = &(*link)->next_node;
-	*link = file->next_node;
-	files->num--;
-}
-
 static void unlink_name(struct ucm_handles *files, struct ucm_handle *file)
 {
-	struct ucm_handle **link =
-		name_head(files, file->space, file->bucket, file->name);
-
-	while (*link != file)
-		link = &(*link)->next_name;
-	*link = file->next_name;
+	HASH_DELETE(in_names, files->by_name, file);
 	free(file->name);
 	file->name = NULL;
 }
@@ -203,7 +176,7 @@ static bool drop_ref(struct ucm_handles *files, struct ucm_handle *file)
 {
 	if (--file->refs)
 		return false;
-	unlink_node(files, file);
+	HASH_DELETE(in_nodes, files->by_node, file);
 	return true;
 }
 
@@ -303,17 +276,15 @@ fuse_ino_t *ucm_handles_open_of(struct ucm_daemon *daemon,
 				size_t *num_out)
 {
 	struct ucm_handles *files = &daemon->files;
+	struct ucm_handle *file, *next;
 	fuse_ino_t *nodes;
 	size_t num = 0;
 
 	pthread_mutex_lock(&files->lock);
-	nodes = calloc(files->num + 1, sizeof(*nodes));
-	for (unsigned i = 0; nodes && i < HEADS; i++) {
-		for (struct ucm_handle *file = files->by_node[i]; file;
-		     file = file->next_node) {
-			if (file->ops == ops)
-				nodes[num++] = file->node;
-		}
+	nodes = calloc(ucm_handles_count(files) + 1, sizeof(*nodes));
+	HASH_ITER(in_nodes, files->by_node, file, next) {
+		if (nodes && file->ops == ops)
+			nodes[num++] = file->node;
 	}
 	pthread_mutex_unlock(&files->lock);
 	*num_out = num;
@@ -345,9 +316,10 @@ int ucm_handle_set_name(struct ucm_daemon *daemon, struct ucm_handle *file,
 			uint16_t space, unsigned bucket, const char *name)
 {
 	struct ucm_handles *files = &daemon->files;
-	char *copy = name ? strdup(name) : NULL;
+	struct ucm_staging_name *copy = name ? malloc(sizeof(*copy)) : NULL;
 	struct ucm_handle *old = NULL;
 	bool last = false;
+	int err = 0;
 
 	if (name && !copy)
 		return -ENOMEM;
@@ -357,26 +329,25 @@ int ucm_handle_set_name(struct ucm_daemon *daemon, struct ucm_handle *file,
 		file->refs--; /* the caller has another */
 	}
 	if (copy) {
-		struct ucm_handle **head =
-			name_head(files, space, bucket, copy);
-
-		old = find_name(files, space, bucket, copy);
+		old = find_name(files, space, bucket, name);
 		if (old) {
 			unlink_name(files, old);
 			last = drop_ref(files, old);
 		}
-		file->space = space;
-		file->bucket = (uint8_t)bucket;
-		file->name = copy;
-		file->next_name = *head;
-		*head = file;
-		file->refs++;
+		make_name(space, bucket, name, copy);
+		HASH_ADD_KEYPTR(in_names, files->by_name, copy, name_len(copy),
+				file);
+		err = file->in_names.tbl ? 0 : -ENOMEM;
+		file->name = err ? NULL : copy;
+		file->refs += !err;
 	}
 	file->touched_ms = ucm_monotonic_ms();
 	pthread_mutex_unlock(&files->lock);
 	if (last)
 		free_file(daemon, old);
-	return 0;
+	if (err)
+		free(copy);
+	return err;
 }
 
 static int compare_serials(const void *a, const void *b)
@@ -390,29 +361,18 @@ size_t ucm_handles_list(struct ucm_daemon *daemon, uint16_t space,
 			unsigned bucket, uint64_t **out)
 {
 	struct ucm_handles *files = &daemon->files;
-	uint64_t *serials = NULL;
-	size_t num = 0, room = 0;
+	struct ucm_handle *file, *next;
+	uint64_t *serials;
+	size_t num = 0;
 
 	pthread_mutex_lock(&files->lock);
-	for (unsigned i = 0; i < HEADS; i++) {
-		for (struct ucm_handle *file = files->by_name[i]; file;
-		     file = file->next_name) {
-			if (file->space != space ||
-			    (bucket != UINT32_MAX && file->bucket != bucket))
-				continue;
-			if (num == room) {
-				uint64_t *more;
-
-				room = room ? 2 * room : 16;
-				more = realloc(serials, room * sizeof(*more));
-				if (!more)
-					goto out;
-				serials = more;
-			}
+	serials = calloc(HASH_CNT(in_names, files->by_name) + 1,
+			 sizeof(*serials));
+	HASH_ITER(in_names, files->by_name, file, next) {
+		if (serials && file->name->space == space &&
+		    (bucket == UINT32_MAX || file->name->bucket == bucket))
 			serials[num++] = ucm_node_value(file->node);
-		}
 	}
-out:
 	pthread_mutex_unlock(&files->lock);
 	if (num)
 		qsort(serials, num, sizeof(*serials), compare_serials);
@@ -425,19 +385,16 @@ static struct ucm_handle *take_expired(struct ucm_daemon *daemon,
 				       int64_t before)
 {
 	struct ucm_handles *files = &daemon->files;
-	struct ucm_handle *found = NULL;
+	struct ucm_handle *found, *next;
 
 	pthread_mutex_lock(&files->lock);
-	for (unsigned i = 0; i < HEADS && !found; i++) {
-		struct ucm_handle *file = files->by_name[i];
-
-		while (file && (file->refs > 1 || file->touched_ms > before))
-			file = file->next_name;
-		found = file;
+	HASH_ITER(in_names, files->by_name, found, next) {
+		if (found->refs == 1 && found->touched_ms <= before)
+			break;
 	}
 	if (found) {
 		ucm_info("%s: staging untouched for too long: removed",
-			 found->name);
+			 found->name->text);
 		unlink_name(files, found);
 		drop_ref(files, found);
 	}

@@ -200,7 +200,7 @@ static void kept_make_room(struct ucm_daemon *daemon)
 	struct ucm_handle *file = NULL;
 
 	pthread_mutex_lock(&files->lock);
-	if (files->num > daemon->kept.max_handles)
+	if (ucm_handles_count(files) > daemon->kept.max_handles)
 		file = kept_pop(&daemon->kept);
 	pthread_mutex_unlock(&files->lock);
 	if (file)
@@ -255,7 +255,7 @@ bool ucm_kept_add(struct ucm_daemon *daemon, struct ucm_handle *file)
 	if (!kept_is_worth_it(daemon, file))
 		return false;
 	pthread_mutex_lock(&files->lock);
-	keeps = kept->max && files->num <= kept->max_handles;
+	keeps = kept->max && ucm_handles_count(files) <= kept->max_handles;
 	if (keeps) {
 		if (kept->num == kept->max) /* the thread lags behind */
 			other = kept_pop(kept);

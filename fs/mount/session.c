@@ -614,10 +614,9 @@ int ucm_daemon_run(struct ucm_options *options, struct ucm_store *store,
 		.ops = ucm_opstats_new(),
 	};
 	ucm_iobudget_file_open(daemon);
-	err = ucm_handles_init(&daemon->files);
+	ucm_handles_init(&daemon->files);
 	ucm_files_tree_init(&daemon->file_tree, &store->dirs, files_dir);
-	if (!err)
-		err = ucm_crews_open(daemon);
+	err = ucm_crews_open(daemon);
 	if (!err)
 		ucm_files_ops_init(daemon);
 	if (!daemon->ops)

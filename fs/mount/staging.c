@@ -55,7 +55,7 @@ static void staging_name(struct ucm_daemon *daemon,
 	name[0] = '\0';
 	pthread_mutex_lock(&daemon->files.lock);
 	if (file->name)
-		snprintf(name, UCM_NAME_MAX + 1, "%s", file->name);
+		snprintf(name, UCM_NAME_MAX + 1, "%s", file->name->text);
 	pthread_mutex_unlock(&daemon->files.lock);
 }
 
