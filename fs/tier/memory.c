@@ -283,7 +283,8 @@ static int memory_prepare(const char *path, const struct ucm_config *config,
 	err = ucm_medium_open(path, false, config, &medium, error);
 	if (err)
 		return err;
-	medium->ops->tell(medium, UCM_MEDIUM_USE_ENDING, 0); /* a daemon may wait */
+	/* a daemon may wait */
+	medium->ops->tell(medium, UCM_MEDIUM_USE_ENDING, 0);
 	ucm_medium_close(medium, false);
 	ucm_medium_free(medium);
 	return 0;
