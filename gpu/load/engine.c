@@ -117,7 +117,7 @@ static bool is_over(const struct ucm_part *part)
 {
 	if (part->task->is_save)
 		return part->settled == part->num_blocks;
-	return part->cursor == num_pieces(part) && !part->pieces;
+	return part->cursor == num_pieces(part) && LIST_EMPTY(&part->pieces);
 }
 
 /* Nothing of it is begun before its event, so that what waits holds no staging

@@ -264,7 +264,7 @@ struct ucm_piece {
 	bool anew;    /* tried once more, see try_anew() */
 	bool lent;    /* settled, and its page is read into */
 	struct ucm_piece *next; /* waiting for a file, for room, or ready */
-	struct ucm_piece *part_next, **part_prev;
+	LIST_ENTRY(ucm_piece) in_part;
 };
 
 /* Start the next piece of a part, if there is room. */

@@ -69,12 +69,8 @@ static struct ucm_piece *new_piece(struct ucm_engine *engine,
 		.part = part,
 		.block = block,
 		.cut = cut,
-		.part_next = part->pieces,
-		.part_prev = &part->pieces,
 	};
-	if (part->pieces)
-		part->pieces->part_prev = &piece->part_next;
-	part->pieces = piece;
+	LIST_INSERT_HEAD(&part->pieces, piece, in_part);
 	ucm_task_get(part->task);
 	return piece;
 }
@@ -186,9 +182,7 @@ static void leave_part(struct ucm_piece *piece)
 {
 	struct ucm_part *part = piece->part;
 
-	*piece->part_prev = piece->part_next;
-	if (piece->part_next)
-		piece->part_next->part_prev = piece->part_prev;
+	LIST_REMOVE(piece, in_part);
 	piece->part = NULL;
 	settle(piece->engine, part, piece->block, piece->cut, piece->queued);
 }
@@ -1153,10 +1147,10 @@ void ucm_load_give_up(struct ucm_engine *engine, struct ucm_part *part, int err)
 {
 	const struct ucm_outcome outcome = { .err = err };
 	struct ucm_task *task = part->task;
-	struct ucm_piece *piece = part->pieces, *next;
+	struct ucm_piece *piece = LIST_FIRST(&part->pieces), *next;
 
 	for (; piece; piece = next) {
-		next = piece->part_next;
+		next = LIST_NEXT(piece, in_part);
 		/* a copy that has begun is waited for */
 		ucm_task_decide(task, piece->block, &outcome);
 		if (piece->slot.memory && piece->slot.state == UCM_SLOT_COPY)

@@ -53,7 +53,7 @@ struct ucm_part {
 				     * nor a commit for those of saves that
 				     * came before */
 	uint32_t settled;           /* saves: blocks */
-	struct ucm_piece *pieces;   /* that were started */
+	LIST_HEAD(, ucm_piece) pieces; /* that were started */
 };
 
 struct ucm_task {

@@ -49,9 +49,9 @@ void ucm_toll_leave_lane(struct ucm_engine *engine, const struct ucm_lane *lane)
 		struct ucm_part *part = engine->loads[rank];
 
 		for (; part; part = part->next) {
-			struct ucm_piece *piece = part->pieces;
+			struct ucm_piece *piece;
 
-			for (; piece; piece = piece->part_next)
+			LIST_FOREACH(piece, &part->pieces, in_part)
 				if (piece->tolled && piece->file->lane == lane)
 					ucm_toll_leave(piece);
 		}
