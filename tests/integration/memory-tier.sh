@@ -119,7 +119,7 @@ do_umount
 refused 'is more than /dev/shm has' 'what can never fit' do_mount "mem@64M:$work/tier"
 refused 'status 2' 'which is a wrong setting' do_mount "mem@64M:$work/tier"
 refused 'not a size such as mem@8G' 'no size' do_mount "mem@big:$work/tier"
-refused 'memory is a tier of its own' 'memory beside a directory' \
+refused 'memory is a separate tier' 'memory beside a directory' \
 	do_mount "mem@8M,$work/tier"
 
 # what others plant

@@ -75,9 +75,9 @@ static const struct {
 	{ "mem@0", "such as mem@8G" },
 	{ "mem@8X", "such as mem@8G" },
 	{ "fast=mem@101%", "such as mem@8G" },
-	{ "mem@1G,/a", "a tier of its own" },
-	{ "/a,mem@1G", "a tier of its own" },
-	{ "mem@1G,mem@2G", "a tier of its own" },
+	{ "mem@1G,/a", "a separate tier" },
+	{ "/a,mem@1G", "a separate tier" },
+	{ "mem@1G,mem@2G", "a separate tier" },
 };
 
 UNIT_TEST(a_wrong_source_is_named, .rows = NUM_ROWS(wrong_sources))
