@@ -352,8 +352,6 @@ static void do_commit(unsigned i)
 	committing = true;
 	model->unknown |= lowest_is_drained();
 	err = fx_commit(&files[i]);
-	note_evictions();
-	committing = false;
 	if (!err)
 		fate->state = PRESENT;
 	else if ((kind->evicts || lowest_is_drained()) &&
@@ -361,6 +359,9 @@ static void do_commit(unsigned i)
 		fate->state = was;
 	else
 		claim(false, "commit: %s", strerror(-err));
+	/* now, as it may have been evicted at once */
+	note_evictions();
+	committing = false;
 	claim(err || there || !quota || space->used <= quota,
 	      "a commit has passed the quota of %llu: %llu",
 	      (unsigned long long)quota, (unsigned long long)space->used);
