@@ -283,6 +283,8 @@ static int scrub_passed(struct scrub *scrub, const struct ucm_space *space,
 {
 	struct ucm_mark *mark = &scrub->mark;
 
+	if (scrub->media->failed) /* what was left out comes again */
+		return 0;
 	mark->any = true;
 	snprintf(mark->space, sizeof(mark->space), "%s", space->name);
 	mark->after = *id;

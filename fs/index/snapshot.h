@@ -94,7 +94,7 @@ _Static_assert(sizeof(struct ucm_snapshot_record) == 64, "layout");
 
 #define UCM_SNAPSHOT_DUPLICATE 0x1u /* lies in more than two directories */
 #define UCM_SNAPSHOT_PARENT 0x2u    /* its parent is known */
-/* 0x4 was: it has a file of representations beside it. Such a bucket is read. */
+/* 0x4 was: it has a file of representations beside it. The directory is read then. */
 #define UCM_SNAPSHOT_FLAGS 0x3u
 
 /* A bucket as it was. ino 0: it is to be listed. */

@@ -82,7 +82,7 @@ static const struct option_row rows[] = {
 	{ "staging_age", "SECONDS", IN_FILE, STORED, "remove staging files that were not touched for this long [3600]" },
 	{ "reverify", "SECONDS", IN_FILE, STORED, "how long a verified block counts as verified, for loaders that verify once [86400]; 0: they verify each load" },
 	{ "threads", "N", IN_FILE, NUMBER, AT(threads), 1, 1024, "threads that answer requests [10]; as many, at most 4, fill the index at the start" },
-	{ "entry_timeout", "SECONDS", IN_FILE, NUMBER, AT(entry_timeout_s), 0, 31536000, "how long the kernel may remember names and attributes [1]" },
+	{ "entry_timeout", "SECONDS", IN_FILE, NUMBER, AT(entry_timeout_s), 0, 60, "how long the kernel may remember names and attributes [1]" },
 	{ "keep_open", "N", IN_FILE, NUMBER, AT(keep_open), 0, 1 << 20, "most closed blocks whose files stay open for some seconds [4096]; 0: none" },
 	{ "budget", "SIZE", IN_FILE, BYTES, AT(budget), 0, 0, "bytes a second that all loaders of the node together may read and write [0: any]" },
 	{ "inflight", "SIZE", IN_FILE, BYTES, AT(inflight), 0, 0, "bytes that they may have in flight [0: any]" },

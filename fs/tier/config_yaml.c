@@ -340,6 +340,10 @@ int ucm_config_read(struct ucm_config *config, const char *path,
 	ucm_preset_init(&reader.preset);
 	err = read_root(&reader);
 	ucm_preset_fini(&reader.preset);
+	/* what storage_policy says of tiers that were named before */
+	if (replaced.placement != UCM_PLACEMENT_RENDEZVOUS &&
+	    config->placement == UCM_PLACEMENT_RENDEZVOUS)
+		config->placement = replaced.placement;
 	ucm_config_fini(&replaced);
 	yaml_document_delete(&reader.document);
 	return err;

@@ -333,17 +333,33 @@ static int job_results(const struct ucm_task *task,
 static int check_again(const struct ucm_reprs *reprs, struct ucm_error *error)
 {
 	struct ucm_repr_space now;
+	int err = read_space(reprs, &now, error);
 
-	if (!read_space(reprs, &now, NULL) && !differs(&now, &reprs->space))
+	if (!err && !differs(&now, &reprs->space))
 		return 0;
+	if (err && err != -ENOENT && err != -EINVAL)
+		return err;
 	return ucm_error_set(error, -ESTALE, "space %s: removed, or made again",
 			     reprs->name);
 }
 
-static void results_stale(const struct ucm_reprs_request *request)
+static void results_are(const struct ucm_reprs_request *request, int err)
 {
 	for (size_t i = 0; request->results && i < request->num; i++)
-		request->results[i] = -ESTALE;
+		request->results[i] = err;
+}
+
+/* What may have come into another space is not what its manifest says; a block
+ * without is attended to densely. */
+static void take_back(struct ucm_reprs *reprs,
+		      const struct ucm_reprs_request *request)
+{
+	for (size_t i = 0; i < request->num; i++) {
+		int32_t result;
+
+		ucm_loader_remove(reprs->loader, reprs->group, &request->ids[i],
+				  1, &result);
+	}
 }
 
 static int reprs_move(struct ucm_reprs *reprs,
@@ -352,7 +368,7 @@ static int reprs_move(struct ucm_reprs *reprs,
 {
 	struct ucm_reprs_request request;
 	struct ucm_task *task;
-	int err;
+	int err, again;
 
 	if (num_done)
 		*num_done = 0;
@@ -375,12 +391,14 @@ static int reprs_move(struct ucm_reprs *reprs,
 	ucm_task_wait(task, -1);
 	err = job_results(task, &request, num_done, error);
 	ucm_task_free(task);
-	if (*num_done && check_again(reprs, error)) {
-		results_stale(&request);
+	again = *num_done ? check_again(reprs, error) : 0;
+	if (again) {
+		if (saves && again == -ESTALE)
+			take_back(reprs, &request);
+		results_are(&request, again);
 		*num_done = 0;
-		err = -ESTALE;
 	}
-	return err;
+	return again ? again : err;
 }
 
 int ucm_reprs_load(struct ucm_reprs *reprs,

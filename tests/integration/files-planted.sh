@@ -11,7 +11,7 @@ back=$work/tier/files
 files=$mnt/files
 
 # no other file is opened than the one that was looked up
-need do_mount -c entry_timeout=1000 "$work/tier"
+need do_mount -c entry_timeout=60 "$work/tier"
 echo first >"$files/f"
 was=$(stat -c %i "$files/f")
 echo 'the second' >"$back/new"

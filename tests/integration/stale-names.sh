@@ -29,7 +29,7 @@ stale() {
 	check 'stat finds it still' stat "$block"
 }
 
-need do_mount -c entry_timeout=3600 "$work/tier"
+need do_mount -c entry_timeout=60 "$work/tier"
 need mk "$mnt/blocks"
 need index_is_complete
 stale 1
