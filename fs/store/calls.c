@@ -58,15 +58,15 @@ static int check_place(struct ucm_store *store, ucm_ref ref,
 }
 
 /* All of its places: a program says that it is bad, which is not believed. */
-static int calls_check(struct ucm_store *store, const struct ucm_key *key)
+static int calls_check(struct ucm_store *store, const struct ucm_key *key,
+		       ucm_ref ref, const struct ucm_entry *entry)
 {
-	struct ucm_entry entry;
-	ucm_ref ref;
-	int err = ucm_store_peek(store, key, &entry, &ref), bad = 0;
+	struct ucm_entry now;
+	int err = 0, bad = 0;
 
 	for (unsigned dir = 0; dir < store->dirs.num && !err; dir++) {
-		int found = ucm_entry_has_dir(&entry, dir)
-				    ? check_place(store, ref, &entry, dir)
+		int found = ucm_entry_has_dir(entry, dir)
+				    ? check_place(store, ref, entry, dir)
 				    : 0;
 
 		bad |= found > 0;
@@ -75,7 +75,7 @@ static int calls_check(struct ucm_store *store, const struct ucm_key *key)
 	if (!bad)
 		return err;
 	/* a copy has taken its place, which may not have been read */
-	err = ucm_store_peek(store, key, &entry, &ref);
+	err = ucm_store_peek(store, key, &now, &ref);
 	if (err)
 		return err;
 	ucm_store_doubt(store, ref);
@@ -111,7 +111,7 @@ int ucm_calls_one(struct ucm_store *store, enum ucm_calls_op op,
 	case UCM_BATCH_WARM:
 		return ucm_wishes_warm(store, ref);
 	case UCM_BATCH_CHECK:
-		return calls_check(store, key);
+		return calls_check(store, key, ref, &entry);
 	default:
 		return -EINVAL;
 	}

@@ -36,7 +36,7 @@ void ucm_mover_sleep(int64_t ms);
 /* Others that have the same directories see that this process lives. */
 void ucm_mover_beat(struct ucm_movers *movers);
 
-/* For ucm_move.pace: what is copied is paid for in time. arg: the movers. */
+/* For ucm_move_terms.pace: what is copied is paid for in time. arg: the movers. */
 void ucm_mover_pace(void *arg, uint64_t bytes);
 
 /* False: another mover is at work in that directory. */
