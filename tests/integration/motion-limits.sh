@@ -65,9 +65,10 @@ same 'all are there, below' 395 "$(blocks_in "$mnt/blocks")"
 do_umount
 rm -r "$work/x" "$work/y" "$work/z"
 
-# a flush beside a writer
+# a flush beside a writer; the lower tier has room for all, so that nothing leaves
+# it again after the last flush
 mkdir "$work/x" "$work/y"
-need do_mount -o write=fast:back,limit=fast:20M,limit=low:20M \
+need do_mount -o write=fast:back,limit=fast:20M,limit=low:600M \
 	"fast=$work/x:low=$work/y"
 (
 	n=0
