@@ -14,6 +14,8 @@
  */
 #include <config.h>
 
+#include <ucm/position.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +23,8 @@
 
 #include "bench/table.h"
 #include "common/parse.h"
-#include "sparse/calls.h"
-#include "sparse/code.h"
+#include "sparse/code_kernels.h"
+#include "sparse/kernels.h"
 
 #define ME	     "sparse_bench"
 #define MAX_ROUNDS   1000
@@ -34,8 +36,6 @@
 #define MORE_STRIDE  16u /* so that rows of scores are not 4 KiB apart */
 
 static struct bench {
-	const struct ucm_sparse_kernels *kernels;
-	const struct ucm_code_kernels *code_kernels;
 	uint64_t rounds;
 	bool tsv;
 	const char *only; /* NULL: all */
@@ -130,7 +130,7 @@ static void run_score(void)
 		.scores = bench.scores, .stride = bench.num + MORE_STRIDE,
 	};
 
-	if (ucm_score_by(bench.kernels, &bench.spec, &request, 1, NULL))
+	if (ucm_score(&bench.spec, &request, 1, NULL))
 		die("ucm_score");
 }
 
@@ -141,8 +141,7 @@ static void run_code_score(void)
 		.scores = bench.scores, .stride = bench.num + MORE_STRIDE,
 	};
 
-	if (ucm_code_score_by(bench.code_kernels, &bench.code, &bench.method,
-			      &request, 1, NULL))
+	if (ucm_code_score(&bench.code, &bench.method, &request, 1, NULL))
 		die("ucm_code_score");
 }
 
@@ -163,7 +162,7 @@ static void run_star(void)
 		.slab = &bench.slab, .num = bench.num, .scores = star.scores,
 	};
 
-	if (ucm_star_score_by(bench.kernels, &star.spec, &request, 1, NULL))
+	if (ucm_star_score(&star.spec, &request, 1, NULL))
 		die("ucm_star_score");
 }
 
@@ -177,10 +176,10 @@ static void run_star_vote(void)
 		.scale = 1,
 	};
 
-	if (ucm_star_score_by(bench.kernels, &star.spec, &request, 1, NULL) ||
-	    ucm_star_vote_by(bench.kernels, star.scores, star.weights,
-			     (size_t)star.queries * QUERY_HEADS, bench.num,
-			     bench.num + MORE_STRIDE, 1, star.votes, NULL))
+	if (ucm_star_score(&star.spec, &request, 1, NULL) ||
+	    ucm_star_vote(star.scores, star.weights,
+			  (size_t)star.queries * QUERY_HEADS, bench.num,
+			  bench.num + MORE_STRIDE, 1, star.votes, NULL))
 		die("ucm_star_vote");
 }
 
@@ -189,8 +188,7 @@ static void run_select(void)
 	struct ucm_budget budget = { (uint32_t)bench.num, 1, 2, bench.topk };
 	uint32_t num;
 
-	if (ucm_select_by(bench.kernels, bench.scores, &budget, bench.out,
-			  bench.num, &num, NULL))
+	if (ucm_select(bench.scores, &budget, bench.out, bench.num, &num, NULL))
 		die("ucm_select");
 }
 
@@ -207,8 +205,8 @@ static void run_build(void)
 		(int64_t)BLOCK_TOKENS * HEADS * DIM, HEADS * DIM, DIM,
 	};
 
-	if (ucm_repr_build_by(bench.kernels, &bench.spec, &keys, NULL,
-			      bench.num, BLOCK_TOKENS, &bench.slab, NULL, NULL))
+	if (ucm_repr_build(&bench.spec, &keys, NULL, bench.num, BLOCK_TOKENS,
+			   &bench.slab, NULL, NULL))
 		die("ucm_repr_build");
 }
 
@@ -219,8 +217,8 @@ static void run_encode(void)
 		(int64_t)BLOCK_TOKENS * HEADS * DIM, HEADS * DIM, DIM,
 	};
 
-	if (ucm_code_build_by(bench.code_kernels, bench.encoder, &keys, NULL,
-			      bench.num, BLOCK_TOKENS, &bench.slab, NULL, NULL))
+	if (ucm_code_build(bench.encoder, &keys, NULL, bench.num, BLOCK_TOKENS,
+			   &bench.slab, NULL, NULL))
 		die("ucm_code_build");
 }
 
@@ -240,7 +238,7 @@ static void run_shift(void)
 	struct ucm_shift_request *request = &moved.request;
 
 	request->to.base = moved.in_place ? moved.from : moved.to;
-	if (ucm_rope_shift_by(bench.kernels, &moved.rope, request, NULL))
+	if (ucm_rope_shift(&moved.rope, request, NULL))
 		die("ucm_rope_shift");
 }
 
@@ -257,12 +255,11 @@ static struct decode_bench {
 static void run_decode(void)
 {
 	int err = decoded.with_rerope
-		? ucm_rerope_decode_by(bench.kernels, &decoded.rerope,
-				       decoded.angles, &decoded.attention,
-				       decoded.work, decoded.out, NULL, NULL)
-		: ucm_attention_decode_by(bench.kernels, &decoded.attention,
-					  decoded.work, decoded.out, NULL,
-					  NULL);
+		? ucm_rerope_decode(&decoded.rerope, decoded.angles,
+				    &decoded.attention, decoded.work,
+				    decoded.out, NULL, NULL)
+		: ucm_attention_decode(&decoded.attention, decoded.work,
+				       decoded.out, NULL, NULL);
 
 	if (err)
 		die("ucm_attention_decode");
@@ -737,9 +734,7 @@ static int usage(void)
 
 static void choose_way(const char *name)
 {
-	bench.kernels = ucm_sparse_kernels_named(name);
-	bench.code_kernels = ucm_code_kernels_named(name);
-	if (!bench.kernels || !bench.code_kernels)
+	if (!ucm_sparse_kernels_use(name) || !ucm_code_kernels_use(name))
 		die("this CPU cannot do it that way");
 }
 
@@ -749,8 +744,6 @@ int main(int argc, char **argv)
 	char line[160];
 
 	bench.rounds = 31;
-	bench.kernels = ucm_sparse_kernels_best();
-	bench.code_kernels = ucm_code_kernels_best();
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--tsv"))
 			bench.tsv = true;
@@ -775,7 +768,7 @@ int main(int argc, char **argv)
 	}
 	snprintf(line, sizeof(line),
 		 "where\tsection\twork (%s)\tunit\tsum\tours\tratio\t25%%\t75%%\t"
-		 "target\tverdict", bench.kernels->name);
+		 "target\tverdict", ucm_sparse_kernels()->name);
 	if (!bench.tsv)
 		print_line(false, line);
 	measure_scores(1024);

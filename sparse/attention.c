@@ -20,14 +20,13 @@
 
 /* ---- checks ---- */
 
-void ucm_attention_query(const struct ucm_sparse_kernels *kernels,
-			 const struct ucm_attention *attention, uint32_t head,
+void ucm_attention_query(const struct ucm_attention *attention, uint32_t head,
 			 float *out)
 {
 	const struct ucm_query *query = &attention->query;
 	int64_t item = ucm_repr_input_bytes(query->dtype);
 
-	kernels->widen[query->dtype](
+	ucm_sparse_kernels()->widen[query->dtype](
 		out, (const uint8_t *)query->base +
 			     item * head * query->stride_head,
 		attention->head_dim);
@@ -51,9 +50,7 @@ static int query_check(const struct ucm_attention *attention,
 				     query->num_heads, attention->num_heads,
 				     UCM_QUERY_HEADS_MAX);
 	err = ucm_sparse_query_check(query, attention->head_dim, error);
-	return err ? err
-		   : ucm_rows_finite(ucm_sparse_kernels_best(), &rows, NULL, 1,
-				     error);
+	return err ? err : ucm_rows_finite(&rows, NULL, 1, error);
 }
 
 static int counts_check(const struct ucm_attention *attention,
@@ -119,7 +116,6 @@ int ucm_attention_check(const struct ucm_attention *attention,
 
 /* One query head. */
 struct reference {
-	const struct ucm_sparse_kernels *kernels;
 	const struct ucm_attention *attention;
 	const struct ucm_attention_shape *shape;
 	const struct ucm_rerope *rerope; /* NULL: without */
@@ -135,8 +131,8 @@ static void reference_row(const struct reference *ref,
 	uint64_t block = ucm_repr_id(ref->attention->table, 0,
 				     i / rows->block_size);
 
-	ucm_row_widen(ref->kernels, rows, block, i % rows->block_size,
-		      ref->head, out, NULL); /* seen to be finite */
+	ucm_row_widen(rows, block, i % rows->block_size, ref->head, out,
+		      NULL); /* seen to be finite */
 }
 
 /* q.k, with the query rotated by so many positions. */
@@ -232,19 +228,18 @@ static int reference_run(struct reference *ref, double *out, double *lse,
 
 	if (!out)
 		return ucm_error_set(error, -EINVAL, "out is NULL");
-	err = ucm_rows_finite(ref->kernels, &shape->keys, attention->table,
+	err = ucm_rows_finite(&shape->keys, attention->table,
 			      attention->num_tokens, error);
 	if (!err)
-		err = ucm_rows_finite(ref->kernels, &shape->values,
-				      attention->table, attention->num_tokens,
-				      error);
+		err = ucm_rows_finite(&shape->values, attention->table,
+				      attention->num_tokens, error);
 	if (err)
 		return err;
 	for (uint32_t head = 0; head < attention->query.num_heads; head++) {
 		double sum;
 
 		ref->head = head / shape->group;
-		ucm_attention_query(ref->kernels, attention, head, ref->query);
+		ucm_attention_query(attention, head, ref->query);
 		sum = reference_head(ref, out + (size_t)head *
 						shape->values.dim);
 		if (lse)
@@ -258,7 +253,6 @@ int ucm_attention_reference(const struct ucm_attention *attention, double *out,
 {
 	struct ucm_attention_shape shape;
 	struct reference ref = {
-		.kernels = ucm_sparse_kernels_best(),
 		.attention = attention,
 		.shape = &shape,
 	};
@@ -274,7 +268,6 @@ int ucm_rerope_reference(const struct ucm_rerope *rerope,
 	struct ucm_rerope_shape rerope_shape;
 	struct ucm_attention_shape shape;
 	struct reference ref = {
-		.kernels = ucm_sparse_kernels_best(),
 		.attention = attention,
 		.shape = &shape,
 		.rerope = rerope,

@@ -31,8 +31,7 @@ ucm_attention_tokens(const struct ucm_attention *attention, uint32_t i)
 }
 
 /* A head of the query, as floats; it has been checked. */
-void ucm_attention_query(const struct ucm_sparse_kernels *kernels,
-			 const struct ucm_attention *attention, uint32_t head,
+void ucm_attention_query(const struct ucm_attention *attention, uint32_t head,
 			 float *out);
 
 #endif

@@ -168,8 +168,7 @@ const float *ucm_code_matrix(const void *encoder, int rope, size_t *stride)
 	return encoder_floats(encoder) + shape.parts[part].matrix_at;
 }
 
-void ucm_code_encode(const struct ucm_code_kernels *kernels,
-		     const void *encoder, const struct ucm_code_shape *shape,
+void ucm_code_encode(const void *encoder, const struct ucm_code_shape *shape,
 		     const float *vectors, size_t dim_stride, unsigned num,
 		     uint64_t *codes, float *sums)
 {
@@ -184,10 +183,10 @@ void ucm_code_encode(const struct ucm_code_kernels *kernels,
 			float products[UCM_CODE_VECTORS * UCM_CODE_WORD];
 			uint64_t signs[UCM_CODE_VECTORS];
 
-			kernels->rotate(matrix + (size_t)w * UCM_CODE_WORD,
-					stride, vectors + shape->parts[i].first,
-					dim_stride, num, shape->parts[i].dim,
-					products, signs);
+			ucm_code_kernels()->rotate(
+				matrix + (size_t)w * UCM_CODE_WORD, stride,
+				vectors + shape->parts[i].first, dim_stride,
+				num, shape->parts[i].dim, products, signs);
 			for (unsigned v = 0; v < num; v++) {
 				size_t at = (size_t)v * shape->words + word;
 
@@ -205,8 +204,6 @@ void ucm_code_encode(const struct ucm_code_kernels *kernels,
 
 /* What codes are made with. */
 struct code_work {
-	const struct ucm_code_kernels *kernels;
-	const struct ucm_sparse_kernels *numbers;
 	const void *encoder;
 	const struct ucm_code_spec *spec; /* the encoder's */
 	struct ucm_code_shape shape;
@@ -219,7 +216,6 @@ static int work_begin(struct code_work *work, uint32_t tokens)
 	int err = ucm_code_encoder_check(work->encoder, &work->spec,
 					 work->error);
 
-	work->numbers = ucm_sparse_kernels_best();
 	if (!err)
 		err = ucm_code_shape(work->spec, &work->shape, work->error);
 	if (!err)
@@ -240,7 +236,8 @@ static bool key_load(const struct code_work *work, uint64_t block,
 				    (int64_t)token * keys->stride_token +
 				    (int64_t)head * keys->stride_head);
 
-	return work->numbers->widen[keys->dtype](out, at, work->spec->head_dim);
+	return ucm_sparse_kernels()->widen[keys->dtype](out, at,
+							work->spec->head_dim);
 }
 
 static int key_check(const struct code_work *work, uint64_t block,
@@ -301,7 +298,7 @@ static void code_store(const struct code_work *work, uint32_t token,
 	}
 }
 
-/* num keys of a head, less its center; one at each UCM_REPR_HEAD_DIM_MAX. */
+/* num > 0 keys of a head, less its center; one at each UCM_REPR_HEAD_DIM_MAX. */
 static void keys_load(const struct code_work *work, uint64_t block,
 		      uint32_t token, uint32_t head, unsigned num, float *out)
 {
@@ -310,11 +307,12 @@ static void keys_load(const struct code_work *work, uint64_t block,
 	const float *center = encoder_floats(encoder) +
 			      work->shape.centers_at + (size_t)head * dim;
 
-	for (unsigned i = 0; i < num; i++, out += UCM_REPR_HEAD_DIM_MAX) {
-		key_load(work, block, token + i, head, out);
+	do {
+		key_load(work, block, token++, head, out);
 		for (uint32_t c = 0; encoder->has_centers && c < dim; c++)
 			out[c] -= center[c];
-	}
+		out += UCM_REPR_HEAD_DIM_MAX;
+	} while (--num);
 }
 
 /* Encode num tokens of a head, which become those from number first on. */
@@ -329,7 +327,7 @@ static void tokens_encode(const struct code_work *work, uint64_t block,
 	uint16_t *norms = (uint16_t *)(rows + work->shape.norms_at);
 
 	keys_load(work, block, token, head, num, keys);
-	ucm_code_encode(work->kernels, work->encoder, &work->shape, keys,
+	ucm_code_encode(work->encoder, &work->shape, keys,
 			UCM_REPR_HEAD_DIM_MAX, num, codes,
 			work->spec->norms ? sums : NULL);
 	for (unsigned i = 0; i < num; i++) {
@@ -366,14 +364,12 @@ static void block_encode(const struct code_work *work, uint64_t block,
 
 /* ---- calls ---- */
 
-int ucm_code_build_by(const struct ucm_code_kernels *kernels,
-		      const void *encoder, const struct ucm_keys *keys,
-		      const int32_t *blocks, size_t num, uint32_t last_tokens,
-		      const struct ucm_repr_slab *slab, const int32_t *slots,
-		      struct ucm_error *error)
+int ucm_code_build(const void *encoder, const struct ucm_keys *keys,
+		   const int32_t *blocks, size_t num, uint32_t last_tokens,
+		   const struct ucm_repr_slab *slab, const int32_t *slots,
+		   struct ucm_error *error)
 {
-	struct code_work work = { .kernels = kernels, .encoder = encoder,
-				  .keys = keys, .error = error };
+	struct code_work work = { encoder, .keys = keys, .error = error };
 	int err = work_begin(&work, 0);
 
 	if (!err)
@@ -398,21 +394,11 @@ int ucm_code_build_by(const struct ucm_code_kernels *kernels,
 	return err;
 }
 
-int ucm_code_build(const void *encoder, const struct ucm_keys *keys,
-		   const int32_t *blocks, size_t num, uint32_t last_tokens,
-		   const struct ucm_repr_slab *slab, const int32_t *slots,
-		   struct ucm_error *error)
+int ucm_code_add(const void *encoder, const struct ucm_keys *keys,
+		 uint32_t first_token, uint32_t num_tokens, void *out,
+		 struct ucm_error *error)
 {
-	return ucm_code_build_by(ucm_code_kernels_best(), encoder, keys, blocks,
-				 num, last_tokens, slab, slots, error);
-}
-
-int ucm_code_add_by(const struct ucm_code_kernels *kernels, const void *encoder,
-		    const struct ucm_keys *keys, uint32_t first_token,
-		    uint32_t num_tokens, void *out, struct ucm_error *error)
-{
-	struct code_work work = { .kernels = kernels, .encoder = encoder,
-				  .keys = keys, .error = error };
+	struct code_work work = { encoder, .keys = keys, .error = error };
 	int err = work_begin(&work, num_tokens);
 	uint32_t have = 0;
 
@@ -439,12 +425,4 @@ int ucm_code_add_by(const struct ucm_code_kernels *kernels, const void *encoder,
 	if (!err)
 		block_encode(&work, 0, first_token, num_tokens, out);
 	return err;
-}
-
-int ucm_code_add(const void *encoder, const struct ucm_keys *keys,
-		 uint32_t first_token, uint32_t num_tokens, void *out,
-		 struct ucm_error *error)
-{
-	return ucm_code_add_by(ucm_code_kernels_best(), encoder, keys,
-			       first_token, num_tokens, out, error);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * code.h - hash codes, inside: what follows from a spec, and the calls with
- * kernels that are chosen, for tests and benchmarks.
+ * code.h - hash codes, inside: what follows from a spec, and encoding.
  */
 #ifndef UCM_SPARSE_CODE_H
 #define UCM_SPARSE_CODE_H
@@ -30,29 +29,8 @@ int ucm_code_encoder_check(const void *encoder,
  * them each. sums (NULL: not wanted) has the products: those of the i-th are
  * words * 64, beginning at i * words * 64.
  */
-void ucm_code_encode(const struct ucm_code_kernels *kernels,
-		     const void *encoder, const struct ucm_code_shape *shape,
+void ucm_code_encode(const void *encoder, const struct ucm_code_shape *shape,
 		     const float *vectors, size_t dim_stride, unsigned num,
 		     uint64_t *codes, float *sums);
-
-int ucm_code_build_by(const struct ucm_code_kernels *kernels,
-		      const void *encoder, const struct ucm_keys *keys,
-		      const int32_t *blocks, size_t num, uint32_t last_tokens,
-		      const struct ucm_repr_slab *slab, const int32_t *slots,
-		      struct ucm_error *error);
-int ucm_code_add_by(const struct ucm_code_kernels *kernels, const void *encoder,
-		    const struct ucm_keys *keys, uint32_t first_token,
-		    uint32_t num_tokens, void *out, struct ucm_error *error);
-int ucm_code_query_prepare_by(const struct ucm_code_kernels *kernels,
-			      const void *encoder,
-			      const struct ucm_code_method *method,
-			      const struct ucm_query *query,
-			      const struct ucm_query *rope, uint64_t *out,
-			      struct ucm_error *error);
-int ucm_code_score_by(const struct ucm_code_kernels *kernels,
-		      const struct ucm_code_spec *spec,
-		      const struct ucm_code_method *method,
-		      const struct ucm_code_request *requests,
-		      size_t num_requests, struct ucm_error *error);
 
 #endif

@@ -157,7 +157,7 @@ typedef uint64_t quads2 __attribute__((vector_size(16)));
 #undef CORE_MOST
 #undef CORE_POSITIVE
 
-const struct ucm_code_kernels *ucm_code_kernels_named(const char *name)
+static const struct ucm_code_kernels *kernels_named(const char *name)
 {
 	if (!strcmp(name, "avx512") && __builtin_cpu_supports("avx512f") &&
 	    __builtin_cpu_supports("avx512vpopcntdq"))
@@ -169,21 +169,25 @@ const struct ucm_code_kernels *ucm_code_kernels_named(const char *name)
 
 #else
 
-const struct ucm_code_kernels *ucm_code_kernels_named(const char *name)
+static const struct ucm_code_kernels *kernels_named(const char *name)
 {
 	return strcmp(name, "plain") ? NULL : &plain_kernels;
 }
 
 #endif
 
-const struct ucm_code_kernels *ucm_code_kernels_best(void)
+const struct ucm_code_kernels *ucm_code_kernels_used;
+
+bool ucm_code_kernels_use(const char *name)
 {
 	static const char *const names[] = { "avx512", "avx2", "plain" };
-	static const struct ucm_code_kernels *_Atomic best;
-	const struct ucm_code_kernels *found = best;
+	const struct ucm_code_kernels *found = name ? kernels_named(name)
+						     : NULL;
 
-	for (size_t i = 0; !found; i++)
-		found = ucm_code_kernels_named(names[i]);
-	best = found;
+	for (size_t i = 0; !name && !found; i++)
+		found = kernels_named(names[i]);
+	if (found)
+		__atomic_store_n(&ucm_code_kernels_used, found,
+				 __ATOMIC_RELAXED);
 	return found;
 }

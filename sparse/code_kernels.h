@@ -7,6 +7,7 @@
 #ifndef UCM_SPARSE_CODE_KERNELS_H
 #define UCM_SPARSE_CODE_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -57,10 +58,15 @@ struct ucm_code_kernels {
 		      int32_t most);
 };
 
-const struct ucm_code_kernels *ucm_code_kernels_best(void);
+/* As those of kernels.h; "avx512" is with VPOPCNTDQ. */
+extern const struct ucm_code_kernels *ucm_code_kernels_used;
+bool ucm_code_kernels_use(const char *name);
 
-/* "plain", "avx2", "avx512" (with VPOPCNTDQ); NULL: not compiled in, or this
- * CPU cannot. */
-const struct ucm_code_kernels *ucm_code_kernels_named(const char *name);
+static inline const struct ucm_code_kernels *ucm_code_kernels(void)
+{
+	if (!__atomic_load_n(&ucm_code_kernels_used, __ATOMIC_RELAXED))
+		ucm_code_kernels_use(NULL);
+	return __atomic_load_n(&ucm_code_kernels_used, __ATOMIC_RELAXED);
+}
 
 #endif

@@ -136,7 +136,6 @@ size_t ucm_code_query_words(const struct ucm_code_spec *spec,
 /* ---- the query ---- */
 
 struct code_prepare {
-	const struct ucm_code_kernels *kernels;
 	const void *encoder;
 	const struct ucm_code_spec *spec; /* the encoder's */
 	const struct ucm_code_method *method;
@@ -150,7 +149,7 @@ static bool widen(const struct ucm_query *query, uint32_t head, uint32_t dim,
 {
 	int64_t item = ucm_repr_input_bytes(query->dtype);
 
-	return ucm_sparse_kernels_best()->widen[query->dtype](
+	return ucm_sparse_kernels()->widen[query->dtype](
 		out, (const uint8_t *)query->base +
 			     item * head * query->stride_head, dim);
 }
@@ -236,8 +235,8 @@ static void row_hamming(const struct code_prepare *work, uint32_t key_head,
 
 	for (uint32_t i = 0; i < num; i++) {
 		code_load(work, key_head, first + i, vector);
-		ucm_code_encode(work->kernels, work->encoder, &shape->code,
-				vector, 0, 1, code, NULL);
+		ucm_code_encode(work->encoder, &shape->code, vector, 0, 1, code,
+				NULL);
 		for (uint32_t j = 0; j < shape->code.words * UCM_CODE_WORD; j++)
 			counts[j] += code[j / UCM_CODE_WORD] >>
 				     j % UCM_CODE_WORD & 1;
@@ -256,8 +255,7 @@ static void row_estimate(const struct code_prepare *work, const float *vector,
 	uint64_t code[UCM_CODE_WORDS_MAX];
 	uint32_t at = 0;
 
-	ucm_code_encode(work->kernels, work->encoder, &shape->code, vector, 0,
-			1, code, sums);
+	ucm_code_encode(work->encoder, &shape->code, vector, 0, 1, code, sums);
 	for (uint32_t j = 0; j < shape->code.words * UCM_CODE_WORD; j++)
 		most = fabsf(sums[j]) > most ? fabsf(sums[j]) : most;
 	for (uint32_t i = 0; i < UCM_CODE_PARTS; i++) {
@@ -322,16 +320,15 @@ static int prepare_check(struct code_prepare *work)
 	return 0;
 }
 
-int ucm_code_query_prepare_by(const struct ucm_code_kernels *kernels,
-			      const void *encoder,
-			      const struct ucm_code_method *method,
-			      const struct ucm_query *query,
-			      const struct ucm_query *rope, uint64_t *out,
-			      struct ucm_error *error)
+int ucm_code_query_prepare(const void *encoder,
+			   const struct ucm_code_method *method,
+			   const struct ucm_query *query,
+			   const struct ucm_query *rope, uint64_t *out,
+			   struct ucm_error *error)
 {
-	struct code_prepare work = { .kernels = kernels, .encoder = encoder,
-				     .method = method, .query = query,
-				     .rope = rope, .error = error };
+	struct code_prepare work = { .encoder = encoder, .method = method,
+				     .query = query, .rope = rope,
+				     .error = error };
 	float head[UCM_REPR_HEAD_DIM_MAX];
 	int err = prepare_check(&work);
 
@@ -350,21 +347,10 @@ int ucm_code_query_prepare_by(const struct ucm_code_kernels *kernels,
 	return 0;
 }
 
-int ucm_code_query_prepare(const void *encoder,
-			   const struct ucm_code_method *method,
-			   const struct ucm_query *query,
-			   const struct ucm_query *rope, uint64_t *out,
-			   struct ucm_error *error)
-{
-	return ucm_code_query_prepare_by(ucm_code_kernels_best(), encoder,
-					 method, query, rope, out, error);
-}
-
 /* ---- the scores ---- */
 
 /* A key head of a block, and a row of the query. */
 struct code_run {
-	const struct ucm_code_kernels *kernels;
 	const struct ucm_code_spec *spec;
 	const struct ucm_code_method *method;
 	const struct code_query *shape;
@@ -393,10 +379,10 @@ static float best_score(const struct code_run *run)
 	if (!run->tokens)
 		return -INFINITY;
 	if (run->norms)
-		return run->kernels->best(
+		return ucm_code_kernels()->best(
 			&run->code, run->norms,
 			ucm_code_agreement(run->shape->code.bits, 0));
-	return token_score(run, run->kernels->least(&run->code), 0);
+	return token_score(run, ucm_code_kernels()->least(&run->code), 0);
 }
 
 /* Some tokens of the block. */
@@ -408,7 +394,7 @@ static uint32_t chunk_distances(const struct code_run *run, uint32_t first,
 
 	code.base += ucm_code_at(first, code.words, 0);
 	code.rows = left < CHUNK ? left : CHUNK;
-	run->kernels->distances(&code, out);
+	ucm_code_kernels()->distances(&code, out);
 	return (uint32_t)code.rows;
 }
 
@@ -438,8 +424,9 @@ static double score_of_sum(const struct code_run *run, uint64_t sum)
 
 static double sum_score(const struct code_run *run)
 {
-	return run->norms ? normed_sum(run)
-			  : score_of_sum(run, run->kernels->sum(&run->code));
+	if (run->norms)
+		return normed_sum(run);
+	return score_of_sum(run, ucm_code_kernels()->sum(&run->code));
 }
 
 /* One for each token, added to what is there. */
@@ -546,17 +533,16 @@ static float count_score(struct code_run *run, const uint64_t *row,
 static float whole_count_score(const struct code_run *run,
 			       const uint64_t *query, size_t apart)
 {
-	uint64_t most = ((uint64_t)1 << run->shape->code.rows) - 1, weight = 0;
+	uint64_t most = ((uint64_t)1 << run->shape->code.rows) - 1;
+	uint64_t weight = 0, sum;
 	uint32_t heads = run->spec->num_heads;
 
 	for (uint32_t head = 0; head < heads; head++)
 		weight += query[head * apart] >> 32;
-	return (float)score_of_sum(
-		run, run->kernels->count_all(&run->code,
-					     run->shape->code.head_bytes /
-						     sizeof(uint64_t),
-					     apart, heads) -
-			     (most - run->tokens) * weight);
+	sum = ucm_code_kernels()->count_all(
+		&run->code, run->shape->code.head_bytes / sizeof(uint64_t),
+		apart, heads);
+	return (float)score_of_sum(run, sum - (most - run->tokens) * weight);
 }
 
 /* Counts of block number i. A head has as little as 128 bytes, so that all of them
@@ -583,9 +569,9 @@ static void counts_score(struct code_run *run,
 		const uint64_t *row = request->query + j * shape->row_words;
 
 		run->code.planes = row + 1;
-		run->kernels->count(&run->code,
-				    shape->code.head_bytes / sizeof(uint64_t),
-				    apart, heads, digits);
+		ucm_code_kernels()->count(
+			&run->code, shape->code.head_bytes / sizeof(uint64_t),
+			apart, heads, digits);
 		for (uint32_t head = 0; head < heads; head++) {
 			float score = count_score(run, row + head * apart,
 						  digits[head]);
@@ -647,13 +633,12 @@ static int request_check(const struct ucm_code_spec *spec,
 	return 0;
 }
 
-static void request_run(const struct ucm_code_kernels *kernels,
-			const struct ucm_code_spec *spec,
+static void request_run(const struct ucm_code_spec *spec,
 			const struct ucm_code_method *method,
 			const struct ucm_code_request *request)
 {
 	struct code_query shape;
-	struct code_run run = { kernels, spec, method, &shape, .norms = NULL };
+	struct code_run run = { spec, method, &shape, .norms = NULL };
 
 	query_shape(spec, method, &shape, NULL);
 	run.code.words = shape.code.words;
@@ -663,11 +648,10 @@ static void request_run(const struct ucm_code_kernels *kernels,
 		block_score(&run, request, i);
 }
 
-int ucm_code_score_by(const struct ucm_code_kernels *kernels,
-		      const struct ucm_code_spec *spec,
-		      const struct ucm_code_method *method,
-		      const struct ucm_code_request *requests,
-		      size_t num_requests, struct ucm_error *error)
+int ucm_code_score(const struct ucm_code_spec *spec,
+		   const struct ucm_code_method *method,
+		   const struct ucm_code_request *requests,
+		   size_t num_requests, struct ucm_error *error)
 {
 	struct ucm_error why;
 	int err;
@@ -681,15 +665,6 @@ int ucm_code_score_by(const struct ucm_code_kernels *kernels,
 						 error);
 	}
 	for (size_t i = 0; i < num_requests; i++)
-		request_run(kernels, spec, method, &requests[i]);
+		request_run(spec, method, &requests[i]);
 	return 0;
-}
-
-int ucm_code_score(const struct ucm_code_spec *spec,
-		   const struct ucm_code_method *method,
-		   const struct ucm_code_request *requests,
-		   size_t num_requests, struct ucm_error *error)
-{
-	return ucm_code_score_by(ucm_code_kernels_best(), spec, method,
-				 requests, num_requests, error);
 }

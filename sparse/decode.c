@@ -16,7 +16,7 @@
  */
 #include <config.h>
 
-#include "sparse/calls.h"
+#include <ucm/position.h>
 
 #include <errno.h>
 #include <inttypes.h>
@@ -26,6 +26,7 @@
 #include "common/align.h"
 #include "common/error.h"
 #include "sparse/attention.h"
+#include "sparse/kernels.h"
 #include "sparse/rerope.h"
 
 /* The caller's work. */
@@ -37,7 +38,6 @@ struct decode_work {
 };
 
 struct decode {
-	const struct ucm_sparse_kernels *kernels;
 	const struct ucm_attention *attention;
 	struct ucm_attention_shape shape;
 	const struct ucm_rerope *rerope; /* NULL: without */
@@ -106,7 +106,7 @@ static void decode_begin(struct decode *d)
 	for (uint32_t i = 0; i < heads; i++) {
 		float *query = work->near + (size_t)i * d->key_width;
 
-		ucm_attention_query(d->kernels, d->attention, i, query);
+		ucm_attention_query(d->attention, i, query);
 		for (uint32_t j = 0; j < d->attention->head_dim; j++)
 			query[j] = (float)((double)query[j] * scale);
 		work->most[i] = -INFINITY;
@@ -128,7 +128,7 @@ static void rotate_rows(const struct decode *d, const float *from, float *to,
 		.cosines = cosines, .sines = sines,
 	};
 
-	d->kernels->rotate[UCM_DTYPE_FLOAT32](&run);
+	ucm_sparse_kernels()->rotate[UCM_DTYPE_FLOAT32](&run);
 }
 
 static void rotate_queries(const struct decode *d, uint64_t first)
@@ -154,9 +154,8 @@ struct tile {
 
 /* Rows of the tile's, of keys or of values, as floats. The next tile's are fetched
  * meanwhile: a head's rows lie too far apart for the CPU to foresee them. */
-static void tile_unpack(const struct decode *d, const struct tile *tile,
-			uint32_t head, const struct ucm_rows *rows, float *to,
-			size_t width)
+static void tile_unpack(const struct tile *tile, uint32_t head,
+			const struct ucm_rows *rows, float *to, size_t width)
 {
 	int64_t item = ucm_repr_input_bytes(rows->keys.dtype);
 	int64_t stride = item * rows->keys.stride_token;
@@ -170,8 +169,8 @@ static void tile_unpack(const struct decode *d, const struct tile *tile,
 				__builtin_prefetch(at + j);
 		}
 	}
-	d->kernels->unpack[rows->keys.dtype](to, width, from, stride,
-					     tile->num, rows->dim);
+	ucm_sparse_kernels()->unpack[rows->keys.dtype](
+		to, width, from, stride, tile->num, rows->dim);
 }
 
 static void tile_load(const struct decode *d, const struct tile *tile,
@@ -179,8 +178,8 @@ static void tile_load(const struct decode *d, const struct tile *tile,
 {
 	uint32_t rotary = d->rerope_shape.rope.rotary;
 
-	tile_unpack(d, tile, head, &d->shape.keys, d->work.keys, d->key_width);
-	tile_unpack(d, tile, head, &d->shape.values, d->work.values,
+	tile_unpack(tile, head, &d->shape.keys, d->work.keys, d->key_width);
+	tile_unpack(tile, head, &d->shape.values, d->work.values,
 		    d->value_width);
 	for (uint32_t i = 0; tile->far && i < tile->num; i++) {
 		float *key = d->work.keys + (size_t)i * d->key_width;
@@ -210,8 +209,8 @@ static void tile_take(const struct decode *d, const struct tile *tile,
 	float weights[UCM_TILE_TOKENS], most = work->most[head], factor;
 	bool finite = true;
 
-	d->kernels->products(weights, query, work->keys, tile->num,
-			     d->key_width);
+	ucm_sparse_kernels()->products(weights, query, work->keys, tile->num,
+				       d->key_width);
 	for (uint32_t i = 0; i < tile->num; i++) {
 		most = weights[i] > most ? weights[i] : most;
 		finite &= ucm_float_finite(weights[i]);
@@ -221,9 +220,10 @@ static void tile_take(const struct decode *d, const struct tile *tile,
 	for (uint32_t i = tile->num; i < UCM_TILE_TOKENS; i++)
 		weights[i] = -INFINITY;
 	factor = ucm_weight(work->most[head] - most);
-	d->kernels->weights(weights, most);
-	d->kernels->weigh(work->sums + (size_t)head * d->value_width, factor,
-			  weights, work->values, tile->num, d->value_width);
+	ucm_sparse_kernels()->weights(weights, most);
+	ucm_sparse_kernels()->weigh(work->sums + (size_t)head * d->value_width,
+				    factor, weights, work->values, tile->num,
+				    d->value_width);
 	work->total[head] = work->total[head] * factor + sum_of(weights);
 	work->most[head] = most;
 }
@@ -308,12 +308,11 @@ static int decode_finite(const struct decode *d)
 		head++;
 	if (head == heads)
 		return 0;
-	err = ucm_rows_finite(d->kernels, &d->shape.keys, attention->table,
+	err = ucm_rows_finite(&d->shape.keys, attention->table,
 			      attention->num_tokens, d->error);
 	if (!err)
-		err = ucm_rows_finite(d->kernels, &d->shape.values,
-				      attention->table, attention->num_tokens,
-				      d->error);
+		err = ucm_rows_finite(&d->shape.values, attention->table,
+				      attention->num_tokens, d->error);
 	return err ? err
 		   : ucm_error_set(d->error, -ERANGE, "head %" PRIu32
 				   ": too large for float32", head);
@@ -353,13 +352,11 @@ static int decode_run(struct decode *d, float *work, float *out, float *lse)
 	return err;
 }
 
-int ucm_attention_decode_by(const struct ucm_sparse_kernels *kernels,
-			    const struct ucm_attention *attention, float *work,
-			    float *out, float *lse, struct ucm_error *error)
+int ucm_attention_decode(const struct ucm_attention *attention, float *work,
+			 float *out, float *lse, struct ucm_error *error)
 {
 	struct decode d;
 
-	d.kernels = kernels;
 	d.attention = attention;
 	d.rerope = NULL;
 	d.rerope_shape.gain = 1;
@@ -369,34 +366,17 @@ int ucm_attention_decode_by(const struct ucm_sparse_kernels *kernels,
 	return decode_run(&d, work, out, lse);
 }
 
-int ucm_attention_decode(const struct ucm_attention *attention, float *work,
-			 float *out, float *lse, struct ucm_error *error)
-{
-	return ucm_attention_decode_by(ucm_sparse_kernels_best(), attention,
-				       work, out, lse, error);
-}
-
-int ucm_rerope_decode_by(const struct ucm_sparse_kernels *kernels,
-			 const struct ucm_rerope *rerope, const float *angles,
-			 const struct ucm_attention *attention, float *work,
-			 float *out, float *lse, struct ucm_error *error)
+int ucm_rerope_decode(const struct ucm_rerope *rerope, const float *angles,
+		      const struct ucm_attention *attention, float *work,
+		      float *out, float *lse, struct ucm_error *error)
 {
 	struct decode d;
 
 	if (!rerope)
 		return ucm_error_set(error, -EINVAL, "rerope is NULL");
-	d.kernels = kernels;
 	d.attention = attention;
 	d.rerope = rerope;
 	d.angles = angles;
 	d.error = error;
 	return decode_run(&d, work, out, lse);
-}
-
-int ucm_rerope_decode(const struct ucm_rerope *rerope, const float *angles,
-		      const struct ucm_attention *attention, float *work,
-		      float *out, float *lse, struct ucm_error *error)
-{
-	return ucm_rerope_decode_by(ucm_sparse_kernels_best(), rerope, angles,
-				    attention, work, out, lse, error);
 }

@@ -8,7 +8,7 @@
  */
 #include <config.h>
 
-#include "sparse/calls.h"
+#include <ucm/position.h>
 
 #include <errno.h>
 #include <float.h>
@@ -18,6 +18,7 @@
 
 #include "common/align.h"
 #include "common/error.h"
+#include "sparse/kernels.h"
 #include "sparse/number.h"
 #include "sparse/rows.h"
 
@@ -29,7 +30,6 @@ struct pair {
 };
 
 struct deviation_work {
-	const struct ucm_sparse_kernels *kernels;
 	const struct ucm_deviation_request *request;
 	struct pair pairs[2]; /* of keys, of values */
 	uint32_t num_pairs;
@@ -105,20 +105,21 @@ static int pair_take(struct deviation_work *work, const struct pair *pair,
 	uint32_t size = work->request->block_size;
 	uint32_t padded = (uint32_t)ucm_round_up(pair->cached.dim,
 						 UCM_REPR_ROW);
-	int err = ucm_row_widen(work->kernels, &pair->cached,
+	int err = ucm_row_widen(&pair->cached,
 				ucm_repr_id(work->request->table, 0,
 					    token / size), token % size,
 				head, work->cached, work->error);
 
 	if (!err)
-		err = ucm_row_widen(work->kernels, &pair->fresh, 0, token,
-				    head, work->fresh, work->error);
+		err = ucm_row_widen(&pair->fresh, 0, token, head,
+				    work->fresh, work->error);
 	if (err)
 		return err;
-	work->kernels->distance(work->lanes, work->cached, work->fresh, padded);
+	ucm_sparse_kernels()->distance(work->lanes, work->cached, work->fresh,
+				       padded);
 	if (work->request->relative)
-		work->kernels->distance(work->sizes, work->fresh, work->zeros,
-					padded);
+		ucm_sparse_kernels()->distance(work->sizes, work->fresh,
+					       work->zeros, padded);
 	return 0;
 }
 
@@ -156,12 +157,10 @@ static int token_deviation(struct deviation_work *work, uint32_t token,
 	return 0;
 }
 
-int ucm_kv_deviation_by(const struct ucm_sparse_kernels *kernels,
-			const struct ucm_deviation_request *request, float *out,
-			struct ucm_error *error)
+int ucm_kv_deviation(const struct ucm_deviation_request *request, float *out,
+		     struct ucm_error *error)
 {
-	struct deviation_work work = { .kernels = kernels, .request = request,
-				       .error = error };
+	struct deviation_work work = { .request = request, .error = error };
 	int err;
 
 	if (!request || !out)
@@ -177,13 +176,6 @@ int ucm_kv_deviation_by(const struct ucm_sparse_kernels *kernels,
 		}
 	}
 	return err;
-}
-
-int ucm_kv_deviation(const struct ucm_deviation_request *request, float *out,
-		     struct ucm_error *error)
-{
-	return ucm_kv_deviation_by(ucm_sparse_kernels_best(), request, out,
-				   error);
 }
 
 /* ---- the highest ---- */
@@ -202,15 +194,15 @@ static int rule_check(uint32_t rule, double value, struct ucm_error *error)
 }
 
 /* Those of at least least. */
-static int select_above(const struct ucm_sparse_kernels *kernels,
-			const float *scores, uint32_t num, float least,
+static int select_above(const float *scores, uint32_t num, float least,
 			uint32_t *out, size_t room, uint32_t *num_out,
 			struct ucm_error *error)
 {
+	const struct ucm_sparse_kernels *kernels = ucm_sparse_kernels();
 	float low, high;
 	size_t total;
 
-	if (num && !ucm_score_range(kernels, scores, num, &low, &high))
+	if (num && !ucm_score_range(scores, num, &low, &high))
 		return ucm_error_set(error, -EINVAL, "scores: one is NaN");
 	total = kernels->count(scores, num, least);
 	if (total > room)
@@ -228,10 +220,9 @@ static float float_from(double value)
 	return (double)near < value ? nextafterf(near, INFINITY) : near;
 }
 
-int ucm_hkvd_select_by(const struct ucm_sparse_kernels *kernels,
-		       const float *scores, uint32_t num, uint32_t rule,
-		       double value, uint32_t *out, size_t room,
-		       uint32_t *num_out, struct ucm_error *error)
+int ucm_hkvd_select(const float *scores, uint32_t num, uint32_t rule,
+		    double value, uint32_t *out, size_t room,
+		    uint32_t *num_out, struct ucm_error *error)
 {
 	struct ucm_budget budget = { .num_blocks = num };
 	int err = rule_check(rule, value, error);
@@ -246,19 +237,10 @@ int ucm_hkvd_select_by(const struct ucm_sparse_kernels *kernels,
 				     !scores ? "scores"
 				     : !out  ? "out" : "num_out");
 	if (rule == UCM_HKVD_THRESHOLD)
-		return select_above(kernels, scores, num, float_from(value),
-				    out, room, num_out, error);
+		return select_above(scores, num, float_from(value), out, room,
+				    num_out, error);
 	/* of the tokens that can be chosen; -INFINITY is below all others */
-	budget.topk = (uint32_t)((double)kernels->count(scores, num,
-							-FLT_MAX) * value);
-	return ucm_select_by(kernels, scores, &budget, out, room, num_out,
-			     error);
-}
-
-int ucm_hkvd_select(const float *scores, uint32_t num, uint32_t rule,
-		    double value, uint32_t *out, size_t room,
-		    uint32_t *num_out, struct ucm_error *error)
-{
-	return ucm_hkvd_select_by(ucm_sparse_kernels_best(), scores, num, rule,
-				  value, out, room, num_out, error);
+	budget.topk = (uint32_t)((double)ucm_sparse_kernels()->count(
+					 scores, num, -FLT_MAX) * value);
+	return ucm_select(scores, &budget, out, room, num_out, error);
 }

@@ -422,7 +422,7 @@ static bool cpu_has_f16c(void)
 	return __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
 }
 
-const struct ucm_sparse_kernels *ucm_sparse_kernels_named(const char *name)
+static const struct ucm_sparse_kernels *kernels_named(const char *name)
 {
 	if (!strcmp(name, "avx512") && __builtin_cpu_supports("avx512f") &&
 	    __builtin_cpu_supports("avx512bw"))
@@ -435,21 +435,25 @@ const struct ucm_sparse_kernels *ucm_sparse_kernels_named(const char *name)
 
 #else
 
-const struct ucm_sparse_kernels *ucm_sparse_kernels_named(const char *name)
+static const struct ucm_sparse_kernels *kernels_named(const char *name)
 {
 	return strcmp(name, "plain") ? NULL : &plain_kernels;
 }
 
 #endif
 
-const struct ucm_sparse_kernels *ucm_sparse_kernels_best(void)
+const struct ucm_sparse_kernels *ucm_sparse_kernels_used;
+
+bool ucm_sparse_kernels_use(const char *name)
 {
 	static const char *const names[] = { "avx512", "avx2", "plain" };
-	static const struct ucm_sparse_kernels *_Atomic best;
-	const struct ucm_sparse_kernels *found = best;
+	const struct ucm_sparse_kernels *found = name ? kernels_named(name)
+						     : NULL;
 
-	for (size_t i = 0; !found; i++)
-		found = ucm_sparse_kernels_named(names[i]);
-	best = found;
+	for (size_t i = 0; !name && !found; i++)
+		found = kernels_named(names[i]);
+	if (found)
+		__atomic_store_n(&ucm_sparse_kernels_used, found,
+				 __ATOMIC_RELAXED);
 	return found;
 }

@@ -135,11 +135,19 @@ struct ucm_sparse_kernels {
 		      const float *rows, size_t num, size_t width);
 };
 
-/* The best way on this CPU. */
-const struct ucm_sparse_kernels *ucm_sparse_kernels_best(void);
+/* Those in use; NULL: to be chosen. */
+extern const struct ucm_sparse_kernels *ucm_sparse_kernels_used;
 
-/* One by its name ("plain", "avx2", "avx512"), for tests and benchmarks; NULL:
- * not compiled in, or this CPU cannot. */
-const struct ucm_sparse_kernels *ucm_sparse_kernels_named(const char *name);
+/* Use those of this name ("plain", "avx2", "avx512") from now on, for tests and
+ * benchmarks; NULL: the best ones of this CPU. False: they are not compiled in,
+ * or this CPU cannot, and those in use stay. */
+bool ucm_sparse_kernels_use(const char *name);
+
+static inline const struct ucm_sparse_kernels *ucm_sparse_kernels(void)
+{
+	if (!__atomic_load_n(&ucm_sparse_kernels_used, __ATOMIC_RELAXED))
+		ucm_sparse_kernels_use(NULL);
+	return __atomic_load_n(&ucm_sparse_kernels_used, __ATOMIC_RELAXED);
+}
 
 #endif

@@ -40,8 +40,7 @@ int ucm_list_range(const float *scores, size_t num, uint32_t limit,
 				     " %" PRIu32, num, limit);
 	if (!num)
 		return 0;
-	if (!ucm_score_range(ucm_sparse_kernels_best(), scores, num, least,
-			     most))
+	if (!ucm_score_range(scores, num, least, most))
 		return ucm_error_set(error, -EINVAL, "scores: one is NaN");
 	if (!isfinite(*least) || !isfinite(*most))
 		return ucm_error_set(error, -EINVAL,

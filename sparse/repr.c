@@ -14,7 +14,7 @@
  */
 #include <config.h>
 
-#include "sparse/calls.h"
+#include <ucm/sparse.h>
 
 #include <assert.h>
 #include <errno.h>
@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "common/error.h"
+#include "sparse/kernels.h"
 #include "sparse/number.h"
 #include "sparse/spec.h"
 
@@ -40,7 +41,6 @@ static_assert(sizeof(struct repr_state) == 64, "the floats follow");
 
 /* What a build is done with. */
 struct repr_work {
-	const struct ucm_sparse_kernels *kernels;
 	const struct ucm_repr_spec *spec;
 	struct ucm_repr_shape shape;
 	const struct ucm_keys *keys;
@@ -75,7 +75,7 @@ static void floats_begin(const struct repr_work *work, float *floats)
 static void floats_take(const struct repr_work *work, float *floats,
 			const float *key)
 {
-	const struct ucm_sparse_kernels *kernels = work->kernels;
+	const struct ucm_sparse_kernels *kernels = ucm_sparse_kernels();
 	uint32_t padded = work->shape.padded;
 
 	if (is_mean(work->spec)) {
@@ -92,8 +92,8 @@ static int floats_take_key(const struct repr_work *work, float *floats,
 			   uint64_t block, uint32_t token, uint32_t head)
 {
 	float key[UCM_REPR_HEAD_DIM_MAX] __attribute__((aligned(64)));
-	int err = ucm_sparse_key(work->kernels, work->spec, work->keys, block,
-				 token, head, key, work->error);
+	int err = ucm_sparse_key(work->spec, work->keys, block, token, head,
+				 key, work->error);
 
 	if (err)
 		return err;
@@ -286,14 +286,13 @@ static int build_block(const struct repr_work *work, uint64_t block,
 	return err;
 }
 
-int ucm_repr_build_by(const struct ucm_sparse_kernels *kernels,
-		      const struct ucm_repr_spec *spec,
-		      const struct ucm_keys *keys, const int32_t *blocks,
-		      size_t num, uint32_t last_tokens,
-		      const struct ucm_repr_slab *slab, const int32_t *slots,
-		      struct ucm_error *error)
+int ucm_repr_build(const struct ucm_repr_spec *spec,
+		   const struct ucm_keys *keys, const int32_t *blocks,
+		   size_t num, uint32_t last_tokens,
+		   const struct ucm_repr_slab *slab, const int32_t *slots,
+		   struct ucm_error *error)
 {
-	struct repr_work work = { kernels, spec, .keys = keys, .error = error };
+	struct repr_work work = { spec, .keys = keys, .error = error };
 	int err = ucm_repr_shape(spec, &work.shape, error);
 
 	if (!err)
@@ -313,16 +312,6 @@ int ucm_repr_build_by(const struct ucm_sparse_kernels *kernels,
 						: NULL);
 	}
 	return err;
-}
-
-int ucm_repr_build(const struct ucm_repr_spec *spec,
-		   const struct ucm_keys *keys, const int32_t *blocks,
-		   size_t num, uint32_t last_tokens,
-		   const struct ucm_repr_slab *slab, const int32_t *slots,
-		   struct ucm_error *error)
-{
-	return ucm_repr_build_by(ucm_sparse_kernels_best(), spec, keys, blocks,
-				 num, last_tokens, slab, slots, error);
 }
 
 /* ---- a growing block ---- */
@@ -361,7 +350,7 @@ static int state_check(const struct ucm_repr_spec *spec, const void *memory,
 int ucm_repr_begin(const struct ucm_repr_spec *spec, void *memory,
 		   struct ucm_error *error)
 {
-	struct repr_work work = { NULL, spec, .error = error };
+	struct repr_work work = { spec, .error = error };
 	struct repr_state *state = memory;
 	int err = ucm_repr_shape(spec, &work.shape, error);
 
@@ -388,12 +377,11 @@ static int keys_finite(const struct repr_work *work, uint32_t tokens)
 	return err;
 }
 
-int ucm_repr_add_by(const struct ucm_sparse_kernels *kernels,
-		    const struct ucm_repr_spec *spec, void *memory,
-		    const struct ucm_keys *keys, uint32_t num_tokens,
-		    struct ucm_error *error)
+int ucm_repr_add(const struct ucm_repr_spec *spec, void *memory,
+		 const struct ucm_keys *keys, uint32_t num_tokens,
+		 struct ucm_error *error)
 {
-	struct repr_work work = { kernels, spec, .keys = keys, .error = error };
+	struct repr_work work = { spec, .keys = keys, .error = error };
 	struct repr_state *state = memory;
 	int err = work_begin(&work, num_tokens);
 
@@ -413,18 +401,10 @@ int ucm_repr_add_by(const struct ucm_sparse_kernels *kernels,
 	return err;
 }
 
-int ucm_repr_add(const struct ucm_repr_spec *spec, void *state,
-		 const struct ucm_keys *keys, uint32_t num_tokens,
-		 struct ucm_error *error)
-{
-	return ucm_repr_add_by(ucm_sparse_kernels_best(), spec, state, keys,
-			       num_tokens, error);
-}
-
 int ucm_repr_write(const struct ucm_repr_spec *spec, const void *memory,
 		   void *out, struct ucm_error *error)
 {
-	struct repr_work work = { NULL, spec, .error = error };
+	struct repr_work work = { spec, .error = error };
 	float floats[UCM_REPR_WIDTH_MAX];
 	const struct repr_state *state = memory;
 	int err = ucm_repr_shape(spec, &work.shape, error);

@@ -134,8 +134,7 @@ static int find_least(struct job *job)
 	float most;
 
 	job->least = 0;
-	if (num && !ucm_score_range(ucm_sparse_kernels_best(),
-				    job->scores + budget->first, num,
+	if (num && !ucm_score_range(job->scores + budget->first, num,
 				    &job->least, &most))
 		return ucm_error_set(&job->error, -EINVAL,
 				     "scores: one is NaN");

@@ -25,7 +25,7 @@
 #include <string.h>
 
 #include "common/error.h"
-#include "sparse/calls.h"
+#include "sparse/kernels.h"
 #include "sparse/rows.h"
 
 static const long double two_pi = 6.283185307179586476925286766559L;
@@ -241,7 +241,6 @@ void ucm_rope_table_fill(const struct ucm_rope *rope,
 
 /* What a shift is done with. */
 struct shift_work {
-	const struct ucm_sparse_kernels *kernels;
 	const struct ucm_rope *rope;
 	const struct ucm_shift_request *request;
 	int64_t item_bytes;
@@ -333,7 +332,7 @@ static void shift_tokens(struct shift_work *work, size_t block, uint32_t first,
 				    work->magnitude, &work->table);
 	work->filled = true;
 	work->delta = delta;
-	work->kernels->rotate[work->request->from.dtype](&run);
+	ucm_sparse_kernels()->rotate[work->request->from.dtype](&run);
 }
 
 static void shift_block(struct shift_work *work, size_t block)
@@ -376,8 +375,7 @@ static int deltas_check(const struct ucm_shift_request *request,
 }
 
 /* Both caches, the blocks of them that are used, and the keys. */
-static int places_check(const struct ucm_sparse_kernels *kernels,
-			const struct ucm_rope *rope,
+static int places_check(const struct ucm_rope *rope,
 			const struct ucm_shift_request *request,
 			struct ucm_error *error)
 {
@@ -400,13 +398,11 @@ static int places_check(const struct ucm_sparse_kernels *kernels,
 				     request->num, error);
 	if (err || request->unchecked)
 		return err;
-	return ucm_rows_finite(kernels, &from_rows, request->from_blocks,
-			       tokens, error);
+	return ucm_rows_finite(&from_rows, request->from_blocks, tokens, error);
 }
 
 /* A request of at least one block. */
-static int request_check(const struct ucm_sparse_kernels *kernels,
-			 const struct ucm_rope *rope,
+static int request_check(const struct ucm_rope *rope,
 			 const struct ucm_shift_request *request,
 			 struct ucm_error *error)
 {
@@ -421,18 +417,16 @@ static int request_check(const struct ucm_sparse_kernels *kernels,
 					  request->block_size, error);
 	if (!err)
 		err = deltas_check(request, error);
-	return err ? err : places_check(kernels, rope, request, error);
+	return err ? err : places_check(rope, request, error);
 }
 
-int ucm_rope_shift_by(const struct ucm_sparse_kernels *kernels,
-		      const struct ucm_rope *rope,
-		      const struct ucm_shift_request *request,
-		      struct ucm_error *error)
+int ucm_rope_shift(const struct ucm_rope *rope,
+		   const struct ucm_shift_request *request,
+		   struct ucm_error *error)
 {
 	struct shift_work work;
 	int err;
 
-	work.kernels = kernels;
 	work.rope = rope;
 	work.request = request;
 	work.filled = false;
@@ -443,7 +437,7 @@ int ucm_rope_shift_by(const struct ucm_sparse_kernels *kernels,
 		return ucm_error_set(error, -EINVAL, "request is NULL");
 	if (!request->num)
 		return 0;
-	err = request_check(kernels, rope, request, error);
+	err = request_check(rope, request, error);
 	if (err)
 		return err;
 	work.item_bytes = ucm_repr_input_bytes(request->from.dtype);
@@ -451,12 +445,4 @@ int ucm_rope_shift_by(const struct ucm_sparse_kernels *kernels,
 	for (size_t i = 0; i < request->num; i++)
 		shift_block(&work, i);
 	return 0;
-}
-
-int ucm_rope_shift(const struct ucm_rope *rope,
-		   const struct ucm_shift_request *request,
-		   struct ucm_error *error)
-{
-	return ucm_rope_shift_by(ucm_sparse_kernels_best(), rope, request,
-				 error);
 }

@@ -45,13 +45,12 @@ static int not_finite(const struct ucm_rows *rows, uint64_t block,
 			     rows->name, block, token, head);
 }
 
-int ucm_row_widen(const struct ucm_sparse_kernels *kernels,
-		  const struct ucm_rows *rows, uint64_t block, uint32_t token,
+int ucm_row_widen(const struct ucm_rows *rows, uint64_t block, uint32_t token,
 		  uint32_t head, float *out, struct ucm_error *error)
 {
 	const uint8_t *at = ucm_row_at(rows, block, token, head);
 
-	if (kernels->widen[rows->keys.dtype](out, at, rows->dim))
+	if (ucm_sparse_kernels()->widen[rows->keys.dtype](out, at, rows->dim))
 		return 0;
 	return not_finite(rows, block, token, head, error);
 }
@@ -78,8 +77,7 @@ static struct block_rows rows_of_block(const struct ucm_rows *rows,
 }
 
 /* One of these rows is not finite: which? */
-static int block_not_finite(const struct ucm_sparse_kernels *kernels,
-			    const struct ucm_rows *rows, uint64_t block,
+static int block_not_finite(const struct ucm_rows *rows, uint64_t block,
 			    const struct block_rows *all,
 			    struct ucm_error *error)
 {
@@ -91,9 +89,9 @@ static int block_not_finite(const struct ucm_sparse_kernels *kernels,
 		for (uint32_t j = 0; j < all->inner; j++) {
 			token = all->by_token ? i : j;
 			head = all->by_token ? j : i;
-			if (!kernels->finite(ucm_row_at(rows, block, token,
-							head),
-					     bytes, rows->keys.dtype))
+			if (!ucm_sparse_kernels()->finite(
+				    ucm_row_at(rows, block, token, head),
+				    bytes, rows->keys.dtype))
 				return not_finite(rows, block, token, head,
 						  error);
 		}
@@ -103,10 +101,10 @@ static int block_not_finite(const struct ucm_sparse_kernels *kernels,
 
 /* Rows that lie one after the other are looked at as one: a call costs as much as
  * a row. */
-static int block_finite(const struct ucm_sparse_kernels *kernels,
-			const struct ucm_rows *rows, uint64_t block,
+static int block_finite(const struct ucm_rows *rows, uint64_t block,
 			uint32_t tokens, struct ucm_error *error)
 {
+	const struct ucm_sparse_kernels *kernels = ucm_sparse_kernels();
 	struct block_rows all = rows_of_block(rows, tokens);
 	int64_t item = ucm_repr_input_bytes(rows->keys.dtype);
 	const uint8_t *first = ucm_row_at(rows, block, 0, 0);
@@ -128,15 +126,14 @@ static int block_finite(const struct ucm_sparse_kernels *kernels,
 						     (i * all.outer_stride +
 						      j * all.inner_stride),
 					     bytes, dtype))
-				return block_not_finite(kernels, rows, block,
-							&all, error);
+				return block_not_finite(rows, block, &all,
+							error);
 		}
 	}
 	return 0;
 }
 
-int ucm_rows_finite(const struct ucm_sparse_kernels *kernels,
-		    const struct ucm_rows *rows, const int32_t *ids,
+int ucm_rows_finite(const struct ucm_rows *rows, const int32_t *ids,
 		    uint64_t tokens, struct ucm_error *error)
 {
 	int err = 0;
@@ -145,8 +142,7 @@ int ucm_rows_finite(const struct ucm_sparse_kernels *kernels,
 		uint32_t num = tokens < rows->block_size ? (uint32_t)tokens
 							 : rows->block_size;
 
-		err = block_finite(kernels, rows, ucm_repr_id(ids, 0, i), num,
-				   error);
+		err = block_finite(rows, ucm_repr_id(ids, 0, i), num, error);
 		tokens -= num;
 	}
 	return err;

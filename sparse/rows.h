@@ -40,14 +40,12 @@ static inline bool ucm_rows_by_token(const struct ucm_keys *keys)
 }
 
 /* A row as floats. -EINVAL: a number is not finite. */
-int ucm_row_widen(const struct ucm_sparse_kernels *kernels,
-		  const struct ucm_rows *rows, uint64_t block, uint32_t token,
+int ucm_row_widen(const struct ucm_rows *rows, uint64_t block, uint32_t token,
 		  uint32_t head, float *out, struct ucm_error *error);
 
 /* Are the rows of the first tokens finite, which are in blocks ids (NULL: 0, 1, ...)
  * that are full but for the last? -EINVAL: one is not. */
-int ucm_rows_finite(const struct ucm_sparse_kernels *kernels,
-		    const struct ucm_rows *rows, const int32_t *ids,
+int ucm_rows_finite(const struct ucm_rows *rows, const int32_t *ids,
 		    uint64_t tokens, struct ucm_error *error);
 
 #endif

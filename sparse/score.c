@@ -16,13 +16,14 @@
  */
 #include <config.h>
 
-#include "sparse/calls.h"
+#include <ucm/sparse.h>
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "common/error.h"
+#include "sparse/kernels.h"
 #include "sparse/number.h"
 #include "sparse/spec.h"
 
@@ -108,8 +109,7 @@ static void row_add(const struct ucm_repr_spec *spec,
 }
 
 /* A row of the prepared query: the mean of num heads. */
-static void row_make(const struct ucm_sparse_kernels *kernels,
-		     const struct ucm_repr_spec *spec,
+static void row_make(const struct ucm_repr_spec *spec,
 		     const struct query_shape *shape,
 		     const struct ucm_query *query, uint32_t first,
 		     uint32_t num, float *row)
@@ -118,8 +118,7 @@ static void row_make(const struct ucm_sparse_kernels *kernels,
 
 	memset(row, 0, shape->repr.width * sizeof(*row));
 	for (uint32_t i = 0; i < num; i++) {
-		ucm_sparse_query_head(kernels, spec, query, first + i, head,
-				      NULL);
+		ucm_sparse_query_head(spec, query, first + i, head, NULL);
 		row_add(spec, shape, row, head);
 	}
 	for (uint32_t i = 0; num > 1 && i < shape->repr.width; i++)
@@ -149,10 +148,9 @@ static void row_store(const struct query_shape *shape, const float *row,
 	}
 }
 
-int ucm_query_prepare_by(const struct ucm_sparse_kernels *kernels,
-			 const struct ucm_repr_spec *spec,
-			 const struct ucm_query *query, uint32_t per,
-			 float *out, struct ucm_error *error)
+int ucm_query_prepare(const struct ucm_repr_spec *spec,
+		      const struct ucm_query *query, uint32_t per, float *out,
+		      struct ucm_error *error)
 {
 	struct query_shape shape;
 	float row[UCM_REPR_WIDTH_MAX], *steps;
@@ -166,26 +164,17 @@ int ucm_query_prepare_by(const struct ucm_sparse_kernels *kernels,
 	if (!err && !out)
 		err = ucm_error_set(error, -EINVAL, "out is NULL");
 	for (uint32_t i = 0; !err && i < query->num_heads; i++)
-		err = ucm_sparse_query_head(kernels, spec, query, i, row,
-					    error);
+		err = ucm_sparse_query_head(spec, query, i, row, error);
 	if (err)
 		return err;
 	merged = shape.group / shape.rows;
 	steps = out + query_rows(spec, &shape) * row_floats(&shape);
 	for (uint32_t i = 0; i < query->num_heads; i += merged) {
-		row_make(kernels, spec, &shape, query, i, merged, row);
+		row_make(spec, &shape, query, i, merged, row);
 		row_store(&shape, row, out, steps++);
 		out += row_floats(&shape);
 	}
 	return 0;
-}
-
-int ucm_query_prepare(const struct ucm_repr_spec *spec,
-		      const struct ucm_query *query, uint32_t per, float *out,
-		      struct ucm_error *error)
-{
-	return ucm_query_prepare_by(ucm_sparse_kernels_best(), spec, query, per,
-				    out, error);
 }
 
 /* ---- the scores ---- */
@@ -214,10 +203,10 @@ static int request_check(const struct ucm_repr_spec *spec,
 	return ucm_score_rows_check(rows, request->num, request->stride, error);
 }
 
-static void request_run(const struct ucm_sparse_kernels *kernels,
-			const struct ucm_repr_spec *spec,
+static void request_run(const struct ucm_repr_spec *spec,
 			const struct ucm_score_request *request)
 {
+	const struct ucm_sparse_kernels *kernels = ucm_sparse_kernels();
 	struct query_shape shape;
 	struct ucm_score_run run;
 
@@ -251,10 +240,9 @@ static void request_run(const struct ucm_sparse_kernels *kernels,
 		kernels->score_rows[spec->dtype](&run);
 }
 
-int ucm_score_by(const struct ucm_sparse_kernels *kernels,
-		 const struct ucm_repr_spec *spec,
-		 const struct ucm_score_request *requests,
-		 size_t num_requests, struct ucm_error *error)
+int ucm_score(const struct ucm_repr_spec *spec,
+	      const struct ucm_score_request *requests, size_t num_requests,
+	      struct ucm_error *error)
 {
 	struct ucm_error why;
 	int err;
@@ -268,16 +256,8 @@ int ucm_score_by(const struct ucm_sparse_kernels *kernels,
 						 error);
 	}
 	for (size_t i = 0; i < num_requests; i++)
-		request_run(kernels, spec, &requests[i]);
+		request_run(spec, &requests[i]);
 	return 0;
-}
-
-int ucm_score(const struct ucm_repr_spec *spec,
-	      const struct ucm_score_request *requests, size_t num_requests,
-	      struct ucm_error *error)
-{
-	return ucm_score_by(ucm_sparse_kernels_best(), spec, requests,
-			    num_requests, error);
 }
 
 /* ---- one of many ---- */

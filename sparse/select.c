@@ -12,13 +12,14 @@
  */
 #include <config.h>
 
-#include "sparse/calls.h"
+#include <ucm/sparse.h>
 
 #include <errno.h>
 #include <inttypes.h>
 
 #include "common/error.h"
 #include "sparse/budget.h"
+#include "sparse/kernels.h"
 #include "sparse/number.h"
 #include "sparse/spec.h"
 
@@ -80,8 +81,7 @@ static float value_of(int32_t rank)
  * larger than; 0 < k < num. *equal_out: how many of those that are equal to it
  * are among the k best, the first ones.
  */
-static float find_kth(const struct ucm_sparse_kernels *kernels,
-		      const float *scores, size_t num, size_t k, float least,
+static float find_kth(const float *scores, size_t num, size_t k, float least,
 		      float most, size_t *equal_out)
 {
 	/* Invariant: k or more scores are at least value_of(low), and above,
@@ -93,7 +93,7 @@ static float find_kth(const struct ucm_sparse_kernels *kernels,
 	while (high - low > 1) {
 		int64_t middle = low + (high - low) / 2;
 		float value = value_of((int32_t)middle);
-		size_t count = kernels->count(scores, num, value);
+		size_t count = ucm_sparse_kernels()->count(scores, num, value);
 
 		if (count == k) {
 			*equal_out = k;
@@ -111,16 +111,15 @@ static float find_kth(const struct ucm_sparse_kernels *kernels,
 }
 
 /* The k best of num scores, by their numbers plus base; 0 < k <= num. */
-static void select_best(const struct ucm_sparse_kernels *kernels,
-			const float *scores, size_t num, size_t k,
+static void select_best(const float *scores, size_t num, size_t k,
 			float least, float most, uint32_t base, uint32_t *out)
 {
 	size_t equal = num;
-	float limit = k < num ? find_kth(kernels, scores, num, k, least, most,
+	float limit = k < num ? find_kth(scores, num, k, least, most,
 					 &equal)
 			      : least;
 
-	kernels->pick(scores, num, limit, equal, base, out);
+	ucm_sparse_kernels()->pick(scores, num, limit, equal, base, out);
 }
 
 static int budget_check(const struct ucm_budget *budget, size_t room,
@@ -149,10 +148,9 @@ static uint32_t *append_range(uint32_t *out, uint32_t begin, uint32_t end)
 	return out;
 }
 
-int ucm_select_by(const struct ucm_sparse_kernels *kernels,
-		  const float *scores, const struct ucm_budget *budget,
-		  uint32_t *out, size_t room, uint32_t *num_out,
-		  struct ucm_error *error)
+int ucm_select(const float *scores, const struct ucm_budget *budget,
+	       uint32_t *out, size_t room, uint32_t *num_out,
+	       struct ucm_error *error)
 {
 	float least = 0, most = 0;
 	uint32_t candidates;
@@ -167,24 +165,16 @@ int ucm_select_by(const struct ucm_sparse_kernels *kernels,
 	scores += budget->first;
 	candidates = budget->num_blocks - budget->first - budget->last;
 	if (candidates &&
-	    !ucm_score_range(kernels, scores, candidates, &least, &most))
+	    !ucm_score_range(scores, candidates, &least, &most))
 		return ucm_error_set(error, -EINVAL, "scores: one is NaN");
 	*num_out = budget->first + budget->topk + budget->last;
 	out = append_range(out, 0, budget->first);
 	if (budget->topk)
-		select_best(kernels, scores, candidates, budget->topk, least,
+		select_best(scores, candidates, budget->topk, least,
 			    most, budget->first, out);
 	append_range(out + budget->topk, budget->num_blocks - budget->last,
 		     budget->num_blocks);
 	return 0;
-}
-
-int ucm_select(const float *scores, const struct ucm_budget *budget,
-	       uint32_t *out, size_t room, uint32_t *num_out,
-	       struct ucm_error *error)
-{
-	return ucm_select_by(ucm_sparse_kernels_best(), scores, budget, out,
-			     room, num_out, error);
 }
 
 /* ---- the block table ---- */

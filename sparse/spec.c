@@ -66,8 +66,7 @@ int ucm_sparse_keys_check(const struct ucm_keys *keys, uint32_t tokens,
 	return 0;
 }
 
-int ucm_sparse_key(const struct ucm_sparse_kernels *kernels,
-		   const struct ucm_repr_spec *spec,
+int ucm_sparse_key(const struct ucm_repr_spec *spec,
 		   const struct ucm_keys *keys, uint64_t block, uint32_t token,
 		   uint32_t head, float *out, struct ucm_error *error)
 {
@@ -77,7 +76,7 @@ int ucm_sparse_key(const struct ucm_sparse_kernels *kernels,
 				    (int64_t)token * keys->stride_token +
 				    (int64_t)head * keys->stride_head);
 
-	if (kernels->widen[keys->dtype](out, at, spec->head_dim))
+	if (ucm_sparse_kernels()->widen[keys->dtype](out, at, spec->head_dim))
 		return 0;
 	return ucm_error_set(error, -EINVAL, "keys: block %" PRIu64
 			     ", token %" PRIu32 ", head %" PRIu32
@@ -119,8 +118,7 @@ int ucm_sparse_query_check(const struct ucm_query *query, uint32_t head_dim,
 	return 0;
 }
 
-int ucm_sparse_query_head(const struct ucm_sparse_kernels *kernels,
-			  const struct ucm_repr_spec *spec,
+int ucm_sparse_query_head(const struct ucm_repr_spec *spec,
 			  const struct ucm_query *query, uint32_t head,
 			  float *out, struct ucm_error *error)
 {
@@ -128,7 +126,8 @@ int ucm_sparse_query_head(const struct ucm_sparse_kernels *kernels,
 	const uint8_t *from = (const uint8_t *)query->base +
 			      item * head * query->stride_head;
 
-	if (kernels->widen[query->dtype](out, from, spec->head_dim))
+	if (ucm_sparse_kernels()->widen[query->dtype](out, from,
+						      spec->head_dim))
 		return 0;
 	return ucm_error_set(error, -EINVAL, "query: head %" PRIu32
 			     " is not finite", head);
@@ -191,10 +190,9 @@ int ucm_sparse_places_check(const struct ucm_repr_slab *slab,
 	return 0;
 }
 
-bool ucm_score_range(const struct ucm_sparse_kernels *kernels,
-		     const float *scores, size_t num, float *least, float *most)
+bool ucm_score_range(const float *scores, size_t num, float *least, float *most)
 {
-	if (!kernels->range(scores, num, least, most))
+	if (!ucm_sparse_kernels()->range(scores, num, least, most))
 		return false;
 	/* -0 + 0 is +0; all else stays */
 	*least += 0.0f;

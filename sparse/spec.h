@@ -49,14 +49,12 @@ int ucm_sparse_grow_check(const struct ucm_keys *keys, uint32_t num_tokens,
 			  struct ucm_error *error);
 
 /* A token's key of a head, as head_dim floats. -EINVAL: one is not finite. */
-int ucm_sparse_key(const struct ucm_sparse_kernels *kernels,
-		   const struct ucm_repr_spec *spec,
+int ucm_sparse_key(const struct ucm_repr_spec *spec,
 		   const struct ucm_keys *keys, uint64_t block, uint32_t token,
 		   uint32_t head, float *out, struct ucm_error *error);
 
 /* A head of a query, as head_dim floats. -EINVAL: one is not finite. */
-int ucm_sparse_query_head(const struct ucm_sparse_kernels *kernels,
-			  const struct ucm_repr_spec *spec,
+int ucm_sparse_query_head(const struct ucm_repr_spec *spec,
 			  const struct ucm_query *query, uint32_t head,
 			  float *out, struct ucm_error *error);
 
@@ -64,11 +62,10 @@ int ucm_sparse_query_head(const struct ucm_sparse_kernels *kernels,
 int ucm_score_rows_check(uint64_t rows, size_t num, size_t stride,
 			 struct ucm_error *error);
 
-/* The least and the largest of num scores (at least one), by kernels; a zero of
+/* The least and the largest of num scores (at least one); a zero of
  * either sign is +0, as of several it depends on the kernels which one they
  * find. False: one is NaN. */
-bool ucm_score_range(const struct ucm_sparse_kernels *kernels,
-		     const float *scores, size_t num, float *least,
+bool ucm_score_range(const float *scores, size_t num, float *least,
 		     float *most);
 
 /* What is wrong with request number i of num, and its err: of one among many the

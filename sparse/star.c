@@ -14,7 +14,7 @@
  */
 #include <config.h>
 
-#include "sparse/calls.h"
+#include <ucm/sparse.h>
 
 #include <assert.h>
 #include <errno.h>
@@ -24,6 +24,7 @@
 
 #include "common/align.h"
 #include "common/error.h"
+#include "sparse/kernels.h"
 #include "sparse/number.h"
 #include "sparse/spec.h"
 
@@ -42,7 +43,6 @@ struct star_state {
 static_assert(sizeof(struct star_state) == 64, "the floats follow");
 
 struct star_work {
-	const struct ucm_sparse_kernels *kernels;
 	const struct ucm_star_spec *spec;
 	struct ucm_star_shape shape;
 	const struct ucm_keys *keys;
@@ -112,9 +112,8 @@ static int sizes_add(const struct star_work *work, uint64_t block,
 
 	for (uint32_t token = 0; token < tokens; token++) {
 		float key[UCM_REPR_HEAD_DIM_MAX];
-		int err = ucm_sparse_key(work->kernels, &work->shape.keys,
-					 work->keys, block, token, head, key,
-					 work->error);
+		int err = ucm_sparse_key(&work->shape.keys, work->keys, block,
+					 token, head, key, work->error);
 
 		if (err)
 			return err;
@@ -146,8 +145,7 @@ int ucm_star_channels(const struct ucm_star_spec *spec,
 		      size_t num, uint32_t last_tokens, uint16_t *out,
 		      struct ucm_error *error)
 {
-	struct star_work work = { ucm_sparse_kernels_best(), spec,
-				  .keys = keys, .error = error };
+	struct star_work work = { spec, .keys = keys, .error = error };
 	int err = ucm_star_shape(spec, &work.shape, error);
 
 	if (!err)
@@ -196,8 +194,8 @@ static int sums_take_key(const struct star_work *work, uint64_t block,
 			 uint32_t token, uint32_t head, float *sums)
 {
 	float key[UCM_REPR_HEAD_DIM_MAX], kept[UCM_REPR_HEAD_DIM_MAX];
-	int err = ucm_sparse_key(work->kernels, &work->shape.keys, work->keys,
-				 block, token, head, key, work->error);
+	int err = ucm_sparse_key(&work->shape.keys, work->keys, block, token,
+				 head, key, work->error);
 
 	if (err)
 		return err;
@@ -308,14 +306,13 @@ static int build_block(const struct star_work *work, uint64_t block,
 	return err;
 }
 
-int ucm_star_build_by(const struct ucm_sparse_kernels *kernels,
-		      const struct ucm_star_spec *spec,
-		      const struct ucm_keys *keys, const int32_t *blocks,
-		      size_t num, uint32_t last_tokens,
-		      const struct ucm_repr_slab *slab, const int32_t *slots,
-		      struct ucm_error *error)
+int ucm_star_build(const struct ucm_star_spec *spec,
+		   const struct ucm_keys *keys, const int32_t *blocks,
+		   size_t num, uint32_t last_tokens,
+		   const struct ucm_repr_slab *slab, const int32_t *slots,
+		   struct ucm_error *error)
 {
-	struct star_work work = { kernels, spec, .keys = keys, .error = error };
+	struct star_work work = { spec, .keys = keys, .error = error };
 	int err = star_shape(spec, &work.shape, error);
 
 	if (!err)
@@ -335,16 +332,6 @@ int ucm_star_build_by(const struct ucm_sparse_kernels *kernels,
 						: NULL);
 	}
 	return err;
-}
-
-int ucm_star_build(const struct ucm_star_spec *spec,
-		   const struct ucm_keys *keys, const int32_t *blocks,
-		   size_t num, uint32_t last_tokens,
-		   const struct ucm_repr_slab *slab, const int32_t *slots,
-		   struct ucm_error *error)
-{
-	return ucm_star_build_by(ucm_sparse_kernels_best(), spec, keys, blocks,
-				 num, last_tokens, slab, slots, error);
 }
 
 /* ---- a growing block ---- */
@@ -421,12 +408,11 @@ static int state_take(const struct star_work *work, struct star_state *state,
 	return err;
 }
 
-int ucm_star_add_by(const struct ucm_sparse_kernels *kernels,
-		    const struct ucm_star_spec *spec, void *memory,
-		    const struct ucm_keys *keys, uint32_t num_tokens,
-		    struct ucm_error *error)
+int ucm_star_add(const struct ucm_star_spec *spec, void *memory,
+		 const struct ucm_keys *keys, uint32_t num_tokens,
+		 struct ucm_error *error)
 {
-	struct star_work work = { kernels, spec, .keys = keys, .error = error };
+	struct star_work work = { spec, .keys = keys, .error = error };
 	struct star_state *state = memory;
 	int err = star_shape(spec, &work.shape, error);
 
@@ -448,18 +434,10 @@ int ucm_star_add_by(const struct ucm_sparse_kernels *kernels,
 	return err;
 }
 
-int ucm_star_add(const struct ucm_star_spec *spec, void *state,
-		 const struct ucm_keys *keys, uint32_t num_tokens,
-		 struct ucm_error *error)
-{
-	return ucm_star_add_by(ucm_sparse_kernels_best(), spec, state, keys,
-			       num_tokens, error);
-}
-
 int ucm_star_write(const struct ucm_star_spec *spec, const void *memory,
 		   void *out, struct ucm_error *error)
 {
-	struct star_work work = { NULL, spec, .error = error };
+	struct star_work work = { spec, .error = error };
 	const struct star_state *state = memory;
 	const float *sums = (const float *)(state + 1);
 	int err = star_shape(spec, &work.shape, error);
@@ -528,8 +506,7 @@ size_t ucm_star_query_floats(const struct ucm_star_spec *spec,
 
 /* Put the heads of a query to their places; out NULL: see only whether they are
  * finite. A key head has for each channel those of all its rows. */
-static int query_place(const struct ucm_sparse_kernels *kernels,
-		       const struct ucm_star_spec *spec,
+static int query_place(const struct ucm_star_spec *spec,
 		       const struct ucm_star_shape *shape,
 		       const struct ucm_query *query, uint32_t row,
 		       uint32_t rows, float *out, struct ucm_error *error)
@@ -542,8 +519,7 @@ static int query_place(const struct ucm_sparse_kernels *kernels,
 		size_t at = (size_t)(i / group) * spec->kept * rows + row +
 			    i % group;
 
-		err = ucm_sparse_query_head(kernels, &shape->keys, query, i,
-					    all, error);
+		err = ucm_sparse_query_head(&shape->keys, query, i, all, error);
 		keep_channels(spec, i / group, all, kept);
 		for (uint32_t c = 0; out && c < spec->kept; c++)
 			out[at + (size_t)c * rows] = kept[c];
@@ -551,11 +527,10 @@ static int query_place(const struct ucm_sparse_kernels *kernels,
 	return err;
 }
 
-int ucm_star_query_prepare_by(const struct ucm_sparse_kernels *kernels,
-			      const struct ucm_star_spec *spec,
-			      const struct ucm_query *queries,
-			      uint32_t num_queries, float *out,
-			      struct ucm_error *error)
+int ucm_star_query_prepare(const struct ucm_star_spec *spec,
+			   const struct ucm_query *queries,
+			   uint32_t num_queries, float *out,
+			   struct ucm_error *error)
 {
 	struct ucm_star_shape shape;
 	uint32_t group;
@@ -580,20 +555,11 @@ int ucm_star_query_prepare_by(const struct ucm_sparse_kernels *kernels,
 	group = queries->num_heads / spec->num_heads;
 	for (int write = 0; write <= 1; write++) {
 		for (uint32_t i = 0; !err && i < num_queries; i++)
-			err = query_place(kernels, spec, &shape, &queries[i],
+			err = query_place(spec, &shape, &queries[i],
 					  i * group, num_queries * group,
 					  write ? out : NULL, error);
 	}
 	return err;
-}
-
-int ucm_star_query_prepare(const struct ucm_star_spec *spec,
-			   const struct ucm_query *queries,
-			   uint32_t num_queries, float *out,
-			   struct ucm_error *error)
-{
-	return ucm_star_query_prepare_by(ucm_sparse_kernels_best(), spec,
-					 queries, num_queries, out, error);
 }
 
 /* ---- scores ---- */
@@ -640,8 +606,7 @@ static int request_check(const struct ucm_star_spec *spec,
 						request->stride, error);
 }
 
-static void request_run(const struct ucm_sparse_kernels *kernels,
-			const struct ucm_star_spec *spec,
+static void request_run(const struct ucm_star_spec *spec,
 			const struct ucm_star_request *request)
 {
 	uint32_t group = request->num_heads / spec->num_heads;
@@ -669,13 +634,12 @@ static void request_run(const struct ucm_sparse_kernels *kernels,
 		.stride = request->stride,
 		.scale = request->scale,
 	};
-	kernels->star[spec->dtype](&run);
+	ucm_sparse_kernels()->star[spec->dtype](&run);
 }
 
-int ucm_star_score_by(const struct ucm_sparse_kernels *kernels,
-		      const struct ucm_star_spec *spec,
-		      const struct ucm_star_request *requests,
-		      size_t num_requests, struct ucm_error *error)
+int ucm_star_score(const struct ucm_star_spec *spec,
+		   const struct ucm_star_request *requests,
+		   size_t num_requests, struct ucm_error *error)
 {
 	struct ucm_error why;
 	int err;
@@ -689,35 +653,25 @@ int ucm_star_score_by(const struct ucm_sparse_kernels *kernels,
 						 error);
 	}
 	for (size_t i = 0; i < num_requests; i++)
-		request_run(kernels, spec, &requests[i]);
+		request_run(spec, &requests[i]);
 	return 0;
 }
 
-int ucm_star_score(const struct ucm_star_spec *spec,
-		   const struct ucm_star_request *requests,
-		   size_t num_requests, struct ucm_error *error)
-{
-	return ucm_star_score_by(ucm_sparse_kernels_best(), spec, requests,
-				 num_requests, error);
-}
-
 /* A score that is too large for a float has no share of a sum. */
-static int vote_check(const struct ucm_sparse_kernels *kernels,
-		      const float *scores, size_t num, struct ucm_error *error)
+static int vote_check(const float *scores, size_t num, struct ucm_error *error)
 {
 	float least, most;
 
-	if (ucm_score_range(kernels, scores, num, &least, &most) &&
+	if (ucm_score_range(scores, num, &least, &most) &&
 	    most < INFINITY)
 		return 0;
 	return ucm_error_set(error, -ERANGE,
 			     "scores: one is NaN, or infinitely large");
 }
 
-int ucm_star_vote_by(const struct ucm_sparse_kernels *kernels,
-		     const float *scores, float *weights, size_t num_rows,
-		     size_t num, size_t stride, float scale, float *votes,
-		     struct ucm_error *error)
+int ucm_star_vote(const float *scores, float *weights, size_t num_rows,
+		  size_t num, size_t stride, float scale, float *votes,
+		  struct ucm_error *error)
 {
 	int err;
 
@@ -730,20 +684,13 @@ int ucm_star_vote_by(const struct ucm_sparse_kernels *kernels,
 	if (!err)
 		err = ucm_score_rows_check(num_rows, num, stride, error);
 	for (size_t i = 0; !err && num && i < num_rows; i++)
-		err = vote_check(kernels, scores + i * stride, num, error);
+		err = vote_check(scores + i * stride, num, error);
 	if (err)
 		return err;
 	memset(votes, 0, num * sizeof(*votes));
 	for (size_t i = 0; i < num_rows; i++)
-		kernels->star_vote(scores + i * stride, weights + i * stride,
-				   num, scale, votes);
+		ucm_sparse_kernels()->star_vote(scores + i * stride,
+						weights + i * stride, num,
+						scale, votes);
 	return 0;
-}
-
-int ucm_star_vote(const float *scores, float *weights, size_t num_rows,
-		  size_t num, size_t stride, float scale, float *votes,
-		  struct ucm_error *error)
-{
-	return ucm_star_vote_by(ucm_sparse_kernels_best(), scores, weights,
-				num_rows, num, stride, scale, votes, error);
 }

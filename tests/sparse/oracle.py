@@ -4,15 +4,15 @@
 
 Every formula is written here a second time, from ucm_sparse(3), in float64 and
 with nothing of ours but the structs of the calls. LIBRARY has all of sparse/, also
-what libucm does not export: the calls with kernels that are chosen, so that each
-instruction set is tried.
+what libucm does not export: the choice of kernels, so that each instruction set is
+tried.
 """
 import ctypes as C
 
 import numpy as np
 
-from ways import (BF16, F16, F32, INT8, Failure, must, of_words, run, succeed,
-                  to_words)
+from ways import (BF16, F16, F32, INT8, Failure, Way, must, of_words, run,
+                  succeed, to_words)
 from ucmfs._c import (
     Budget, BudgetConfig, Keys, Query, ReprSpec as Spec,
     ScoreRequest as Request, ReprSlab as Slab, Windows)
@@ -173,22 +173,18 @@ def scores_of(case, per, values):
 
 # ---- ours ----
 
-class Library:
+class Library(Way):
     def __init__(self, path, way):
-        self.calls = C.CDLL(path)
-        self.calls.ucm_sparse_kernels_named.restype = C.c_void_p
+        super().__init__(path, way)
         for name in ("ucm_repr_bytes", "ucm_query_floats"):
             getattr(self.calls, name).restype = C.c_size_t
-        found = self.calls.ucm_sparse_kernels_named(way.encode())
-        self.way = way
-        self.kernels = C.c_void_p(found) if found else None
 
     def build(self, case):
         size = self.calls.ucm_repr_bytes(C.byref(case.spec))
         memory = np.full((case.num + 3, size + 4), 0xa5, np.uint8)
         slab = Slab(memory.ctypes.data, case.num + 3, size + 4)
-        succeed(self.calls.ucm_repr_build_by(
-            self.kernels, C.byref(case.spec), C.byref(case.view),
+        succeed(self.calls.ucm_repr_build(
+            C.byref(case.spec), C.byref(case.view),
             case.ids.ctypes.data_as(C.c_void_p), C.c_size_t(case.num),
             case.last, C.byref(slab),
             case.slots.ctypes.data_as(C.c_void_p), None), "ucm_repr_build")
@@ -202,25 +198,25 @@ class Library:
         per |= how
         floats = self.calls.ucm_query_floats(C.byref(case.spec), heads, per)
         prepared = np.zeros(floats, np.float32)
-        succeed(self.calls.ucm_query_prepare_by(
-            self.kernels, C.byref(case.spec), C.byref(case.query), per,
+        succeed(self.calls.ucm_query_prepare(
+            C.byref(case.spec), C.byref(case.query), per,
             prepared.ctypes.data_as(C.c_void_p), None), "ucm_query_prepare")
         rows = {HEAD: heads, GROUP: case.spec.num_heads, BLOCK: 1}[per & ~how]
         scores = np.full((rows, case.num + 2), 7, np.float32)
         request = Request(prepared.ctypes.data, heads, per, C.pointer(slab),
                           case.slots.ctypes.data, 0, case.num,
                           scores.ctypes.data, case.num + 2)
-        succeed(self.calls.ucm_score_by(
-            self.kernels, C.byref(case.spec), C.byref(request),
-            C.c_size_t(1), None), "ucm_score")
+        succeed(self.calls.ucm_score(
+            C.byref(case.spec), C.byref(request), C.c_size_t(1), None),
+            "ucm_score")
         must((scores[:, case.num:] == 7).all(), "a gap of scores was written")
         return scores[:, :case.num].copy()
 
     def select(self, scores, budget):
         total = budget.first + budget.topk + budget.last
         out, num = np.zeros(total + 1, np.uint32), C.c_uint32()
-        succeed(self.calls.ucm_select_by(
-            self.kernels, scores.ctypes.data_as(C.c_void_p), C.byref(budget),
+        succeed(self.calls.ucm_select(
+            scores.ctypes.data_as(C.c_void_p), C.byref(budget),
             out.ctypes.data_as(C.c_void_p), C.c_size_t(total), C.byref(num),
             None), "ucm_select")
         must(out[total] == 0, "more was written than there is room")

@@ -9,7 +9,7 @@ import ctypes as C
 
 import numpy as np
 
-from ways import Failure, must, run
+from ways import Failure, Way, must, run
 from ucmfs._c import (
     CodeMethod as Method, CodeRequest as Request, CodeSpec as Spec, Keys,
     Query, ReprSlab as Slab)
@@ -110,16 +110,15 @@ class Case:
 
 # ---- ours ----
 
-class Library:
+class Library(Way):
+    kernels = "code"
+
     def __init__(self, path, way):
-        self.calls = C.CDLL(path)
+        super().__init__(path, way)
         for name in ("ucm_code_bytes", "ucm_code_encoder_bytes",
                      "ucm_code_query_words"):
             getattr(self.calls, name).restype = C.c_size_t
-        for name in ("ucm_code_kernels_named", "ucm_code_matrix"):
-            getattr(self.calls, name).restype = C.c_void_p
-        found = self.calls.ucm_code_kernels_named(way.encode())
-        self.way, self.kernels = way, C.c_void_p(found) if found else None
+        self.calls.ucm_code_matrix.restype = C.c_void_p
 
     def encoder(self, spec, centers):
         size = self.calls.ucm_code_encoder_bytes(C.byref(spec))
@@ -146,8 +145,8 @@ class Library:
         step = case.keys.strides
         keys = Keys(case.keys.ctypes.data, FLOAT32, case.num, step[0] // 4,
                     step[1] // 4, step[2] // 4)
-        must(self.calls.ucm_code_build_by(
-            self.kernels, encoder.ctypes.data_as(C.c_void_p), C.byref(keys),
+        must(self.calls.ucm_code_build(
+            encoder.ctypes.data_as(C.c_void_p), C.byref(keys),
             None, C.c_size_t(case.num), case.last, C.byref(slab), None,
             None) == 0, "ucm_code_build")
         return memory, slab
@@ -158,8 +157,8 @@ class Library:
         prepared = np.zeros(words, np.uint64)
         query = Query(case.q.ctypes.data, FLOAT32, len(case.q),
                       case.spec.head_dim)
-        must(self.calls.ucm_code_query_prepare_by(
-            self.kernels, encoder.ctypes.data_as(C.c_void_p), C.byref(method),
+        must(self.calls.ucm_code_query_prepare(
+            encoder.ctypes.data_as(C.c_void_p), C.byref(method),
             C.byref(query), None, prepared.ctypes.data_as(C.c_void_p),
             None) == 0, "ucm_code_query_prepare")
         rows = {HEAD: len(case.q) // case.merged, GROUP: case.spec.num_heads,
@@ -168,9 +167,9 @@ class Library:
         scores = np.zeros((rows, width), np.float32)
         request = Request(prepared.ctypes.data, C.pointer(slab), None, 0,
                           case.num, scores.ctypes.data, width)
-        must(self.calls.ucm_code_score_by(
-            self.kernels, C.byref(case.spec), C.byref(method),
-            C.byref(request), C.c_size_t(1), None) == 0, "ucm_code_score")
+        must(self.calls.ucm_code_score(
+            C.byref(case.spec), C.byref(method), C.byref(request),
+            C.c_size_t(1), None) == 0, "ucm_code_score")
         return scores
 
 

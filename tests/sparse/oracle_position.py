@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from ways import BF16, F16, F32, must, of_words, run, succeed, to_words
+from ways import BF16, F16, F32, Way, must, of_words, run, succeed, to_words
 from ucmfs._c import (
     Attention, DeviationRequest as Deviation, KeyRoom as Room, Keys, Query,
     Rerope, Rope, ShiftRequest as Shift)
@@ -120,15 +120,11 @@ def pointer(array):
     return array.ctypes.data_as(C.c_void_p)
 
 
-class Library:
+class Library(Way):
     def __init__(self, path, way):
-        self.calls = C.CDLL(path)
-        self.calls.ucm_sparse_kernels_named.restype = C.c_void_p
+        super().__init__(path, way)
         for name in ("ucm_attention_floats", "ucm_rerope_floats"):
             getattr(self.calls, name).restype = C.c_size_t
-        found = self.calls.ucm_sparse_kernels_named(way.encode())
-        self.way = way
-        self.kernels = C.c_void_p(found) if found else None
 
 
 def check_shift(library, rand):
@@ -157,8 +153,8 @@ def check_shift(library, rand):
     request = Shift(source.keys(), target.room(), places[0].ctypes.data,
                     places[1].ctypes.data, num, heads, size, last,
                     deltas.ctypes.data, per_token, unrotated, 0)
-    succeed(library.calls.ucm_rope_shift_by(
-        library.kernels, C.byref(rope), C.byref(request), None), "shift")
+    succeed(library.calls.ucm_rope_shift(
+        C.byref(rope), C.byref(request), None), "shift")
     got = target.values()
     for i, place in enumerate(places[1]):
         tokens = last if i == num - 1 else size
@@ -188,8 +184,8 @@ def check_deviation(library, rand):
                         fresh[1].keys() if both else none,
                         table.ctypes.data, tokens, heads, dim, size, relative)
     got = np.zeros(tokens, np.float32)
-    succeed(library.calls.ucm_kv_deviation_by(
-        library.kernels, C.byref(request), pointer(got), None), "deviation")
+    succeed(library.calls.ucm_kv_deviation(
+        C.byref(request), pointer(got), None), "deviation")
     want, whole = np.zeros(tokens), np.zeros(tokens)
     for i in range(1 + both):
         old = cached[i].values()[table].reshape(-1, heads, dim)[:tokens]
@@ -216,8 +212,8 @@ def check_hkvd(library, rand):
     wants = [order[:best], np.flatnonzero(scores >= ratio), above[:best]]
     for rule, want in enumerate(wants):
         out, count = np.zeros(num, np.uint32), C.c_uint32()
-        succeed(library.calls.ucm_hkvd_select_by(
-            library.kernels, pointer(scores), num, rule, C.c_double(ratio),
+        succeed(library.calls.ucm_hkvd_select(
+            pointer(scores), num, rule, C.c_double(ratio),
             pointer(out), C.c_size_t(num), C.byref(count), None), "hkvd")
         must(np.array_equal(out[:count.value], np.sort(want)), f"rule {rule}")
         results.append(out[:count.value])
@@ -313,9 +309,9 @@ def check_attention(library, rand):
         name = "ucm_rerope" if with_rerope else "ucm_attention"
         succeed(getattr(calls, name + "_reference")(*rerope, attention, *to),
                 name)
-        succeed(getattr(calls, name + "_decode_by")(
-            library.kernels, *rerope, *([pointer(angles)] * with_rerope),
-            attention, pointer(work), *fast_to), name + "_decode")
+        succeed(getattr(calls, name + "_decode")(
+            *rerope, *([pointer(angles)] * with_rerope), attention,
+            pointer(work), *fast_to), name + "_decode")
         # the query has been rounded once more than here
         for got, off in (((out, lse), 2e-5), ((fast, fast_lse), 1e-4)):
             must((np.abs(got[0] - want) <= off).all(), f"{name}: {off}")

@@ -72,8 +72,8 @@ def build(library, case):
     size = library.calls.ucm_star_bytes(C.byref(case.spec))
     memory = np.full((BLOCKS, size), 0xa5, np.uint8)
     slab = oracle.Slab(memory.ctypes.data, BLOCKS, size)
-    oracle.succeed(library.calls.ucm_star_build_by(
-        library.kernels, C.byref(case.spec), C.byref(case.view), None,
+    oracle.succeed(library.calls.ucm_star_build(
+        C.byref(case.spec), C.byref(case.view), None,
         C.c_size_t(BLOCKS), case.last, C.byref(slab), None, None), "build")
     return memory, slab
 
@@ -121,8 +121,8 @@ def score(library, case, slab, per, weigh):
         oracle.Query(q.ctypes.data, F32, heads, case.spec.head_dim)
         for q in case.q))
     prepared = np.zeros(case.queries * heads * case.spec.kept, np.float32)
-    oracle.succeed(library.calls.ucm_star_query_prepare_by(
-        library.kernels, C.byref(case.spec), queries, case.queries,
+    oracle.succeed(library.calls.ucm_star_query_prepare(
+        C.byref(case.spec), queries, case.queries,
         prepared.ctypes.data_as(C.c_void_p), None), "prepare")
     scores = np.zeros((rows, BLOCKS), np.float32)
     weights = np.zeros((rows, BLOCKS), np.float32)
@@ -130,8 +130,8 @@ def score(library, case, slab, per, weigh):
                       C.pointer(slab), None, 0, BLOCKS, scores.ctypes.data,
                       weights.ctypes.data if weigh else None, BLOCKS,
                       case.scale)
-    oracle.succeed(library.calls.ucm_star_score_by(
-        library.kernels, C.byref(case.spec), C.byref(request), C.c_size_t(1),
+    oracle.succeed(library.calls.ucm_star_score(
+        C.byref(case.spec), C.byref(request), C.c_size_t(1),
         None), "score")
     return scores, weights
 
@@ -161,8 +161,8 @@ def check_case(library, case):
 
     votes = np.zeros(BLOCKS, np.float32)
     used = weights.copy()
-    oracle.succeed(library.calls.ucm_star_vote_by(
-        library.kernels, by_head.ctypes.data_as(C.c_void_p),
+    oracle.succeed(library.calls.ucm_star_vote(
+        by_head.ctypes.data_as(C.c_void_p),
         used.ctypes.data_as(C.c_void_p), C.c_size_t(len(rows)),
         C.c_size_t(BLOCKS), C.c_size_t(BLOCKS), C.c_float(case.scale),
         votes.ctypes.data_as(C.c_void_p), None), "vote")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ways.py - what the oracles share: types, and random cases that each way of the
 CPU gets through alike."""
+import ctypes as C
 import os
 import sys
 
@@ -48,12 +49,26 @@ def of_words(words, dtype):
 
 # ---- cases ----
 
+class Way:
+    """The calls of LIBRARY, by a way of the CPU."""
+    kernels = "sparse"
+
+    def __init__(self, path, way):
+        self.calls, self.way = C.CDLL(path), way
+
+    def use(self):
+        """All calls go this way from now on; False: this CPU cannot."""
+        use = getattr(self.calls, f"ucm_{self.kernels}_kernels_use")
+        use.restype = C.c_bool
+        return use(self.way.encode())
+
+
 def libraries_of(kind, what):
     """LIBRARY, by each way that this CPU has."""
     found = []
     for way in ("plain", "avx2", "avx512"):
         library = kind(sys.argv[1], way)
-        if library.kernels:
+        if library.use():
             found.append(library)
         else:
             print(f"SKIP: this CPU has no {way} for {what}")
@@ -69,6 +84,7 @@ def run(kind, what, rounds, *checks):
         for check in checks:
             first = None
             for library in libraries:
+                library.use()
                 try:
                     results = check(library,
                                     np.random.default_rng([SEED, number]))

@@ -8,7 +8,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "sparse/calls.h"
+#include <ucm/position.h>
+
+#include "sparse/kernels.h"
 #include "sparse/number.h"
 #include "tests/unit/random.h"
 #include "tests/unit/unit.h"
@@ -19,15 +21,13 @@ static const uint32_t input_types[] = { UCM_DTYPE_FLOAT32, UCM_DTYPE_FLOAT16,
 static const uint32_t stored_types[] = { UCM_DTYPE_FLOAT32, UCM_DTYPE_FLOAT16,
 					 UCM_DTYPE_BFLOAT16, UCM_DTYPE_INT8 };
 
-/* NULL, with a SKIP line, where this CPU cannot. */
-static inline const struct ucm_sparse_kernels *kernels_of(int way)
+/* All calls go this way from now on; false, with a SKIP line: this CPU cannot. */
+static inline bool use_way(int way)
 {
-	const struct ucm_sparse_kernels *kernels =
-		ucm_sparse_kernels_named(ways[way]);
-
-	if (!kernels)
-		unit_skip("sparse: this CPU has no %s", ways[way]);
-	return kernels;
+	if (!ucm_sparse_kernels_use(ways[way]))
+		return unit_skip("sparse: this CPU has no %s", ways[way]);
+	must(!strcmp(ucm_sparse_kernels()->name, ways[way]));
+	return true;
 }
 
 static inline size_t type_bytes(uint32_t dtype)

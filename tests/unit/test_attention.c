@@ -254,10 +254,10 @@ UNIT_TEST(large_products_do_not_overflow)
 
 UNIT_TEST(weights_are_exponentials, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 	uint64_t random = random_case(0);
 
-	for (int i = 0; kernels && i < 200000; i++) {
+	for (int i = 0; can && i < 200000; i++) {
 		float x[UCM_TILE_TOKENS], most = random_float(&random, 40);
 		float want[UCM_TILE_TOKENS];
 
@@ -268,7 +268,7 @@ UNIT_TEST(weights_are_exponentials, .rows = NUM_ROWS(ways))
 				x[j] = j % 3 ? -INFINITY : most;
 			want[j] = x[j] - most;
 		}
-		kernels->weights(x, most);
+		ucm_sparse_kernels()->weights(x, most);
 		for (uint32_t j = 0; j < UCM_TILE_TOKENS; j++) {
 			double e = exp((double)want[j]);
 
@@ -285,8 +285,7 @@ struct decoded {
 	float out[SCENE_OUT + 1], lse[17];
 };
 
-static int run_decode(const struct ucm_sparse_kernels *kernels,
-		      const struct ucm_rerope *rerope,
+static int run_decode(const struct ucm_rerope *rerope,
 		      const struct ucm_attention *a, struct decoded *to,
 		      struct ucm_error *error)
 {
@@ -306,10 +305,9 @@ static int run_decode(const struct ucm_sparse_kernels *kernels,
 		must(angles[angles_num] == 77);
 	}
 	work[num] = 77;
-	err = rerope ? ucm_rerope_decode_by(kernels, rerope, angles, a, work,
-					    to->out, to->lse, error)
-		     : ucm_attention_decode_by(kernels, a, work, to->out,
-					       to->lse, error);
+	err = rerope ? ucm_rerope_decode(rerope, angles, a, work, to->out,
+					 to->lse, error)
+		     : ucm_attention_decode(a, work, to->out, to->lse, error);
 	must(work[num] == 77);
 	free(work);
 	free(angles);
@@ -366,9 +364,9 @@ static void check_decoded(const struct scene *s, const struct decoded *got,
 
 UNIT_TEST(the_fast_way_is_the_reference, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 
-	for (unsigned number = 0; kernels && number < 200; number++) {
+	for (unsigned number = 0; can && number < 200; number++) {
 		struct scene *s = scene_make(number);
 		double out[SCENE_OUT], lse[16];
 		struct decoded got, plain;
@@ -376,9 +374,10 @@ UNIT_TEST(the_fast_way_is_the_reference, .rows = NUM_ROWS(ways))
 		mark(&got);
 		mark(&plain);
 		must(!ucm_attention_reference(&s->attention, out, lse, NULL));
-		must(!run_decode(kernels, NULL, &s->attention, &got, NULL));
-		must(!run_decode(ucm_sparse_kernels_named("plain"), NULL,
-				 &s->attention, &plain, NULL));
+		must(use_way(_i));
+		must(!run_decode(NULL, &s->attention, &got, NULL));
+		must(ucm_sparse_kernels_use("plain"));
+		must(!run_decode(NULL, &s->attention, &plain, NULL));
 		check_decoded(s, &got, out, lse);
 		must(!memcmp(&got, &plain, sizeof(got)));
 		scene_free(s);
@@ -396,10 +395,8 @@ UNIT_TEST(a_fast_selection_of_ratio_1_is_dense_bit_for_bit)
 		mark(&a);
 		mark(&b);
 		select_all(s, &all, table);
-		must(!run_decode(ucm_sparse_kernels_best(), NULL, &s->attention,
-				 &a, NULL));
-		must(!run_decode(ucm_sparse_kernels_best(), NULL, &all, &b,
-				 NULL));
+		must(!run_decode(NULL, &s->attention, &a, NULL));
+		must(!run_decode(NULL, &all, &b, NULL));
 		must(!memcmp(&a, &b, sizeof(a)));
 		scene_free(s);
 	}
@@ -414,8 +411,8 @@ UNIT_TEST(what_is_too_large_for_floats_is_out_of_range)
 	mark(&got);
 	mark(&marked);
 	s->attention.scale = 1e300;
-	ck_assert_int_eq(run_decode(ucm_sparse_kernels_best(), NULL,
-				    &s->attention, &got, &error), -ERANGE);
+	ck_assert_int_eq(run_decode(NULL, &s->attention, &got, &error),
+			 -ERANGE);
 	must(!memcmp(&got, &marked, sizeof(got)));
 	ck_assert_msg(!strncmp(error.text, "head 0", 6), "%s", error.text);
 	scene_free(s);
@@ -550,9 +547,9 @@ UNIT_TEST(rerope_is_what_its_formula_says)
 
 UNIT_TEST(fast_rerope_is_the_reference, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 
-	for (unsigned number = 0; kernels && number < 300; number++) {
+	for (unsigned number = 0; can && number < 300; number++) {
 		struct scene *s = scene_make(number);
 		struct ucm_rerope rerope = rerope_make(s, number);
 		double out[SCENE_OUT], lse[16];
@@ -565,9 +562,10 @@ UNIT_TEST(fast_rerope_is_the_reference, .rows = NUM_ROWS(ways))
 		mark(&plain);
 		must(!ucm_rerope_reference(&rerope, &s->attention, out, lse,
 					   NULL));
-		must(!run_decode(kernels, &rerope, &s->attention, &got, NULL));
-		must(!run_decode(ucm_sparse_kernels_named("plain"), &rerope,
-				 &s->attention, &plain, NULL));
+		must(use_way(_i));
+		must(!run_decode(&rerope, &s->attention, &got, NULL));
+		must(ucm_sparse_kernels_use("plain"));
+		must(!run_decode(&rerope, &s->attention, &plain, NULL));
 		check_decoded(s, &got, out, lse);
 		must(!memcmp(&got, &plain, sizeof(got)));
 		scene_free(s);
@@ -591,10 +589,8 @@ UNIT_TEST(a_window_beyond_the_request_is_plain_attention_bit_for_bit)
 		must(!ucm_rerope_reference(&rerope, &s->attention, b, NULL,
 					   NULL));
 		must(!memcmp(a, b, sizeof(a)));
-		must(!run_decode(ucm_sparse_kernels_best(), NULL, &s->attention,
-				 &c, NULL));
-		must(!run_decode(ucm_sparse_kernels_best(), &rerope,
-				 &s->attention, &d, NULL));
+		must(!run_decode(NULL, &s->attention, &c, NULL));
+		must(!run_decode(&rerope, &s->attention, &d, NULL));
 		must(!memcmp(&c, &d, sizeof(c)));
 		scene_free(s);
 	}

@@ -17,14 +17,13 @@
 #define MAX_TOKENS 20u
 #define MAX_SCORES (MAX_HEADS * MAX_GROUP * BLOCKS * MAX_TOKENS)
 
-static const struct ucm_code_kernels *code_kernels_of(int way)
+static bool use_code_way(int way)
 {
-	const struct ucm_code_kernels *kernels =
-		ucm_code_kernels_named(ways[way]);
-
-	if (!kernels)
-		unit_skip("sparse: this CPU has no %s for codes", ways[way]);
-	return kernels;
+	if (!ucm_code_kernels_use(ways[way]))
+		return unit_skip("sparse: this CPU has no %s for codes",
+				 ways[way]);
+	must(!strcmp(ucm_code_kernels()->name, ways[way]));
+	return true;
 }
 
 /* ---- random matrices ---- */
@@ -253,12 +252,10 @@ static struct scene scene_make(uint64_t *random, uint32_t form)
 	return scene_of(&spec, random);
 }
 
-static void scene_build(const struct ucm_code_kernels *kernels,
-			const struct scene *scene)
+static void scene_build(const struct scene *scene)
 {
-	must(!ucm_code_build_by(kernels, scene->encoder, &scene->cache.keys,
-				NULL, BLOCKS, scene->last_tokens, &scene->slab,
-				NULL, NULL));
+	must(!ucm_code_build(scene->encoder, &scene->cache.keys, NULL, BLOCKS,
+			     scene->last_tokens, &scene->slab, NULL, NULL));
 }
 
 static void scene_free(struct scene *scene)
@@ -394,13 +391,13 @@ static void check_code(const struct scene *scene, uint32_t block, uint32_t head,
 
 UNIT_TEST(a_code_has_the_signs_of_the_products, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_code_kernels *kernels = code_kernels_of(_i);
+	bool can = use_code_way(_i);
 
-	for (unsigned number = 0; kernels && number < CASES; number++) {
+	for (unsigned number = 0; can && number < CASES; number++) {
 		uint64_t random = random_case(number);
 		struct scene scene = scene_make(&random, UCM_CODE_TOKENS);
 
-		scene_build(kernels, &scene);
+		scene_build(&scene);
 		for (uint32_t block = 0; block < BLOCKS; block++) {
 			uint32_t tokens = tokens_of(&scene, block);
 
@@ -431,8 +428,8 @@ UNIT_TEST(counts_are_those_of_the_tokens_bits)
 					    NULL));
 		each.slab.stride_bytes = ucm_code_bytes(&each.spec);
 		each.slab.base = get(BLOCKS * each.slab.stride_bytes);
-		scene_build(ucm_code_kernels_best(), &scene);
-		scene_build(ucm_code_kernels_best(), &each);
+		scene_build(&scene);
+		scene_build(&each);
 		for (uint32_t i = 0; i < BLOCKS * scene.spec.num_heads *
 					      scene.words * 64; i++) {
 			uint32_t bit = i % (scene.words * 64);
@@ -460,15 +457,17 @@ UNIT_TEST(counts_are_those_of_the_tokens_bits)
 /* In pieces of any size, in any slot, each way: the same bytes. */
 UNIT_TEST(tokens_that_arrive_one_by_one_are_a_block, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_code_kernels *kernels = code_kernels_of(_i);
+	bool can = use_code_way(_i);
 
-	for (unsigned number = 0; kernels && number < CASES; number++) {
+	for (unsigned number = 0; can && number < CASES; number++) {
 		uint64_t random = random_case(number);
 		struct scene scene = scene_make(&random, number % 2);
 		size_t bytes = ucm_code_bytes(&scene.spec);
 		uint8_t *grown = get(bytes);
 
-		scene_build(ucm_code_kernels_best(), &scene);
+		must(ucm_code_kernels_use(NULL));
+		scene_build(&scene);
+		must(use_code_way(_i));
 		for (uint32_t block = 0; block < BLOCKS; block++) {
 			uint32_t have = 0, all = tokens_of(&scene, block);
 
@@ -480,9 +479,8 @@ UNIT_TEST(tokens_that_arrive_one_by_one_are_a_block, .rows = NUM_ROWS(ways))
 				keys.base = cache_at(&scene.cache, block, have,
 						     0, 0);
 				keys.num_blocks = 1;
-				must(!ucm_code_add_by(kernels, scene.encoder,
-						      &keys, have, more, grown,
-						      NULL));
+				must(!ucm_code_add(scene.encoder, &keys, have,
+						   more, grown, NULL));
 				have += more;
 			}
 			must(!memcmp(grown, slot_of(&scene, block), bytes));
@@ -502,7 +500,7 @@ UNIT_TEST(codes_are_written_to_their_slots_alone)
 	uint8_t *want = get(BLOCKS * stride), *got = scene.slab.base;
 
 	scene.last_tokens = scene.spec.block_size;
-	scene_build(ucm_code_kernels_best(), &scene);
+	scene_build(&scene);
 	memcpy(want, got, BLOCKS * stride);
 	memset(got, 0xa5, BLOCKS * stride);
 	must(!ucm_code_build(scene.encoder, &scene.cache.keys, blocks, 2,
@@ -525,8 +523,7 @@ struct prepared {
 	size_t row_words;
 };
 
-static struct prepared prepared_make(const struct ucm_code_kernels *kernels,
-				     const struct scene *scene,
+static struct prepared prepared_make(const struct scene *scene,
 				     const struct ucm_code_method *method)
 {
 	struct prepared p = { .method = *method };
@@ -539,8 +536,8 @@ static struct prepared prepared_make(const struct ucm_code_kernels *kernels,
 	p.row_words = num / rows;
 	p.planes = (uint32_t)((p.row_words - 1) / scene->words);
 	p.words = get(num * sizeof(uint64_t));
-	must(!ucm_code_query_prepare_by(kernels, scene->encoder, method,
-					&scene->query, NULL, p.words, NULL));
+	must(!ucm_code_query_prepare(scene->encoder, method, &scene->query,
+				     NULL, p.words, NULL));
 	return p;
 }
 
@@ -647,8 +644,7 @@ static size_t width_of(const struct scene *scene, const struct prepared *p)
 				 ? scene->spec.block_size : 1);
 }
 
-static void scene_score(const struct ucm_code_kernels *kernels,
-			const struct scene *scene, const struct prepared *p,
+static void scene_score(const struct scene *scene, const struct prepared *p,
 			float *scores)
 {
 	const struct ucm_code_request request = {
@@ -656,8 +652,7 @@ static void scene_score(const struct ucm_code_kernels *kernels,
 		.scores = scores, .stride = width_of(scene, p),
 	};
 
-	must(!ucm_code_score_by(kernels, &scene->spec, &p->method, &request, 1,
-				NULL));
+	must(!ucm_code_score(&scene->spec, &p->method, &request, 1, NULL));
 }
 
 static float each_score(const struct scene *scene, const struct prepared *p,
@@ -726,10 +721,10 @@ static struct ucm_code_method method_of(const struct scene *scene,
 
 UNIT_TEST(scores_are_counts_of_bits, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_code_kernels *kernels = code_kernels_of(_i);
+	bool can = use_code_way(_i);
 	float scores[MAX_SCORES];
 
-	for (unsigned number = 0; kernels && number < CASES; number++) {
+	for (unsigned number = 0; can && number < CASES; number++) {
 		uint64_t random = random_case(number);
 		struct scene scene = scene_make(&random, UCM_CODE_TOKENS);
 		uint32_t merged = 1u << random_between(&random, 0, 2);
@@ -738,14 +733,14 @@ UNIT_TEST(scores_are_counts_of_bits, .rows = NUM_ROWS(ways))
 
 		merged = merged > scene.group ? scene.group : merged;
 		method = method_of(&scene, 0, merged);
-		codes = prepared_make(kernels, &scene, &method);
-		scene_build(kernels, &scene);
+		codes = prepared_make(&scene, &method);
+		scene_build(&scene);
 		for (uint32_t i = 0; i < NUM_METHODS; i++) {
 			struct prepared p;
 
 			method = method_of(&scene, i, merged);
-			p = prepared_make(kernels, &scene, &method);
-			scene_score(kernels, &scene, &p, scores);
+			p = prepared_make(&scene, &method);
+			scene_score(&scene, &p, scores);
 			check_scores(&scene, &p, &codes, scores);
 			free(p.words);
 		}
@@ -781,7 +776,7 @@ UNIT_TEST(long_blocks_and_many_heads_are_the_same_each_way)
 		for (uint32_t i = 0; i < scene.group * spec.head_dim; i++)
 			((float *)scene.memory)[i] = random_float(&random, 1);
 		scene.query.base = scene.memory;
-		scene_build(ucm_code_kernels_best(), &scene);
+		scene_build(&scene);
 		for (uint32_t i = 0; i < NUM_METHODS; i++) {
 			struct ucm_code_method method = method_of(&scene, i, 1);
 
@@ -790,14 +785,10 @@ UNIT_TEST(long_blocks_and_many_heads_are_the_same_each_way)
 			    !ucm_code_query_words(&spec, &method))
 				continue;
 			for (size_t way = 0; way < NUM_ROWS(ways); way++) {
-				const struct ucm_code_kernels *kernels =
-					ucm_code_kernels_named(ways[way]);
-
-				if (!kernels)
+				if (!ucm_code_kernels_use(ways[way]))
 					continue;
-				p = prepared_make(kernels, &scene, &method);
-				scene_score(kernels, &scene, &p,
-					    way ? got : want);
+				p = prepared_make(&scene, &method);
+				scene_score(&scene, &p, way ? got : want);
 				free(p.words);
 				must(!way || !memcmp(want, got, BLOCKS *
 							 sizeof(*want)));
@@ -834,10 +825,10 @@ UNIT_TEST(a_group_s_distance_is_the_sum_of_its_heads)
 
 UNIT_TEST(counts_give_the_sum_of_the_tokens, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_code_kernels *kernels = code_kernels_of(_i);
+	bool can = use_code_way(_i);
 	float want[MAX_SCORES], got[MAX_SCORES];
 
-	for (unsigned number = 0; kernels && number < CASES / 4; number++) {
+	for (unsigned number = 0; can && number < CASES / 4; number++) {
 		uint64_t random = random_case(number);
 		struct ucm_code_spec spec = random_code_spec(&random,
 							     UCM_CODE_COUNTS);
@@ -850,8 +841,8 @@ UNIT_TEST(counts_give_the_sum_of_the_tokens, .rows = NUM_ROWS(ways))
 		again = random;
 		spec.form = UCM_CODE_TOKENS;
 		tokens = scene_of(&spec, &again);
-		scene_build(kernels, &counts);
-		scene_build(kernels, &tokens);
+		scene_build(&counts);
+		scene_build(&tokens);
 		for (uint32_t i = 0; i < NUM_METHODS; i++) {
 			struct ucm_code_method method = method_of(&counts, i,
 								  1);
@@ -859,9 +850,9 @@ UNIT_TEST(counts_give_the_sum_of_the_tokens, .rows = NUM_ROWS(ways))
 
 			if (method.over != UCM_CODE_SUM)
 				continue;
-			p = prepared_make(kernels, &counts, &method);
-			scene_score(kernels, &counts, &p, got);
-			scene_score(kernels, &tokens, &p, want);
+			p = prepared_make(&counts, &method);
+			scene_score(&counts, &p, got);
+			scene_score(&tokens, &p, want);
 			must(!memcmp(want, got, rows_of(&counts, &p) * BLOCKS *
 							sizeof(*want)));
 			free(p.words);
@@ -930,9 +921,9 @@ static void check_query(const struct scene *scene, const struct prepared *p,
 UNIT_TEST(a_query_is_encoded_as_keys_are_or_in_16_levels,
 	  .rows = NUM_ROWS(ways))
 {
-	const struct ucm_code_kernels *kernels = code_kernels_of(_i);
+	bool can = use_code_way(_i);
 
-	for (unsigned number = 0; kernels && number < CASES; number++) {
+	for (unsigned number = 0; can && number < CASES; number++) {
 		uint64_t random = random_case(number);
 		struct scene scene = scene_make(&random, UCM_CODE_TOKENS);
 		uint32_t merged = 1u << random_between(&random, 0, 2);
@@ -941,8 +932,7 @@ UNIT_TEST(a_query_is_encoded_as_keys_are_or_in_16_levels,
 		for (uint32_t measure = 0; measure < 2; measure++) {
 			struct ucm_code_method method = method_of(
 				&scene, measure, merged);
-			struct prepared p = prepared_make(kernels, &scene,
-							  &method);
+			struct prepared p = prepared_make(&scene, &method);
 
 			for (uint32_t i = 0; i < p.codes * scene.spec.num_heads;
 			     i++)
@@ -964,8 +954,7 @@ UNIT_TEST(rope_s_channels_may_lie_elsewhere)
 	struct scene scene = scene_of(&spec, &random);
 	struct ucm_query nope = scene.query, rope = scene.query;
 	struct ucm_code_method method = method_of(&scene, 1, 1);
-	struct prepared p = prepared_make(ucm_code_kernels_best(), &scene,
-					  &method);
+	struct prepared p = prepared_make(&scene, &method);
 	size_t num = ucm_code_query_words(&spec, &method);
 	uint64_t *apart = get(num * sizeof(*apart));
 	size_t item = type_bytes(scene.query.dtype);
@@ -1000,15 +989,14 @@ UNIT_TEST(an_estimate_is_off_by_no_more_than_is_promised)
 			scene.query.num_heads, 1,
 		};
 		uint32_t width = BLOCKS * scene.spec.block_size, blocks = 0;
-		struct prepared p = prepared_make(ucm_code_kernels_best(),
-						  &scene, &method);
+		struct prepared p = prepared_make(&scene, &method);
 
 		for (uint32_t i = 0; i < scene.parts; i++)
 			blocks = (uint32_t)fmax(
 				blocks, ceil(scene.part[i].bits /
 					     (double)scene.part[i].dim));
-		scene_build(ucm_code_kernels_best(), &scene);
-		scene_score(ucm_code_kernels_best(), &scene, &p, scores);
+		scene_build(&scene);
+		scene_score(&scene, &p, scores);
 		for (uint32_t i = 0; scene.spec.norms &&
 				     i < scene.query.num_heads * width; i++) {
 			uint32_t block = i % width / scene.spec.block_size;

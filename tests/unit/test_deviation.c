@@ -90,11 +90,9 @@ static void take(const struct scene *s, const struct cache *cached,
 
 UNIT_TEST(a_deviation_is_the_sum_of_differences, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
-	const struct ucm_sparse_kernels *other =
-		ucm_sparse_kernels_named("plain");
+	bool can = use_way(_i);
 
-	for (unsigned number = 0; kernels && number < 200; number++) {
+	for (unsigned number = 0; can && number < 200; number++) {
 		struct scene *s = scene_make(number);
 		const struct ucm_deviation_request *r = &s->request;
 		bool values = r->fresh_values.base;
@@ -102,8 +100,10 @@ UNIT_TEST(a_deviation_is_the_sum_of_differences, .rows = NUM_ROWS(ways))
 		float got[200], also[200];
 
 		got[r->num_tokens] = 77;
-		must(!ucm_kv_deviation_by(kernels, r, got, NULL));
-		must(!ucm_kv_deviation_by(other, r, also, NULL));
+		must(use_way(_i));
+		must(!ucm_kv_deviation(r, got, NULL));
+		must(ucm_sparse_kernels_use("plain"));
+		must(!ucm_kv_deviation(r, also, NULL));
 		must(!memcmp(got, also, r->num_tokens * sizeof(*got)));
 		must(got[r->num_tokens] == 77);
 		for (uint32_t i = 0; i < r->num_tokens; i++) {
@@ -348,9 +348,9 @@ static uint32_t naive_hkvd(const float *scores, uint32_t num, uint32_t rule,
 
 UNIT_TEST(the_chosen_are_those_of_the_rule, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 
-	for (unsigned number = 0; kernels && number < 3000; number++) {
+	for (unsigned number = 0; can && number < 3000; number++) {
 		uint64_t random = random_case(number);
 		uint32_t num = (uint32_t)random_between(&random, 0, MAX_TOKENS);
 		uint32_t rule = (uint32_t)random_between(&random, 0, 2);
@@ -370,8 +370,8 @@ UNIT_TEST(the_chosen_are_those_of_the_rule, .rows = NUM_ROWS(ways))
 		}
 		n = naive_hkvd(scores, num, rule, value, want);
 		got[n] = 0xabcdef;
-		must(!ucm_hkvd_select_by(kernels, scores, num, rule, value, got,
-					 n, &m, NULL));
+		must(!ucm_hkvd_select(scores, num, rule, value, got, n, &m,
+				      NULL));
 		must(m == n && got[n] == 0xabcdef);
 		must(!memcmp(got, want, n * sizeof(*got)));
 	}

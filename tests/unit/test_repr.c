@@ -203,9 +203,9 @@ static void random_ids(uint64_t *random, int32_t *ids, size_t num,
 
 UNIT_TEST(a_representation_is_what_its_formula_says, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 
-	for (unsigned number = 0; kernels && number < CASES; number++) {
+	for (unsigned number = 0; can && number < CASES; number++) {
 		uint64_t random = random_case(number);
 		struct ucm_repr_spec spec = random_spec(&random);
 		struct cache cache = cache_make(
@@ -219,9 +219,8 @@ UNIT_TEST(a_representation_is_what_its_formula_says, .rows = NUM_ROWS(ways))
 
 		random_ids(&random, blocks, num, 6);
 		random_ids(&random, slots, num, 9);
-		must_in_case(ucm_repr_build_by(kernels, &spec, &cache.keys,
-					       blocks, num, last, &slab, slots,
-					       NULL) == 0,
+		must_in_case(ucm_repr_build(&spec, &cache.keys, blocks, num,
+					    last, &slab, slots, NULL) == 0,
 			     number, "build");
 		for (size_t i = 0; i < num; i++)
 			check_block(&spec, &cache, (uint64_t)blocks[i], &slab,
@@ -242,18 +241,15 @@ UNIT_TEST(every_way_builds_the_same_bytes)
 			&random);
 		struct ucm_repr_slab first = slab_make(&spec, 3, 0);
 
-		must(!ucm_repr_build_by(ucm_sparse_kernels_named("plain"),
-					&spec, &cache.keys, NULL, 3, 1, &first,
-					NULL, NULL));
+		must(ucm_sparse_kernels_use("plain"));
+		must(!ucm_repr_build(&spec, &cache.keys, NULL, 3, 1, &first,
+				     NULL, NULL));
 		for (size_t way = 1; way < NUM_ROWS(ways); way++) {
-			const struct ucm_sparse_kernels *kernels =
-				ucm_sparse_kernels_named(ways[way]);
 			struct ucm_repr_slab slab = slab_make(&spec, 3, 0);
 
-			must(!kernels ||
-			     (!ucm_repr_build_by(kernels, &spec, &cache.keys,
-						 NULL, 3, 1, &slab, NULL,
-						 NULL) &&
+			must(!ucm_sparse_kernels_use(ways[way]) ||
+			     (!ucm_repr_build(&spec, &cache.keys, NULL, 3, 1,
+					      &slab, NULL, NULL) &&
 			      !memcmp(slab.base, first.base,
 				      3 * first.stride_bytes)));
 			free(slab.base);
@@ -265,9 +261,9 @@ UNIT_TEST(every_way_builds_the_same_bytes)
 
 UNIT_TEST(tokens_may_come_in_any_pieces, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 
-	for (unsigned number = 0; kernels && number < CASES; number++) {
+	for (unsigned number = 0; can && number < CASES; number++) {
 		uint64_t random = random_case(number);
 		struct ucm_repr_spec spec = random_spec(&random);
 		struct cache cache = cache_make(
@@ -285,15 +281,13 @@ UNIT_TEST(tokens_may_come_in_any_pieces, .rows = NUM_ROWS(ways))
 				&random, 0, spec.block_size - tokens);
 
 			keys.base = cache_at(&cache, 0, tokens, 0, 0);
-			must(!ucm_repr_add_by(kernels, &spec, state, &keys,
-					      more, NULL));
+			must(!ucm_repr_add(&spec, state, &keys, more, NULL));
 			tokens += more;
 			if (!tokens)
 				continue;
 			must(!ucm_repr_write(&spec, state, grown.base, NULL));
-			must(!ucm_repr_build_by(kernels, &spec, &cache.keys,
-						NULL, 1, tokens, &once, NULL,
-						NULL));
+			must(!ucm_repr_build(&spec, &cache.keys, NULL, 1,
+					     tokens, &once, NULL, NULL));
 			must(!memcmp(once.base, grown.base, once.stride_bytes));
 		}
 		free(state);
@@ -350,9 +344,9 @@ static const float wrong_keys[] = { NAN, -NAN, INFINITY, -INFINITY };
 
 UNIT_TEST(a_key_that_is_not_finite_is_refused, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 
-	for (unsigned number = 0; kernels && number < CASES; number++) {
+	for (unsigned number = 0; can && number < CASES; number++) {
 		uint64_t random = random_case(number);
 		struct ucm_repr_spec spec = random_spec(&random);
 		struct cache cache = cache_make(
@@ -381,17 +375,16 @@ UNIT_TEST(a_key_that_is_not_finite_is_refused, .rows = NUM_ROWS(ways))
 			memcpy(at, &wrong, sizeof(wrong));
 		else
 			memcpy(at, &half, sizeof(half));
-		assert_einval(ucm_repr_build_by(kernels, &spec, &cache.keys,
-						NULL, 2, spec.block_size, &slab,
-						NULL, &error),
+		assert_einval(ucm_repr_build(&spec, &cache.keys, NULL, 2,
+					     spec.block_size, &slab, NULL,
+					     &error),
 			      error, "keys: block 1, token ");
 		must(untouched(&slab));
 		cache.keys.base = cache_at(&cache, 1, 0, 0, 0);
 		must(state && !ucm_repr_begin(&spec, state, NULL));
 		memcpy(state + bytes, state, bytes);
-		assert_einval(ucm_repr_add_by(kernels, &spec, state,
-					      &cache.keys, spec.block_size,
-					      &error),
+		assert_einval(ucm_repr_add(&spec, state, &cache.keys,
+					   spec.block_size, &error),
 			      error, "keys: block 0, token ");
 		must(!memcmp(state, state + bytes, bytes));
 		free(state);

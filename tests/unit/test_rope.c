@@ -315,15 +315,14 @@ static void check_rest(const struct shift_case *c, const uint8_t *before)
 
 UNIT_TEST(keys_are_rotated_as_the_formula_says, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 
-	for (unsigned number = 0; kernels && number < CASES; number++) {
+	for (unsigned number = 0; can && number < CASES; number++) {
 		struct shift_case c = shift_case_make(number);
 		uint8_t *before = copy_of(&c.to);
 
 		shift_case_bind(&c);
-		ck_assert_int_eq(ucm_rope_shift_by(kernels, &c.rope, &c.request,
-						   NULL), 0);
+		ck_assert_int_eq(ucm_rope_shift(&c.rope, &c.request, NULL), 0);
 		for (size_t i = 0; i < c.request.num; i++) {
 			uint32_t tokens = i + 1 < c.request.num
 						  ? c.request.block_size
@@ -340,17 +339,18 @@ UNIT_TEST(keys_are_rotated_as_the_formula_says, .rows = NUM_ROWS(ways))
 
 UNIT_TEST(all_ways_give_the_same_bits, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 
-	for (unsigned number = 0; kernels && number < CASES; number++) {
+	for (unsigned number = 0; can && number < CASES; number++) {
 		struct shift_case a = shift_case_make(number);
 		struct shift_case b = shift_case_make(number);
 
 		shift_case_bind(&a);
 		shift_case_bind(&b);
-		must(!ucm_rope_shift_by(ucm_sparse_kernels_named("plain"),
-					&a.rope, &a.request, NULL));
-		must(!ucm_rope_shift_by(kernels, &b.rope, &b.request, NULL));
+		must(ucm_sparse_kernels_use("plain"));
+		must(!ucm_rope_shift(&a.rope, &a.request, NULL));
+		must(use_way(_i));
+		must(!ucm_rope_shift(&b.rope, &b.request, NULL));
 		must(!memcmp(a.to.memory, b.to.memory, memory_bytes(&a.to)));
 		shift_case_free(&a);
 		shift_case_free(&b);
@@ -483,14 +483,14 @@ UNIT_TEST(every_bfloat16_is_rounded_as_by_itself, .rows = NUM_ROWS(ways))
 {
 	static const uint32_t dims[][2] = { { 128, 128 }, { 256, 64 },
 					    { 64, 64 }, { 256, 182 } };
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 	static uint16_t from[65536], to[65536];
 	struct ucm_rope_table table;
 	uint64_t random = random_case(0);
 
 	for (uint32_t i = 0; i < 65536; i++)
 		from[i] = (i & 0x7f80) == 0x7f80 ? 0 : (uint16_t)i;
-	for (int n = 0; kernels && n < 8; n++) {
+	for (int n = 0; can && n < 8; n++) {
 		uint32_t dim = dims[n / 2][0], rotary = dims[n / 2][1];
 		struct ucm_rotate_run run = {
 			(uint8_t *)from, (uint8_t *)to, 65536 / dim, 1,
@@ -518,7 +518,7 @@ UNIT_TEST(every_bfloat16_is_rounded_as_by_itself, .rows = NUM_ROWS(ways))
 			table.cosines[second] = table.cosines[first];
 			table.sines[second] = -table.sines[first];
 		}
-		kernels->rotate[UCM_DTYPE_BFLOAT16](&run);
+		ucm_sparse_kernels()->rotate[UCM_DTYPE_BFLOAT16](&run);
 		for (uint32_t i = 0; i < 65536; i++) {
 			uint32_t at = i % dim, pair = n % 2 ? at ^ 1
 					: (at + rotary / 2) % rotary;
@@ -537,11 +537,11 @@ UNIT_TEST(every_bfloat16_is_rounded_as_by_itself, .rows = NUM_ROWS(ways))
 
 UNIT_TEST(by_0_every_bit_stays, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 	static uint16_t from[65536], to[65536];
 	int32_t delta = 0;
 
-	for (int pairing = 0; kernels && pairing < 4; pairing++) {
+	for (int pairing = 0; can && pairing < 4; pairing++) {
 		struct ucm_rope rope = { .pairing = pairing & 1,
 					 .head_dim = 1024, .base = 10000 };
 		struct ucm_shift_request request = {
@@ -556,21 +556,21 @@ UNIT_TEST(by_0_every_bit_stays, .rows = NUM_ROWS(ways))
 		for (uint32_t i = 0; i < 65536; i++)
 			from[i] = (uint16_t)i; /* NaN and -0 too */
 		memset(to, 0x55, sizeof(to));
-		must(!ucm_rope_shift_by(kernels, &rope, &request, NULL));
+		must(!ucm_rope_shift(&rope, &request, NULL));
 		must(!memcmp(from, to, sizeof(to)));
 		request.to.base = from;
-		must(!ucm_rope_shift_by(kernels, &rope, &request, NULL));
+		must(!ucm_rope_shift(&rope, &request, NULL));
 		must(!memcmp(from, to, sizeof(to)));
 	}
 }
 
 UNIT_TEST(what_is_not_finite_is_refused_or_stays_so, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 	static const float bad[] = { NAN, -NAN, INFINITY, -INFINITY };
 	int32_t delta = 7;
 
-	for (uint32_t i = 0; kernels && i < 3 * 4 * 40; i++) {
+	for (uint32_t i = 0; can && i < 3 * 4 * 40; i++) {
 		struct ucm_rope rope = { .pairing = i & 1, .head_dim = 80,
 					 .base = 10000 };
 		uint32_t dtype = input_types[i % 3], at = i / 12 * 2;
@@ -601,12 +601,11 @@ UNIT_TEST(what_is_not_finite_is_refused_or_stays_so, .rows = NUM_ROWS(ways))
 		}
 		memcpy(before, memory, sizeof(before));
 		request.unchecked = 0;
-		assert_einval(ucm_rope_shift_by(kernels, &rope, &request,
-						&error), error,
+		assert_einval(ucm_rope_shift(&rope, &request, &error), error,
 			      "from: block 0, token 0, head 0: not finite");
 		must(!memcmp(before, memory, sizeof(before)));
 		request.unchecked = 1;
-		must(!ucm_rope_shift_by(kernels, &rope, &request, NULL));
+		must(!ucm_rope_shift(&rope, &request, NULL));
 		for (uint32_t j = 0; j < 80; j++)
 			must(ucm_float_finite(load_number(bytes + j * item,
 							  dtype)) ==
@@ -617,9 +616,9 @@ UNIT_TEST(what_is_not_finite_is_refused_or_stays_so, .rows = NUM_ROWS(ways))
 /* Each number of a type, alone in a row. */
 UNIT_TEST(finite_is_each_number_but_those_that_are_not, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 
-	for (uint32_t bits = 0; kernels && bits <= 0xffff; bits++) {
+	for (uint32_t bits = 0; can && bits <= 0xffff; bits++) {
 		for (uint32_t type = 0; type < 3; type++) {
 			uint32_t dtype = input_types[type], at = bits % 37;
 			size_t item = type_bytes(dtype);
@@ -627,7 +626,8 @@ UNIT_TEST(finite_is_each_number_but_those_that_are_not, .rows = NUM_ROWS(ways))
 			uint32_t word = bits << 16 | bits;
 
 			memcpy(row + at * item, &word, item);
-			must(kernels->finite(row, 37 * item, dtype) ==
+			must(ucm_sparse_kernels()->finite(row, 37 * item,
+							  dtype) ==
 			     ucm_float_finite(load_number(row + at * item,
 							  dtype)));
 		}

@@ -22,8 +22,7 @@ struct scene {
 	float *prepared;
 };
 
-static struct scene scene_make(const struct ucm_sparse_kernels *kernels,
-			       uint64_t *random)
+static struct scene scene_make(uint64_t *random)
 {
 	struct scene scene = { .spec = random_spec(random) };
 	size_t num, item;
@@ -35,9 +34,8 @@ static struct scene scene_make(const struct ucm_sparse_kernels *kernels,
 	scene.slab = slab_make(&scene.spec, BLOCKS, 64);
 	scene.last_tokens = (uint32_t)random_between(random, 1,
 						     scene.spec.block_size);
-	must(!ucm_repr_build_by(kernels, &scene.spec, &scene.cache.keys, NULL,
-				BLOCKS, scene.last_tokens, &scene.slab, NULL,
-				NULL));
+	must(!ucm_repr_build(&scene.spec, &scene.cache.keys, NULL, BLOCKS,
+			     scene.last_tokens, &scene.slab, NULL, NULL));
 	scene.group = (uint32_t)random_between(random, 1, MAX_GROUP);
 	scene.query.dtype = input_types[random_between(random, 0, 2)];
 	scene.query.num_heads = scene.group * scene.spec.num_heads;
@@ -77,8 +75,7 @@ static size_t rows_of(const struct scene *scene, uint32_t per)
 }
 
 /* Score r of block i is scores[r * BLOCKS + i]. */
-static void scene_score(const struct ucm_sparse_kernels *kernels,
-			const struct scene *scene, uint32_t per, float *scores)
+static void scene_score(const struct scene *scene, uint32_t per, float *scores)
 {
 	struct ucm_score_request request = {
 		.query = scene->prepared, .num_heads = scene->query.num_heads,
@@ -86,9 +83,9 @@ static void scene_score(const struct ucm_sparse_kernels *kernels,
 		.scores = scores, .stride = BLOCKS,
 	};
 
-	must(!ucm_query_prepare_by(kernels, &scene->spec, &scene->query, per,
-				   scene->prepared, NULL));
-	must(!ucm_score_by(kernels, &scene->spec, &request, 1, NULL));
+	must(!ucm_query_prepare(&scene->spec, &scene->query, per,
+				scene->prepared, NULL));
+	must(!ucm_score(&scene->spec, &request, 1, NULL));
 }
 
 static double query_value(const struct scene *scene, uint32_t head,
@@ -181,15 +178,15 @@ static void check_scores(const struct scene *scene, uint32_t per,
 
 UNIT_TEST(a_score_is_the_product_that_is_promised, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 	float scores[MAX_SCORES];
 
-	for (unsigned number = 0; kernels && number < CASES; number++) {
+	for (unsigned number = 0; can && number < CASES; number++) {
 		uint64_t random = random_case(number);
-		struct scene scene = scene_make(kernels, &random);
+		struct scene scene = scene_make(&random);
 
 		for (uint32_t per = 0; per < UCM_SCORE_PERS; per++) {
-			scene_score(kernels, &scene, per, scores);
+			scene_score(&scene, per, scores);
 			check_scores(&scene, per, scores);
 		}
 		scene_free(&scene);
@@ -278,17 +275,17 @@ static void any_lanes_of(const struct scene *scene, uint32_t rows, uint32_t row,
 
 UNIT_TEST(every_way_adds_in_the_order_described, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 	float scores[MAX_SCORES], lanes[32], scale;
 
-	for (unsigned number = 0; kernels && number < CASES; number++) {
+	for (unsigned number = 0; can && number < CASES; number++) {
 		uint64_t random = random_case(number);
-		struct scene scene = scene_make(kernels, &random);
+		struct scene scene = scene_make(&random);
 		uint32_t heads = scene.query.num_heads;
 		uint32_t width = (scene.spec.head_dim + 31) / 32 * 32 *
 				 (scene.spec.kind == UCM_REPR_MINMAX ? 2 : 1);
 
-		scene_score(kernels, &scene, UCM_SCORE_HEAD, scores);
+		scene_score(&scene, UCM_SCORE_HEAD, scores);
 		for (uint32_t i = 0; i < heads * BLOCKS; i++) {
 			any_lanes_of(&scene, heads, i / BLOCKS,
 				     i / BLOCKS / scene.group, i % BLOCKS,
@@ -296,7 +293,7 @@ UNIT_TEST(every_way_adds_in_the_order_described, .rows = NUM_ROWS(ways))
 			must(ucm_float_bits(scores[i]) ==
 			     ucm_float_bits(tree(lanes) * scale));
 		}
-		scene_score(kernels, &scene, UCM_SCORE_BLOCK, scores);
+		scene_score(&scene, UCM_SCORE_BLOCK, scores);
 		for (uint32_t block = 0; block < BLOCKS; block++) {
 			float all[32] = { 0 };
 
@@ -360,23 +357,21 @@ static void check_distance(const struct scene *scene, uint32_t head,
 
 UNIT_TEST(a_distance_is_what_its_formula_says, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 	float heads[MAX_SCORES], groups[MAX_SCORES], all[BLOCKS];
 
-	for (unsigned number = 0; kernels && number < CASES; number++) {
+	for (unsigned number = 0; can && number < CASES; number++) {
 		uint64_t random = random_case(number);
-		struct scene scene = scene_make(kernels, &random);
+		struct scene scene = scene_make(&random);
 
 		if (scene.spec.kind == UCM_REPR_MINMAX) {
 			scene_free(&scene);
 			continue;
 		}
-		scene_score(kernels, &scene,
-			    UCM_SCORE_HEAD | UCM_SCORE_DISTANCE, heads);
-		scene_score(kernels, &scene,
-			    UCM_SCORE_GROUP | UCM_SCORE_DISTANCE, groups);
-		scene_score(kernels, &scene,
-			    UCM_SCORE_BLOCK | UCM_SCORE_DISTANCE, all);
+		scene_score(&scene, UCM_SCORE_HEAD | UCM_SCORE_DISTANCE, heads);
+		scene_score(&scene, UCM_SCORE_GROUP | UCM_SCORE_DISTANCE,
+			    groups);
+		scene_score(&scene, UCM_SCORE_BLOCK | UCM_SCORE_DISTANCE, all);
 		for (uint32_t block = 0; block < BLOCKS; block++) {
 			float total = 0;
 
@@ -446,11 +441,10 @@ static double token_score(const struct scene *scene, uint32_t head,
 
 static struct scene scene_of_kind(uint64_t *random, uint32_t kind, int dtype)
 {
-	const struct ucm_sparse_kernels *kernels = ucm_sparse_kernels_best();
 	struct scene scene;
 
 	for (;;) {
-		scene = scene_make(kernels, random);
+		scene = scene_make(random);
 		if (scene.spec.kind == kind &&
 		    (dtype < 0 || scene.spec.dtype == (uint32_t)dtype))
 			return scene;
@@ -468,8 +462,7 @@ UNIT_TEST(a_mean_s_score_is_the_average_of_all_products)
 						   UCM_DTYPE_FLOAT32);
 		uint32_t heads = scene.query.num_heads;
 
-		scene_score(ucm_sparse_kernels_best(), &scene, UCM_SCORE_BLOCK,
-			    scores);
+		scene_score(&scene, UCM_SCORE_BLOCK, scores);
 		for (uint32_t block = 0; block < BLOCKS; block++) {
 			uint32_t tokens = tokens_of(&scene, block);
 			double sum = 0, total = 0, size;
@@ -496,8 +489,7 @@ UNIT_TEST(no_token_exceeds_quest_s_bound)
 	for (unsigned number = 0; number < 100; number++) {
 		struct scene scene = scene_of_kind(&random, UCM_REPR_MINMAX, -1);
 
-		scene_score(ucm_sparse_kernels_best(), &scene, UCM_SCORE_HEAD,
-			    scores);
+		scene_score(&scene, UCM_SCORE_HEAD, scores);
 		for (uint32_t i = 0; i < scene.query.num_heads * BLOCKS; i++) {
 			uint32_t head = i / BLOCKS, block = i % BLOCKS;
 			double size, bound_size, none;
@@ -583,8 +575,7 @@ UNIT_TEST(slots_and_ranges_change_nothing)
 	float want[MAX_SCORES], got[MAX_SCORES];
 
 	for (unsigned number = 0; number < CASES; number++) {
-		struct scene scene = scene_make(ucm_sparse_kernels_best(),
-						&random);
+		struct scene scene = scene_make(&random);
 		int32_t slots[BLOCKS];
 		uint32_t per = number % UCM_SCORE_PERS;
 		size_t cut = (size_t)random_between(&random, 0, BLOCKS);
@@ -592,7 +583,7 @@ UNIT_TEST(slots_and_ranges_change_nothing)
 
 		for (size_t i = 0; i < BLOCKS; i++)
 			slots[i] = (int32_t)i;
-		scene_score(ucm_sparse_kernels_best(), &scene, per, want);
+		scene_score(&scene, per, want);
 		for (int i = 0; i < 2; i++)
 			parts[i] = (struct ucm_score_request){
 				.query = scene.prepared,
@@ -619,14 +610,14 @@ UNIT_TEST(slots_and_ranges_change_nothing)
  * places, too. */
 UNIT_TEST(blocks_far_apart_have_the_same_scores, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 	static const int32_t slots[BLOCKS] = { 3, 0, 4, 1, 2 };
 	const size_t apart = (size_t)3 << 20;
 	float want[MAX_SCORES], got[MAX_SCORES];
 
-	for (unsigned number = 0; kernels && number < CASES; number++) {
+	for (unsigned number = 0; can && number < CASES; number++) {
 		uint64_t random = random_case(number);
-		struct scene scene = scene_make(kernels, &random);
+		struct scene scene = scene_make(&random);
 		uint32_t per = number % UCM_SCORE_PERS;
 		struct ucm_repr_slab far = { calloc(BLOCKS, apart), BLOCKS,
 					     apart };
@@ -638,14 +629,14 @@ UNIT_TEST(blocks_far_apart_have_the_same_scores, .rows = NUM_ROWS(ways))
 			       (uint8_t *)scene.slab.base +
 				       i * scene.slab.stride_bytes,
 			       ucm_repr_bytes(&scene.spec));
-		scene_score(kernels, &scene, per, want);
+		scene_score(&scene, per, want);
 		request = (struct ucm_score_request){
 			.query = scene.prepared,
 			.num_heads = scene.query.num_heads, .per = per,
 			.slab = &far, .slots = slots, .num = BLOCKS,
 			.scores = got, .stride = BLOCKS,
 		};
-		must(!ucm_score_by(kernels, &scene.spec, &request, 1, NULL));
+		must(!ucm_score(&scene.spec, &request, 1, NULL));
 		must(!memcmp(want, got, rows_of(&scene, per) * BLOCKS *
 						sizeof(*want)));
 		free(far.base);

@@ -47,8 +47,7 @@ static void naive_select(const float *scores, const struct ucm_budget *budget,
 	qsort(out, num, sizeof(*out), by_number);
 }
 
-static void check_select(const struct ucm_sparse_kernels *kernels,
-			 const float *scores, const struct ucm_budget *budget)
+static void check_select(const float *scores, const struct ucm_budget *budget)
 {
 	static uint32_t want[MAX_BLOCKS], got[MAX_BLOCKS + 1];
 	uint32_t total = budget->first + budget->topk + budget->last;
@@ -56,20 +55,20 @@ static void check_select(const struct ucm_sparse_kernels *kernels,
 
 	naive_select(scores, budget, want);
 	got[total] = 0xabcdef;
-	must(!ucm_select_by(kernels, scores, budget, got, total, &num, NULL));
+	must(!ucm_select(scores, budget, got, total, &num, NULL));
 	must(num == total && got[total] == 0xabcdef);
 	must(!memcmp(got, want, total * sizeof(*got)));
 }
 
 UNIT_TEST(all_small_selections_are_those_of_a_sort, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 	static const float values[] = { -INFINITY, -1, -0.0f, 0, 0x1p-149f, 2,
 					INFINITY };
 	float scores[9];
 	uint64_t random = random_case(0);
 
-	for (int number = 0; kernels && number < 300; number++) {
+	for (int number = 0; can && number < 300; number++) {
 		for (size_t i = 0; i < NUM_ROWS(scores); i++)
 			scores[i] = values[random_between(
 				&random, 0, NUM_ROWS(values) - 1)];
@@ -79,7 +78,7 @@ UNIT_TEST(all_small_selections_are_those_of_a_sort, .rows = NUM_ROWS(ways))
 					for (uint32_t last = 0;
 					     first + k + last <= n; last++)
 						check_select(
-							kernels, scores,
+							scores,
 							&(struct ucm_budget){
 								n, first, last,
 								k });
@@ -88,10 +87,10 @@ UNIT_TEST(all_small_selections_are_those_of_a_sort, .rows = NUM_ROWS(ways))
 
 UNIT_TEST(large_selections_are_those_of_a_sort, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 	static float scores[MAX_BLOCKS];
 
-	for (unsigned number = 0; kernels && number < 400; number++) {
+	for (unsigned number = 0; can && number < 400; number++) {
 		uint64_t random = random_case(number);
 		struct ucm_budget budget = { .num_blocks = 0 };
 		uint32_t left = (uint32_t)random_between(&random, 1, MAX_BLOCKS);
@@ -117,27 +116,26 @@ UNIT_TEST(large_selections_are_those_of_a_sort, .rows = NUM_ROWS(ways))
 						(uint32_t)random_next(&random));
 				while (isnan(scores[i]));
 		}
-		check_select(kernels, scores, &budget);
+		check_select(scores, &budget);
 	}
 }
 
 UNIT_TEST(no_score_may_be_nan_but_the_windows_, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 	float scores[40] = { 0 };
 	uint32_t out[40], num = 77;
 	struct ucm_budget budget = { 40, 2, 3, 5 };
 	struct ucm_error error;
 
 	memset(out, 0x55, sizeof(out));
-	for (uint32_t i = 0; kernels && i < 40; i++) {
+	for (uint32_t i = 0; can && i < 40; i++) {
 		int err;
 
 		scores[i] = i % 2 ? NAN : -NAN;
 		num = 77;
 		out[0] = 0x55555555;
-		err = ucm_select_by(kernels, scores, &budget, out, 40, &num,
-				    &error);
+		err = ucm_select(scores, &budget, out, 40, &num, &error);
 		scores[i] = 0;
 		ck_assert_int_eq(err, i < 2 || i >= 37 ? 0 : -EINVAL);
 		ck_assert(!err || (num == 77 && out[0] == 0x55555555 &&
@@ -149,11 +147,11 @@ UNIT_TEST(a_range_is_that_of_a_loop_and_its_zeros_are_plus_0,
 	  .rows = NUM_ROWS(ways))
 {
 	static const float values[] = { -0.0f, 0.0f, -1, 1 };
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 	uint64_t random = random_case(_i);
 	float some[70];
 
-	for (int number = 0; kernels && number < 4000; number++) {
+	for (int number = 0; can && number < 4000; number++) {
 		uint32_t num = random_between(&random, 1, 70), kinds;
 		float low = INFINITY, high = -INFINITY, least, most;
 
@@ -163,12 +161,12 @@ UNIT_TEST(a_range_is_that_of_a_loop_and_its_zeros_are_plus_0,
 			low = some[i] < low ? some[i] : low;
 			high = some[i] > high ? some[i] : high;
 		}
-		must(ucm_score_range(kernels, some, num, &least, &most));
+		must(ucm_score_range(some, num, &least, &most));
 		must(least == low && most == high);
 		must(least != 0 || !signbit(least));
 		must(most != 0 || !signbit(most));
 		some[random_between(&random, 0, num - 1)] = NAN;
-		must(!ucm_score_range(kernels, some, num, &least, &most));
+		must(!ucm_score_range(some, num, &least, &most));
 	}
 }
 

@@ -95,8 +95,7 @@ static void make_query(struct scene *scene, uint32_t number, uint64_t *random)
 	query->base = scene->memory[number];
 }
 
-static struct scene scene_of(const struct ucm_sparse_kernels *kernels,
-			     struct ucm_star_spec of, uint64_t *random)
+static struct scene scene_of(struct ucm_star_spec of, uint64_t *random)
 {
 	struct scene scene = { .spec = of };
 	struct ucm_star_spec *spec = &scene.spec;
@@ -116,8 +115,8 @@ static struct scene scene_of(const struct ucm_sparse_kernels *kernels,
 	scene.slab = star_slab(spec, BLOCKS, 64);
 	scene.last_tokens = (uint32_t)random_between(random, 1,
 						     spec->block_size);
-	must(!ucm_star_build_by(kernels, spec, &scene.cache.keys, NULL, BLOCKS,
-				scene.last_tokens, &scene.slab, NULL, NULL));
+	must(!ucm_star_build(spec, &scene.cache.keys, NULL, BLOCKS,
+			     scene.last_tokens, &scene.slab, NULL, NULL));
 	scene.num_queries = (uint32_t)random_between(random, 1, MAX_QUERIES);
 	scene.group = (uint32_t)random_between(random, 1, 12);
 	for (uint32_t i = 0; i < scene.num_queries; i++)
@@ -127,16 +126,14 @@ static struct scene scene_of(const struct ucm_sparse_kernels *kernels,
 				      scene.queries->num_heads),
 		sizeof(float));
 	must(scene.prepared &&
-	     !ucm_star_query_prepare_by(kernels, spec, scene.queries,
-					scene.num_queries, scene.prepared,
-					NULL));
+	     !ucm_star_query_prepare(spec, scene.queries, scene.num_queries,
+				     scene.prepared, NULL));
 	return scene;
 }
 
-static struct scene scene_make(const struct ucm_sparse_kernels *kernels,
-			       uint64_t *random)
+static struct scene scene_make(uint64_t *random)
 {
-	return scene_of(kernels, random_star(random), random);
+	return scene_of(random_star(random), random);
 }
 
 static void scene_free(struct scene *scene)
@@ -229,11 +226,11 @@ static void check_group(const struct scene *scene, uint32_t block,
 
 UNIT_TEST(groups_are_means_of_the_kept_channels, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 
-	for (unsigned number = 0; kernels && number < CASES; number++) {
+	for (unsigned number = 0; can && number < CASES; number++) {
 		uint64_t random = random_case(number);
-		struct scene scene = scene_make(kernels, &random);
+		struct scene scene = scene_make(&random);
 
 		for (uint32_t i = 0; i < BLOCKS; i++) {
 			const uint8_t *slot = (const uint8_t *)scene.slab.base +
@@ -253,12 +250,11 @@ UNIT_TEST(groups_are_means_of_the_kept_channels, .rows = NUM_ROWS(ways))
 
 UNIT_TEST(tokens_may_come_in_any_pieces, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 
-	for (unsigned number = 0; kernels && number < CASES; number++) {
+	for (unsigned number = 0; can && number < CASES; number++) {
 		uint64_t random = random_case(number);
-		struct scene scene = scene_make(ucm_sparse_kernels_named("plain"),
-						&random);
+		struct scene scene = scene_make(&random);
 		const struct ucm_star_spec *spec = &scene.spec;
 		struct ucm_repr_slab once = star_slab(spec, 1, 0);
 		struct ucm_repr_slab grown = star_slab(spec, 1, 0);
@@ -272,8 +268,7 @@ UNIT_TEST(tokens_may_come_in_any_pieces, .rows = NUM_ROWS(ways))
 				&random, 0, spec->block_size - tokens);
 
 			keys.base = cache_at(&scene.cache, 0, tokens, 0, 0);
-			must(!ucm_star_add_by(kernels, spec, state, &keys, more,
-					      NULL));
+			must(!ucm_star_add(spec, state, &keys, more, NULL));
 			tokens += more;
 			if (!tokens)
 				continue;
@@ -292,8 +287,7 @@ UNIT_TEST(tokens_may_come_in_any_pieces, .rows = NUM_ROWS(ways))
 
 /* ---- scores ---- */
 
-static void scene_score(const struct ucm_sparse_kernels *kernels,
-			const struct scene *scene, uint32_t per, float *scores,
+static void scene_score(const struct scene *scene, uint32_t per, float *scores,
 			float *weights, float scale)
 {
 	struct ucm_star_request request = {
@@ -303,7 +297,7 @@ static void scene_score(const struct ucm_sparse_kernels *kernels,
 		.weights = weights, .stride = BLOCKS, .scale = scale,
 	};
 
-	must(!ucm_star_score_by(kernels, &scene->spec, &request, 1, NULL));
+	must(!ucm_star_score(&scene->spec, &request, 1, NULL));
 }
 
 static float query_value(const struct scene *scene, uint32_t row, uint32_t c)
@@ -408,21 +402,20 @@ static void check_reduced(const struct scene *scene, const float *rows,
 UNIT_TEST(a_score_is_the_largest_product, .rows = NUM_ROWS(ways))
 {
 	static float scores[3][MAX_SCORES], weights[MAX_SCORES];
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 
-	for (unsigned number = 0; kernels && number < CASES; number++) {
+	for (unsigned number = 0; can && number < CASES; number++) {
 		uint64_t random = random_case(number);
-		struct scene scene = scene_make(kernels, &random);
+		struct scene scene = scene_make(&random);
 		float scale = number % 3 ? 1 / sqrtf((float)scene.spec.head_dim)
 					 : 1;
 
 		for (uint32_t per = 0; per < UCM_SCORE_PERS; per++)
-			scene_score(kernels, &scene, per, scores[per],
+			scene_score(&scene, per, scores[per],
 				    per ? NULL : weights, scale);
 		check_rows(&scene, scores[0], weights, scale);
 		check_reduced(&scene, scores[0], scores[1], scores[2]);
-		scene_score(kernels, &scene, UCM_SCORE_HEAD, scores[1], NULL,
-			    0);
+		scene_score(&scene, UCM_SCORE_HEAD, scores[1], NULL, 0);
 		must(!memcmp(scores[0], scores[1],
 			     scene.num_queries * scene.queries->num_heads *
 				     BLOCKS * sizeof(float)));
@@ -443,10 +436,9 @@ UNIT_TEST(with_all_channels_and_tokens_the_score_is_exact)
 		spec.dtype = UCM_DTYPE_FLOAT32;
 		spec.merge_tokens = 1;
 		spec.kept = spec.head_dim;
-		scene = scene_of(ucm_sparse_kernels_best(), spec, &random);
+		scene = scene_of(spec, &random);
 		rows = scene.num_queries * scene.queries->num_heads;
-		scene_score(ucm_sparse_kernels_best(), &scene, UCM_SCORE_HEAD,
-			    scores, NULL, 0);
+		scene_score(&scene, UCM_SCORE_HEAD, scores, NULL, 0);
 		for (uint32_t i = 0; i < rows * BLOCKS; i++) {
 			uint32_t row = i / BLOCKS, block = i % BLOCKS;
 			uint32_t head = row % scene.queries->num_heads /
@@ -512,18 +504,17 @@ UNIT_TEST(a_group_without_tokens_is_not_the_largest)
 UNIT_TEST(a_vote_is_the_softmax_of_all_groups, .rows = NUM_ROWS(ways))
 {
 	static float scores[MAX_SCORES], weights[MAX_SCORES];
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 
-	for (unsigned number = 0; kernels && number < CASES; number++) {
+	for (unsigned number = 0; can && number < CASES; number++) {
 		uint64_t random = random_case(number);
-		struct scene scene = scene_make(kernels, &random);
+		struct scene scene = scene_make(&random);
 		uint32_t rows = scene.num_queries * scene.queries->num_heads;
 		float scale = 1 / sqrtf((float)scene.spec.head_dim);
 		float votes[BLOCKS];
 		double want[BLOCKS] = { 0 }, all = 0, off = 0;
 
-		scene_score(kernels, &scene, UCM_SCORE_HEAD, scores, weights,
-			    scale);
+		scene_score(&scene, UCM_SCORE_HEAD, scores, weights, scale);
 		for (uint32_t row = 0; row < rows; row++) {
 			double shares[BLOCKS], sum = 0, top = -INFINITY, apart;
 
@@ -543,8 +534,8 @@ UNIT_TEST(a_vote_is_the_softmax_of_all_groups, .rows = NUM_ROWS(ways))
 			for (uint32_t i = 0; i < BLOCKS; i++)
 				want[i] += shares[i] / sum;
 		}
-		must(!ucm_star_vote_by(kernels, scores, weights, rows, BLOCKS,
-				       BLOCKS, scale, votes, NULL));
+		must(!ucm_star_vote(scores, weights, rows, BLOCKS, BLOCKS,
+				    scale, votes, NULL));
 		for (uint32_t i = 0; i < BLOCKS; i++) {
 			all += (double)votes[i];
 			must(fabs((double)votes[i] - want[i]) <=
@@ -565,24 +556,23 @@ static uint64_t fold(uint64_t sum, const void *memory, size_t bytes)
 }
 
 /* All results of a case. */
-static uint64_t results(const struct ucm_sparse_kernels *kernels,
-			unsigned number)
+static uint64_t results(unsigned number)
 {
 	static float scores[MAX_SCORES], weights[MAX_SCORES];
 	uint64_t random = random_case(number), sum = 0;
-	struct scene scene = scene_make(kernels, &random);
+	struct scene scene = scene_make(&random);
 	size_t rows = scene.num_queries * scene.queries->num_heads;
 	size_t bytes = rows * BLOCKS * sizeof(float);
 	float scale = number % 5 ? 1 : 40, votes[BLOCKS];
 
 	sum = fold(sum, scene.slab.base,
 		   scene.slab.num_slots * scene.slab.stride_bytes);
-	scene_score(kernels, &scene, UCM_SCORE_BLOCK, votes, NULL, 0);
+	scene_score(&scene, UCM_SCORE_BLOCK, votes, NULL, 0);
 	sum = fold(sum, votes, sizeof(votes));
-	scene_score(kernels, &scene, UCM_SCORE_HEAD, scores, weights, scale);
+	scene_score(&scene, UCM_SCORE_HEAD, scores, weights, scale);
 	sum = fold(fold(sum, scores, bytes), weights, bytes);
-	must(!ucm_star_vote_by(kernels, scores, weights, rows, BLOCKS, BLOCKS,
-			       scale, votes, NULL));
+	must(!ucm_star_vote(scores, weights, rows, BLOCKS, BLOCKS, scale, votes,
+			    NULL));
 	sum = fold(sum, votes, sizeof(votes));
 	scene_free(&scene);
 	return sum;
@@ -591,14 +581,13 @@ static uint64_t results(const struct ucm_sparse_kernels *kernels,
 UNIT_TEST(every_way_has_the_same_bits)
 {
 	for (unsigned number = 0; number < CASES; number++) {
-		uint64_t want = results(ucm_sparse_kernels_named("plain"),
-					number);
+		uint64_t want;
 
+		must(ucm_sparse_kernels_use("plain"));
+		want = results(number);
 		for (size_t way = 1; way < NUM_ROWS(ways); way++) {
-			const struct ucm_sparse_kernels *kernels =
-				ucm_sparse_kernels_named(ways[way]);
-
-			must(!kernels || results(kernels, number) == want);
+			must(!ucm_sparse_kernels_use(ways[way]) ||
+			     results(number) == want);
 		}
 	}
 }
@@ -620,17 +609,16 @@ UNIT_TEST(blocks_without_tokens_get_no_vote)
  * are. */
 UNIT_TEST(scores_far_below_zero_have_their_vote, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 	float scores[20], weights[20], votes[20];
 
-	for (size_t num = 1; kernels && num <= 20; num++) {
+	for (size_t num = 1; can && num <= 20; num++) {
 		for (size_t i = 0; i < num; i++) {
 			scores[i] = -500;
 			weights[i] = 1;
 		}
-		ck_assert_int_eq(ucm_star_vote_by(kernels, scores, weights, 1,
-						  num, num, 1, votes, NULL),
-				 0);
+		ck_assert_int_eq(ucm_star_vote(scores, weights, 1, num, num, 1,
+					       votes, NULL), 0);
 		for (size_t i = 0; i < num; i++)
 			ck_assert(votes[i] == 1 / (float)num);
 	}
@@ -639,14 +627,14 @@ UNIT_TEST(scores_far_below_zero_have_their_vote, .rows = NUM_ROWS(ways))
 /* A query row of zeros; the others vote all the same. On each CPU. */
 UNIT_TEST(a_row_whose_weights_are_zero_has_no_vote, .rows = NUM_ROWS(ways))
 {
-	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	bool can = use_way(_i);
 	float scores[] = { 1, 2, 1, 1 }, weights[] = { 0, 0, 3, 3 };
 	float votes[2] = { 7, 7 };
 
-	if (!kernels)
+	if (!can)
 		return;
-	ck_assert_int_eq(ucm_star_vote_by(kernels, scores, weights, 2, 2, 2, 1,
-					  votes, NULL), 0);
+	ck_assert_int_eq(ucm_star_vote(scores, weights, 2, 2, 2, 1, votes,
+				       NULL), 0);
 	ck_assert(votes[0] == .5f && votes[1] == .5f);
 }
 
@@ -670,8 +658,7 @@ UNIT_TEST(the_largest_channels_are_kept)
 	uint64_t random = random_case(0);
 
 	for (unsigned number = 0; number < CASES; number++) {
-		struct scene scene = scene_make(ucm_sparse_kernels_best(),
-						&random);
+		struct scene scene = scene_make(&random);
 		struct ucm_star_spec *spec = &scene.spec;
 		uint16_t *out = malloc((size_t)spec->num_heads * spec->kept * 2);
 
