@@ -25,7 +25,7 @@ retrieval.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any, List
+from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
 from .errors import (BlockDamaged, Busy, Cancelled, ConfigError, Dropped,
@@ -76,5 +76,5 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def __dir__() -> List[str]:
+def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})

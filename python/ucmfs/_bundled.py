@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import NoReturn, Optional
+from typing import NoReturn
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bundled")
 
 
-def path(name: str) -> Optional[str]:
+def path(name: str) -> str | None:
     """Where a library or program lies. None: it has not been brought along."""
     found = os.path.join(FOLDER, name)
     return found if os.path.exists(found) else None

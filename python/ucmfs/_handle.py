@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Optional, Type, TypeVar
+from typing import Any, TypeVar
 
 from . import _lib
 from .errors import InvalidArgument, from_errno
@@ -21,10 +21,9 @@ class Handle:
     """
 
     _CLOSE = ""  # the function that does
-    _CLOSED: Type[Exception] = InvalidArgument  # for a call after that
+    _CLOSED: type[Exception] = InvalidArgument  # for a call after that
 
-    def __init__(self, what: str, library: Optional[ctypes.CDLL] = None,
-                 ) -> None:
+    def __init__(self, what: str, library: ctypes.CDLL | None = None) -> None:
         self._what = what
         self._pid = os.getpid()
         self._handle = ctypes.c_void_p()

@@ -18,7 +18,7 @@ import ctypes.util
 import functools
 import os
 import threading
-from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
+from typing import Any, Iterator, Sequence
 
 from . import _bundled, _c
 from .errors import InvalidArgument, LibraryMissing, from_errno
@@ -43,10 +43,10 @@ def call(function: Any, what: str, *arguments: Any) -> None:
 # ---- the library ----
 
 _lock = threading.Lock()
-_library: Optional[ctypes.CDLL] = None
+_library: ctypes.CDLL | None = None
 
 
-def _known(soname: str) -> Iterator[Optional[str]]:
+def _known(soname: str) -> Iterator[str | None]:
     """Where it may be. find_library() starts programs, so it is last."""
     yield _bundled.path(soname)
     yield soname
@@ -75,8 +75,8 @@ def open_library(soname: str) -> ctypes.CDLL:
         "UCMFS_LIBRARY to the path of libucm.so")
 
 
-def bind(library: ctypes.CDLL, prototypes: Dict[str, Tuple[
-        Any, Sequence[Any]]]) -> ctypes.CDLL:
+def bind(library: ctypes.CDLL,
+         prototypes: dict[str, tuple[Any, Sequence[Any]]]) -> ctypes.CDLL:
     """Give functions of the library their types. LibraryMissing."""
     for name, (result, arguments) in prototypes.items():
         try:
@@ -108,12 +108,12 @@ def sparse() -> ctypes.CDLL:
     return bind(open_library(SPARSE_SONAME), {**_c.UCM, **_c.UCMSPARSE})
 
 
-def path_bytes(path: object, name: str = "path") -> Optional[bytes]:
+def path_bytes(path: object, name: str = "path") -> bytes | None:
     """A path (str, bytes or PathLike) for C; None stays."""
     return None if path is None else _whole_text(os.fsencode(path), name)
 
 
-def text_bytes(text: Optional[str], name: str = "space") -> Optional[bytes]:
+def text_bytes(text: str | None, name: str = "space") -> bytes | None:
     return None if text is None else _whole_text(text.encode(), name)
 
 

@@ -21,7 +21,6 @@ import logging
 import os
 import socket
 import threading
-from typing import Optional
 
 from . import _lib
 
@@ -32,7 +31,7 @@ _PATIENCE = 5.0  # seconds
 
 _lock = threading.Lock()
 _logger = logging.getLogger("ucmfs")
-_listener: Optional[_Listener] = None
+_listener: _Listener | None = None
 
 
 class _Listener:

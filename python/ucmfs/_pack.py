@@ -12,8 +12,7 @@ import functools
 import operator
 import sys
 from array import array
-from typing import (Any, Dict, Mapping, Optional, Sequence, Tuple, TypeVar,
-                    Union)
+from typing import Any, Mapping, Sequence, TypeVar, Union
 
 from .errors import InvalidArgument
 
@@ -51,7 +50,7 @@ def pack_ids(ids: Ids, what: str = "ids") -> bytes:
     return packed
 
 
-def count_ids(ids: Ids, what: str = "ids") -> Tuple[bytes, int]:
+def count_ids(ids: Ids, what: str = "ids") -> tuple[bytes, int]:
     """Ids one after the other, and how many."""
     packed = pack_ids(ids, what)
     return packed, len(packed) // ID_BYTES
@@ -66,8 +65,7 @@ def pack_parents(what: str, parents: Ids, num: int) -> bytes:
 
 
 def split_ids(packed: bytes) -> list:
-    return [packed[at:at + ID_BYTES]
-            for at in range(0, len(packed), ID_BYTES)]
+    return [packed[at:at + ID_BYTES] for at in range(0, len(packed), ID_BYTES)]
 
 
 def pack_numbers(values: Numbers, kind: str, what: str) -> array:
@@ -99,7 +97,7 @@ _SAME = {"i": ("i", "l"), "I": ("I", "L"), "Q": ("Q", "L"), "q": ("q", "l"),
          "f": ("f",), "H": ("H",)}
 
 
-def _view(values: object) -> Optional[memoryview]:
+def _view(values: object) -> memoryview | None:
     """A flat view, of a buffer, if there is one."""
     if isinstance(values, (list, tuple, range)):
         return None
@@ -171,7 +169,7 @@ def _kinds_of(struct: Any) -> Mapping[str, Any]:
     return dict(struct._fields_)
 
 
-def dict_of(struct: ctypes.Structure) -> Dict[str, int]:
+def dict_of(struct: ctypes.Structure) -> dict[str, int]:
     return {name: getattr(struct, name) for name, _ in struct._fields_}
 
 

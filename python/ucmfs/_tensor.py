@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from typing import Any, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, NamedTuple, Optional, Sequence, Union
 
 from . import _c, _pack
 from .errors import InvalidArgument
@@ -19,7 +19,7 @@ from .layout import Raw, _number_of, raw_of
 
 KEYS = ("float32", "float16", "bfloat16")
 # Sizes of dimensions that are known, by name; None: any.
-Dims = Sequence[Tuple[str, Optional[int]]]
+Dims = Sequence[tuple[str, Optional[int]]]
 
 # Of buffers, and of what has an __array_interface__ and no dtype.
 _FORMATS = {"f": "float32", "d": "float64", "e": "float16", "b": "int8",
@@ -35,8 +35,8 @@ class Array(NamedTuple):
     """Where numbers lie; strides in elements. It keeps owner alive."""
 
     pointer: int
-    shape: Tuple[int, ...]
-    strides: Tuple[int, ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
     dtype: str
     owner: Any
 
@@ -46,7 +46,7 @@ class Array(NamedTuple):
 
 
 def array_of(values: Any, name: str, dims: Dims, dtypes: Sequence[str], *,
-             dtype: Optional[str] = None, writable: bool = False) -> Array:
+             dtype: str | None = None, writable: bool = False) -> Array:
     """Where values lie, if they are what is needed.
 
     The last dimension has no gaps. dtype: that of values which cannot say it
@@ -66,8 +66,7 @@ def array_of(values: Any, name: str, dims: Dims, dtypes: Sequence[str], *,
             f"{name}: {said or 'numbers'} of {raw.item_bytes} bytes, where "
             f"{' or '.join(wanted)} is needed")
     _check_shape(raw, name, dims)
-    return Array(raw.pointer, tuple(raw.shape), tuple(raw.strides), found,
-                 raw)
+    return Array(raw.pointer, tuple(raw.shape), tuple(raw.strides), found, raw)
 
 
 def _check_shape(raw: Raw, name: str, dims: Dims) -> None:
@@ -88,7 +87,7 @@ def _check_shape(raw: Raw, name: str, dims: Dims) -> None:
         raise InvalidArgument(f"{name}: address 0")
 
 
-def _raw_of(values: Any, name: str, writable: bool) -> Tuple[Raw, str]:
+def _raw_of(values: Any, name: str, writable: bool) -> tuple[Raw, str]:
     """Where it lies, and of what type it says it is."""
     if isinstance(values, Raw):
         return raw_of(values, name), ""
@@ -108,7 +107,7 @@ def _raw_of(values: Any, name: str, writable: bool) -> Tuple[Raw, str]:
 
 
 def _raw_of_buffer(view: memoryview, name: str,
-                   writable: bool) -> Tuple[Raw, str]:
+                   writable: bool) -> tuple[Raw, str]:
     if writable and view.readonly:
         raise InvalidArgument(f"{name}: it is read-only")
     if not view.c_contiguous:
@@ -127,7 +126,7 @@ def _said_of(text: str) -> str:
     return _FORMATS.get(text.lstrip(_pack.NATIVE), text)
 
 
-def floats_of(values: Any, name: str, *, num: Optional[int] = None,
+def floats_of(values: Any, name: str, *, num: int | None = None,
               writable: bool = False) -> Array:
     """As array_of(), of float32, aligned; numbers in a list as well."""
     if isinstance(values, (list, tuple)) and not writable:
@@ -168,8 +167,8 @@ def _check_apart(found: Array, name: str) -> None:
 
 # ---- keys and queries ----
 
-def keys_of(keys: Any, name: str, dims: Dims, dtype: Optional[str], *,
-            writable: bool = False) -> Tuple[_c.Keys, Array]:
+def keys_of(keys: Any, name: str, dims: Dims, dtype: str | None, *,
+            writable: bool = False) -> tuple[_c.Keys, Array]:
     """struct ucm_keys of [block, token, head, channel]; of three dimensions,
     they are block 0."""
     found = array_of(keys, name, dims, KEYS, dtype=dtype, writable=writable)
@@ -184,8 +183,8 @@ def keys_of(keys: Any, name: str, dims: Dims, dtype: Optional[str], *,
                             *strides[:3]), found
 
 
-def query_of(query: Any, name: str, head_dim: Optional[int],
-             dtype: Optional[str]) -> Tuple[_c.Query, Array]:
+def query_of(query: Any, name: str, head_dim: int | None,
+             dtype: str | None) -> tuple[_c.Query, Array]:
     """struct ucm_query of [head, channel]."""
     found = array_of(query, name, (("head", None), ("channel", head_dim)),
                      KEYS, dtype=dtype)
@@ -198,8 +197,8 @@ def query_of(query: Any, name: str, head_dim: Optional[int],
 Ids = Optional[Union[Sequence[int], Any]]
 
 
-def ids_of(ids: Ids, name: str, num: Optional[int] = None, kind: str = "i",
-           distinct: bool = False) -> Tuple[Optional[int], int, Any]:
+def ids_of(ids: Ids, name: str, num: int | None = None, kind: str = "i",
+           distinct: bool = False) -> tuple[int | None, int, Any]:
     """list_of() numbers of blocks; None has no address, and a meaning of its
     own. distinct: no number may be there twice."""
     if ids is None:
@@ -213,7 +212,7 @@ def ids_of(ids: Ids, name: str, num: Optional[int] = None, kind: str = "i",
     return found
 
 
-def list_of(ids: Any, name: str, kind: str) -> Tuple[int, int, array]:
+def list_of(ids: Any, name: str, kind: str) -> tuple[int, int, array]:
     """(address, how many, what keeps it) of numbers."""
     packed = _pack.pack_numbers(ids, kind, name)
     if packed is ids:
@@ -224,11 +223,11 @@ def list_of(ids: Any, name: str, kind: str) -> Tuple[int, int, array]:
 
 
 _NONE = (ctypes.c_char * 64)()
-Packed = Tuple[Optional[int], int, Any]  # of ids_of()
+Packed = tuple[Optional[int], int, Any]  # of ids_of()
 
 
-def moves_of(blocks: Ids, places: Ids, names: Tuple[str, str],
-             num: int) -> Tuple[int, Packed, Packed]:
+def moves_of(blocks: Ids, places: Ids, names: tuple[str, str],
+             num: int) -> tuple[int, Packed, Packed]:
     """(how many, which blocks, where they go): as many as either says, or
     num; no two to one place."""
     which = ids_of(blocks, names[0])
@@ -240,7 +239,7 @@ def moves_of(blocks: Ids, places: Ids, names: Tuple[str, str],
 
 
 def table_of(table: Ids, block_size: int,
-             tokens: int) -> Tuple[Optional[int], int, Any]:
+             tokens: int) -> tuple[int | None, int, Any]:
     """ids_of() a block table, which is long enough for so many tokens."""
     out = ids_of(table, "table")
     if table is not None and block_size > 0 and \

@@ -14,22 +14,22 @@ given as in ucmfs.sparse.
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Optional, Tuple
+from typing import Any
 
 from . import _c, _lib, _pack, _tensor
 from ._tensor import Ids
 from .errors import InvalidArgument
 from .position import Rope
 
-Result = Tuple[memoryview, memoryview]
+Result = tuple[memoryview, memoryview]
 
 
 class _Request:
     """struct ucm_attention, and what it points to."""
 
     def __init__(self, query: Any, keys: Any, values: Any, table: Ids,
-                 num_tokens: Optional[int], scale: float,
-                 dtype: Optional[str]) -> None:
+                 num_tokens: int | None, scale: float,
+                 dtype: str | None) -> None:
         old, found = _tensor.keys_of(keys, "keys", (
             ("block", None), ("token", None), ("head", None),
             ("channel", None)), dtype)
@@ -39,18 +39,16 @@ class _Request:
             ("channel", None)), dtype)
         asked, q = _tensor.query_of(query, "query", dim, dtype)
         if num_tokens is None:
-            num_tokens = size * (num_blocks if table is None
-                                 else len(table))
+            num_tokens = size * (num_blocks if table is None else len(table))
         tokens = _pack.u32("attention", "num_tokens", num_tokens)
         which = _tensor.table_of(table, size, tokens)
         self.num_blocks = -(-tokens // max(size, 1))
         self.shape = (asked.num_heads, there.shape[3])
         self._keep = (found, there, q, which)
-        self.c = _c.Attention(
-            asked, old, kept, which[0], tokens, heads, dim, self.shape[1],
-            size, scale)
+        self.c = _c.Attention(asked, old, kept, which[0], tokens, heads, dim,
+                              self.shape[1], size, scale)
 
-    def place(self, position: Optional[int], selected: Ids) -> None:
+    def place(self, position: int | None, selected: Ids) -> None:
         """Where the query and the blocks are in the request."""
         self.c.position = self.c.num_tokens - 1 if position is None else \
             _pack.u32("attention", "position", position)
@@ -63,8 +61,7 @@ class _Request:
     def run(self, kind: str, name: str, *before: Any) -> Result:
         """Have a call write numbers of that typecode."""
         library = _lib.sparse()
-        item = ctypes.sizeof({"d": ctypes.c_double,
-                              "f": ctypes.c_float}[kind])
+        item = ctypes.sizeof({"d": ctypes.c_double, "f": ctypes.c_float}[kind])
         out = _tensor.Memory(item * self.shape[0] * self.shape[1])
         lse = _tensor.Memory(item * self.shape[0])
         work = () if kind == "d" else (_tensor.Memory(
@@ -76,16 +73,16 @@ class _Request:
 
 
 def reference(query: Any, keys: Any, values: Any, *, table: Ids = None,
-              num_tokens: Optional[int] = None, scale: float = 0.0,
-              dtype: Optional[str] = None) -> Result:
+              num_tokens: int | None = None, scale: float = 0.0,
+              dtype: str | None = None) -> Result:
     """(out, lse) as it is defined, in double, slowly."""
     return _Request(query, keys, values, table, num_tokens, scale,
                     dtype).run("d", "ucm_attention_reference")
 
 
 def decode(query: Any, keys: Any, values: Any, *, table: Ids = None,
-           num_tokens: Optional[int] = None, scale: float = 0.0,
-           dtype: Optional[str] = None) -> Result:
+           num_tokens: int | None = None, scale: float = 0.0,
+           dtype: str | None = None) -> Result:
     """(out, lse) in float32, fast. For several threads, give each some of the
     key heads."""
     return _Request(query, keys, values, table, num_tokens, scale,
@@ -113,26 +110,25 @@ class ReRope:
                   self._angles.address)
 
     def _request(self, query: Any, keys: Any, values: Any, table: Ids,
-                 num_tokens: Optional[int], position: Optional[int],
-                 selected: Ids, scale: float,
-                 dtype: Optional[str]) -> _Request:
+                 num_tokens: int | None, position: int | None,
+                 selected: Ids, scale: float, dtype: str | None) -> _Request:
         out = _Request(query, keys, values, table, num_tokens, scale, dtype)
         out.place(position, selected)
         return out
 
     def reference(self, query: Any, keys: Any, values: Any, *,
-                  table: Ids = None, num_tokens: Optional[int] = None,
-                  position: Optional[int] = None, selected: Ids = None,
-                  scale: float = 0.0, dtype: Optional[str] = None) -> Result:
+                  table: Ids = None, num_tokens: int | None = None,
+                  position: int | None = None, selected: Ids = None,
+                  scale: float = 0.0, dtype: str | None = None) -> Result:
         """(out, lse) as it is defined, in double."""
         return self._request(
             query, keys, values, table, num_tokens, position, selected,
             scale, dtype).run("d", "ucm_rerope_reference", self._c)
 
     def decode(self, query: Any, keys: Any, values: Any, *,
-               table: Ids = None, num_tokens: Optional[int] = None,
-               position: Optional[int] = None, selected: Ids = None,
-               scale: float = 0.0, dtype: Optional[str] = None) -> Result:
+               table: Ids = None, num_tokens: int | None = None,
+               position: int | None = None, selected: Ids = None,
+               scale: float = 0.0, dtype: str | None = None) -> Result:
         """(out, lse) in float32, fast."""
         request = self._request(query, keys, values, table, num_tokens,
                                 position, selected, scale, dtype)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from typing import Any, List, NamedTuple, Optional, Union
+from typing import Any, NamedTuple
 
 from . import _c, _lib, _log, _pack
 from ._handle import Handle
@@ -36,62 +36,61 @@ class Place(NamedTuple):
 
 
 class Blocks(Handle):
-    """The blocks of a mount. space: None for the default one.
+    """The blocks of a mount (or of a daemon, by the path of its socket).
 
+    space: None for the default one.
     Calls that have a result for each block return a list: 0, or the errno of
     the block. Any thread. NotFound: no mount of ucmfs, or no such space.
-    NotConnected: the daemon is gone: close this, and open another. Until it is
-    closed the mount is busy.
+    NotConnected: the daemon is gone: close this, and open another.
     """
 
     _CLOSE = "ucm_blocks_close"
 
-    def __init__(self, mount: Union[str, bytes, "os.PathLike[str]"]) -> None:
+    def __init__(self, mount: str | bytes | os.PathLike[str]) -> None:
         super().__init__(f"blocks of {os.fsdecode(mount)}")
         _log.start()
         self._check(self._lib.ucm_blocks_open(
             _lib.path_bytes(mount, "mount"), self._handle))
 
-    def _results(self, function: str, ids: _pack.Ids, space: Optional[str],
-                 *more: Any, kind: Any = ctypes.c_int32) -> List[Any]:
+    def _results(self, function: str, ids: _pack.Ids, space: str | None,
+                 *more: Any, kind: Any = ctypes.c_int32) -> list[Any]:
         packed, num = _pack.count_ids(ids)
         results = (kind * max(num, 1))()
         self._check(getattr(self._lib, function)(
             self._open(), _lib.text_bytes(space), packed, num, *more, results))
         return results[:num]
 
-    def _call(self, *arguments: Any) -> List[int]:
+    def _call(self, *arguments: Any) -> list[int]:
         return [-result for result in self._results(*arguments)]
 
-    def touch(self, ids: _pack.Ids, space: Optional[str] = None) -> List[int]:
+    def touch(self, ids: _pack.Ids, space: str | None = None) -> list[int]:
         """Count a use, as an open does."""
         return self._call("ucm_blocks_touch", ids, space)
 
-    def pin(self, ids: _pack.Ids, space: Optional[str] = None) -> List[int]:
+    def pin(self, ids: _pack.Ids, space: str | None = None) -> list[int]:
         """Keep them from being evicted, until they are unpinned."""
         return self._call("ucm_blocks_pin", ids, space)
 
-    def unpin(self, ids: _pack.Ids, space: Optional[str] = None) -> List[int]:
+    def unpin(self, ids: _pack.Ids, space: str | None = None) -> list[int]:
         """Let them be evicted again."""
         return self._call("ucm_blocks_unpin", ids, space)
 
-    def evict(self, ids: _pack.Ids, space: Optional[str] = None) -> List[int]:
+    def evict(self, ids: _pack.Ids, space: str | None = None) -> list[int]:
         """Remove them from every tier. EPERM: pinned; EBUSY: open, leased or
         being written."""
         return self._call("ucm_blocks_evict", ids, space)
 
-    def lease(self, ids: _pack.Ids, space: Optional[str] = None, *,
-              lease_ms: int, renew: bool = False) -> List[int]:
+    def lease(self, ids: _pack.Ids, space: str | None = None, *,
+              lease_ms: int, renew: bool = False) -> list[int]:
         """Keep them from being evicted for so long; 0: give that back, once
         for each call. EDQUOT: too many, or too long. See Lessee."""
-        return self._call(
-            "ucm_blocks_lease", ids, space,
-            _c.UCM_LEASE_RENEW if renew else 0,
-            _pack.u32(self._what, "lease_ms", lease_ms))
+        return self._call("ucm_blocks_lease", ids, space,
+                          _c.UCM_LEASE_RENEW if renew else 0,
+                          _pack.u32(self._what, "lease_ms", lease_ms))
 
-    def offer(self, ids: _pack.Ids, space: Optional[str] = None, *,
-              parents: Optional[_pack.Ids] = None,
-              block_bytes: int = 0) -> List[bool]:
+    def offer(self, ids: _pack.Ids, space: str | None = None, *,
+              parents: _pack.Ids | None = None,
+              block_bytes: int = 0) -> list[bool]:
         """Which of these are worth saving: those of a chain in their order.
         parents: an id for each. block_bytes: of a file; 0: as others of the
         space."""
@@ -104,12 +103,12 @@ class Blocks(Handle):
             _pack.u64(self._what, "block_bytes", block_bytes), results))
         return [result == 1 for result in results[:num]]
 
-    def remove(self, ids: _pack.Ids, space: Optional[str] = None) -> List[int]:
+    def remove(self, ids: _pack.Ids, space: str | None = None) -> list[int]:
         """Unlink them, pinned and leased ones too."""
         return self._call("ucm_blocks_remove", ids, space)
 
-    def locate(self, ids: _pack.Ids, space: Optional[str] = None, *,
-               lease_ms: int = 0) -> List[Optional[Place]]:
+    def locate(self, ids: _pack.Ids, space: str | None = None, *,
+               lease_ms: int = 0) -> list[Place | None]:
         """Where they lie; None: absent, or it could not be learned. lease_ms:
         they are not evicted for so long."""
         places = self._results(
@@ -118,15 +117,13 @@ class Blocks(Handle):
             _pack.u32(self._what, "lease_ms", lease_ms), kind=_c.ControlPlace)
         return [None if at.result else Place(
             at.tier, at.directory, at.size, at.uses,
-            *(bool(at.flags & flag) for flag in _FLAGS))
-            for at in places]
+            *(bool(at.flags & flag) for flag in _FLAGS)) for at in places]
 
-    def path(self, id: bytes, space: Optional[str] = None) -> str:
+    def path(self, id: bytes, space: str | None = None) -> str:
         """The path of a block's file in its tier."""
         path = ctypes.create_string_buffer(_c.UCM_BLOCKS_PATH_MAX)
         self._check(self._lib.ucm_blocks_path(
-            self._open(), _lib.text_bytes(space),
-            _pack.pack_ids([id]), path))
+            self._open(), _lib.text_bytes(space), _pack.pack_ids([id]), path))
         return os.fsdecode(path.value)
 
     def flush(self) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from dataclasses import asdict, dataclass
-from typing import Any, List, Optional, Sequence
+from typing import Any, Sequence
 
 from . import _c, _lib, _pack, _tensor
 from ._tensor import Ids
@@ -95,8 +95,7 @@ class Method:
     def _c(self) -> _c.CodeMethod:
         values = asdict(self)
         for name, names in (("measure", _c.CODE_MEASURE),
-                            ("over", _c.CODE_OVER),
-                            ("per", _c.SCORE_PER)):
+                            ("over", _c.CODE_OVER), ("per", _c.SCORE_PER)):
             values[name] = _number_of(f"method: {name}", values[name], names)
         return _pack.fill(_c.CodeMethod(), "method", values)
 
@@ -133,15 +132,13 @@ class Encoder:
             raise InvalidArgument("encoder: rope: spec has no rope_dim")
         channels = spec.rope_dim if rope else spec.head_dim - spec.rope_dim
         num = 4 * channels * stride.value
-        at = ctypes.cast(start, ctypes.c_void_p).value \
-            - self._memory.address
+        at = ctypes.cast(start, ctypes.c_void_p).value - self._memory.address
         return self._memory.view()[at:at + num].toreadonly().cast(
             "f", (channels, stride.value))
 
-    def build(self, keys: Any, slab: Optional[Slab] = None, *,
-              blocks: Ids = None, slots: Ids = None,
-              last_tokens: Optional[int] = None,
-              dtype: Optional[str] = None) -> Slab:
+    def build(self, keys: Any, slab: Slab | None = None, *, blocks: Ids = None,
+              slots: Ids = None, last_tokens: int | None = None,
+              dtype: str | None = None) -> Slab:
         """Make codes of keys, as sparse.Spec.build() does."""
         spec = self.spec
         c, keep = _tensor.keys_of(
@@ -151,16 +148,14 @@ class Encoder:
         num, which, where = _tensor.moves_of(
             blocks, slots, ("blocks", "slots"), keep.shape[0])
         slab = spec.slab(num) if slab is None else slab
-        _lib.call(
-            self._lib.ucm_code_build, "codes", self._memory.address, c,
-            which[0], num,
-            spec.block_size if last_tokens is None
-            else _pack.u32("codes", "last_tokens", last_tokens),
-            slab.need(spec.nbytes), where[0])
+        _lib.call(self._lib.ucm_code_build, "codes", self._memory.address, c,
+                  which[0], num, spec.block_size if last_tokens is None
+                  else _pack.u32("codes", "last_tokens", last_tokens),
+                  slab.need(spec.nbytes), where[0])
         return slab
 
     def add(self, keys: Any, first_token: int, slab: Slab, slot: int = 0, *,
-            dtype: Optional[str] = None) -> None:
+            dtype: str | None = None) -> None:
         """Add the tokens of keys [token, head, channel] to a block that has
         first_token tokens so far; with 0 it is begun anew."""
         spec = self.spec
@@ -173,7 +168,7 @@ class Encoder:
                   keep.shape[0], slab.address_of(slot))
 
     def query(self, q: Any, method: Method, *, rope: Any = None,
-              dtype: Optional[str] = None) -> Query:
+              dtype: str | None = None) -> Query:
         """A token's query [head, channel], made ready for all blocks. rope:
         its last rope_dim channels, where they are apart."""
         return Query(self, q, method, rope, dtype)
@@ -183,14 +178,13 @@ class Query:
     """A query that is ready; of Encoder.query(). rows of scores it makes."""
 
     def __init__(self, encoder: Encoder, q: Any, method: Method, rope: Any,
-                 dtype: Optional[str]) -> None:
+                 dtype: str | None) -> None:
         spec = encoder.spec
         self.encoder, self.spec, self.method = encoder, spec, method
         self._lib = _lib.sparse()
         apart, part = None, 0
         if rope is not None:
-            apart, _keep = _tensor.query_of(rope, "rope", spec.rope_dim,
-                                            dtype)
+            apart, _keep = _tensor.query_of(rope, "rope", spec.rope_dim, dtype)
             part = spec.rope_dim
         c, _keep_query = _tensor.query_of(q, "query", spec.head_dim - part,
                                           dtype)
@@ -204,13 +198,13 @@ class Query:
                              // method.merged_heads, spec.num_heads)
 
     def score(self, slab: Slab, slots: Ids = None, *, first: int = 0,
-              num: Optional[int] = None, out: Any = None) -> Any:
+              num: int | None = None, out: Any = None) -> Any:
         """The scores of blocks: [block], or [row, block]; with "each", of
         the tokens of all blocks in their place. See sparse.Scoring."""
         return score_all([Scoring(self, slab, slots, first, num, out)])[0]
 
 
-def score_all(requests: Sequence[Scoring]) -> List[Any]:
+def score_all(requests: Sequence[Scoring]) -> list[Any]:
     """The scores of many requests, of queries of one spec and method, in one
     call. No two may be written to the same place."""
     places, parts = [], []

@@ -18,8 +18,7 @@ import json
 import os
 import re
 from dataclasses import dataclass, field
-from typing import (Any, Callable, Dict, Iterable, List, Mapping, NamedTuple,
-                    Optional, Tuple, Union)
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Union
 
 from ._lib import METHODS
 from .errors import ConfigError
@@ -47,15 +46,15 @@ class Config:
     """
 
     connector: str = DEFAULT_CONNECTOR
-    module_path: Optional[str] = None
-    mount: Optional[str] = None
-    tiers: List[str] = field(default_factory=list)
-    measuring: Optional[str] = None
-    loader_options: Dict[str, Any] = field(default_factory=dict)
-    store_options: Dict[str, Any] = field(default_factory=dict)
-    engine_options: Dict[str, Any] = field(default_factory=dict)
-    notes: List[str] = field(default_factory=list)
-    connector_config: Dict[str, Any] = field(default_factory=dict)
+    module_path: str | None = None
+    mount: str | None = None
+    tiers: list[str] = field(default_factory=list)
+    measuring: str | None = None
+    loader_options: dict[str, Any] = field(default_factory=dict)
+    store_options: dict[str, Any] = field(default_factory=dict)
+    engine_options: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    connector_config: dict[str, Any] = field(default_factory=dict)
 
 
 # ---- kinds of values: each checks one, or raises ValueError ----
@@ -78,7 +77,7 @@ def _text(value: Any) -> str:
     return value
 
 
-def _path(value: Any) -> "Union[str, os.PathLike[str]]":
+def _path(value: Any) -> str | os.PathLike[str]:
     return value if isinstance(value, os.PathLike) else _text(value)
 
 
@@ -167,17 +166,15 @@ _SWITCHES = Note("these are vLLM's, and given to it: --kv-transfer-config, "
                  "--enable-prefix-caching")
 _ENGINE_KNOWS = Note("the engine's own configuration says it")
 
+def _all(rule: Rule, names: str) -> dict[str, Rule]:
+    """The same rule for keys with blanks between."""
+    return dict.fromkeys(names.split(), rule)
+
+
 # Of ucm_connector_config; UCM's first, then ours.
-CONNECTOR_KEYS: Dict[str, Rule] = {
-    "storage_backends": Special(),
-    "backend": Special(),
-    "store_pipeline": Special(),
-    "pipeline": Special(),
-    "tensor_size": Special(),
-    "shard_size": Special(),
-    "block_size": Special(),
-    "device": Special(),
-    "device_id": Special(),
+CONNECTOR_KEYS: dict[str, Rule] = {
+    **_all(Special(), "storage_backends backend store_pipeline pipeline "
+           "tensor_size shard_size block_size device device_id"),
     "timeout_ms": Map("store", "deadline_ms", check_count),
     "posix_io_engine": Map("loader", "io", _io_engine),
     "io_direct": Note("the loader reads with O_DIRECT wherever the file "
@@ -187,93 +184,63 @@ CONNECTOR_KEYS: Dict[str, Rule] = {
     "data_dir_shard_bytes": Note("a space has 256 buckets"),
     "cpu_affinity_cores": Note("the loader's threads run where the process "
                                "may (taskset(1))"),
-    "posix_data_trans_concurrency": _THREADS,
-    "stream_number": _THREADS,
-    "cache_stream_number": _THREADS,
+    **_all(_THREADS, "posix_data_trans_concurrency stream_number "
+           "cache_stream_number posix_open_concurrency "
+           "posix_commit_concurrency"),
     "posix_lookup_concurrency": _LOOKUPS,
-    "posix_open_concurrency": _THREADS,
-    "posix_commit_concurrency": _THREADS,
-    "posix_capacity_gb": _EVICTION,
-    "posix_gc_enable": _EVICTION,
-    "posix_gc_trigger_threshold_ratio": _EVICTION,
-    "posix_gc_recycle_percent": _EVICTION,
-    "posix_gc_concurrency": _EVICTION,
-    "posix_gc_check_interval_sec": _EVICTION,
-    "posix_gc_shard_sample_ratio": _EVICTION,
-    "posix_gc_max_recycle_count_per_shard": _EVICTION,
+    **_all(_EVICTION, "posix_capacity_gb posix_gc_enable "
+           "posix_gc_trigger_threshold_ratio posix_gc_recycle_percent "
+           "posix_gc_concurrency posix_gc_check_interval_sec "
+           "posix_gc_shard_sample_ratio posix_gc_max_recycle_count_per_shard"),
     "unique_id": Note("nothing is shared by name: the mount is what processes "
                       "share"),
     "share_buffer_enable": Note("blocks are shared through the mount"),
-    "cache_buffer_capacity_gb": _BUFFERS,
-    "cache_size": _BUFFERS,
-    "buffer_number": _BUFFERS,
-    "buffer_size": _BUFFERS,
-    "waiting_queue_depth": _QUEUES,
-    "running_queue_depth": _QUEUES,
+    **_all(_BUFFERS, "cache_buffer_capacity_gb cache_size buffer_number "
+           "buffer_size enable_memory_pool"),
+    **_all(_QUEUES, "waiting_queue_depth running_queue_depth"),
     "local_rank_size": Note("ranks share blocks through the mount"),
     "scatter_gather_enable": Note("the loader always scatters and gathers"),
     "enable_event_sync": Note("a save begins when the engine's stream has "
                               "reached it"),
-    "ior_entries": _3FS,
-    "ior_depth": _3FS,
-    "numa_id": _3FS,
+    **_all(_3FS, "ior_entries ior_depth numa_id"),
     "tensor_size_list": Refuse(
         "a store has tensors of one size; a layout (ucmfs.regions_of) or the "
         "engine's connector takes several"),
     "store_backend": Refuse("it is an address of a running process"),
-    "global_segment_size": _MOONCAKE,
-    "local_buffer_size": _MOONCAKE,
-    "protocol": _MOONCAKE,
-    "local_hostname": _MOONCAKE,
-    "metadata_server": _MOONCAKE,
+    **_all(_MOONCAKE, "global_segment_size local_buffer_size protocol "
+           "local_hostname metadata_server"),
     "buffer_pool": Refuse("pools of buffers cannot be handed in"),
 
-    "storage_backend": Special(),
-    "storage_path": Special(),
-    "nfs_path": Special(),
+    **_all(Special(), "storage_backend storage_path nfs_path"),
     "enable_distributed": Note("engines that use one mount, or mounts of one "
                                "shared directory, find each other's blocks"),
-    "cache": Special(),
-    "posix": Special(),
-    "nfs": Special(),
-    "pc": Special(),
-    "ds3fs": Special(),
+    **_all(Special(), "cache posix nfs pc ds3fs"),
     "gpu_memory_utilization": Refuse(
         "it is vLLM's: --gpu-memory-utilization"),
     "kv_cache_dtype": Refuse("it is vLLM's: --kv-cache-dtype"),
-    "enable_memory_pool": _BUFFERS,
     "preallocate_kv_cache": Note("vLLM takes the memory of its KV cache at "
                                  "the start"),
 
-    "mount": Special(),
-    "tiers": Special(),
+    **_all(Special(), "mount tiers"),
     "space": Map("store", "space", _text),
     "verify": Map("store", "verify", one_of(
         "always", "once", "header", "none", "full")),
-    "deadline_ms": Map("store", "deadline_ms", check_count),
-    "num_layers": Map("store", "num_layers", check_count),
+    **{name: Map("store", name, check_count)
+       for name in ("deadline_ms", "num_layers")},
     "copy": Map("loader", "copy", one_of("host", "cuda")),
     "io": Map("loader", "io", one_of("auto", "uring", "threads")),
-    "threads": Map("loader", "threads", check_count),
-    "staging_bytes": Map("loader", "staging_bytes", check_count),
-    "window_bytes": Map("loader", "window_bytes", check_count),
-    "save_budget_bytes": Map("loader", "save_budget_bytes", check_count),
-    "read_bytes": Map("loader", "read_bytes", check_count),
-    "open_files": Map("loader", "open_files", check_count),
+    **{name: Map("loader", name, check_count) for name in (
+        "threads", "staging_bytes", "window_bytes", "save_budget_bytes",
+        "read_bytes", "open_files")},
     "in_mount": Map("loader", "in_mount", check_bool),
 }
 
 # Beside ucm_connectors, or inline in kv_connector_extra_config.
-TOP_KEYS: Dict[str, Rule] = {
-    "ucm_connectors": Special(),
+TOP_KEYS: dict[str, Rule] = {
     **dict.fromkeys(FILE_KEYS, Special()),
-    "storage": Special(),
-    "sparse": _SPARSE,
-    "vllm": _SWITCHES,
-    "kv_connector": Special(),
-    "kv_connector_module_path": _SWITCHES,
-    "kv_role": _SWITCHES,
-    "kv_connector_extra_config": Special(),
+    **_all(Special(),
+           "ucm_connectors storage kv_connector kv_connector_extra_config"),
+    **_all(_SWITCHES, "vllm kv_connector_module_path kv_role"),
     "use_layerwise": Map("engine", "layerwise", check_bool),
     "enable_prefix_cache": Map("engine", "prefix_cache", check_bool),
     "hash_method": Map("engine", "hash", _hash),
@@ -282,18 +249,12 @@ TOP_KEYS: Dict[str, Rule] = {
     "enable_event_sync": CONNECTOR_KEYS["enable_event_sync"],
     "metrics_config_path": Note("metrics are those of the mount "
                                 "(.ucmfs/metrics) and of the engine"),
-    "ucm_sparse_method": _SPARSE,
-    "ucm_sparse_config": _SPARSE,
-    "sparse_type": _SPARSE,
+    **_all(_SPARSE, "sparse ucm_sparse_method ucm_sparse_config sparse_type"),
     **{name: _BLEND if name == "Blend" else _SPARSE for name in METHODS},
     "hit_ratio": Refuse("it is of a connector that only pretends hits"),
-    "num_kv_heads": _ENGINE_KNOWS,
-    "head_dim": _ENGINE_KNOWS,
-    "rope_theta": _ENGINE_KNOWS,
-    "blend_chunk_size": _BLEND,
-    "min_match_ratio": _BLEND,
-    "position_correction": _BLEND,
-    "recompute_boundary": _BLEND,
+    **_all(_ENGINE_KNOWS, "num_kv_heads head_dim rope_theta"),
+    **_all(_BLEND, "blend_chunk_size min_match_ratio position_correction "
+           "recompute_boundary"),
 }
 
 # One of these is needed, where no key of a store stands inline.
@@ -304,15 +265,8 @@ ENTRY_KEYS = ("ucm_connector_name", "ucm_connector_module_path",
               "ucm_connector_config")
 
 PIPELINE_STAGES = {
-    "Posix": None,
-    "Nfs": None,
-    "Pc": None,
-    "Ds3fs": None,
-    "Cache": None,
-    "Empty": None,
-    "Fake": None,
-    "Mooncake": NO_MOONCAKE,
-}
+    "Posix": None, "Nfs": None, "Pc": None, "Ds3fs": None, "Cache": None,
+    "Empty": None, "Fake": None, "Mooncake": NO_MOONCAKE}
 # As a type, or a storage_backend.
 KINDS = ("cache", "posix", "nfs", "pc", "ds3fs")
 _ADDRESS = re.compile(r"[^/:]+:/")  # of a server's directory
@@ -320,8 +274,7 @@ _TIER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,32}=")  # in SOURCE of ucmfs(8)
 # What a directory that becomes a tier may have in it: a file system's own, and
 # what is left of a try that was interrupted.
 _EMPTY = ("lost+found", ".ucmfs")
-NO_DAEMON = ("no mount of ucmfs: used without a daemon: nothing is "
-             "evicted")
+NO_DAEMON = "no mount of ucmfs: used without a daemon: nothing is evicted"
 
 
 # They keep no data, and are no part of a mount.
@@ -353,9 +306,8 @@ def _content(source: Source) -> Mapping[str, Any]:
         if not source:
             others = [f"${name}" for name in NOT_READ if os.environ.get(name)]
             raise ConfigError("", f"no configuration is given, and "
-                              f"${ENVIRONMENT} is not set" +
-                              "".join(f"; {name} is not read" for name in
-                                      others))
+                              f"${ENVIRONMENT} is not set" + "".join(
+                                  f"; {name} is not read" for name in others))
     if not isinstance(source, Mapping):
         return read_file(source)
     files = [key for key in FILE_KEYS if key in source]
@@ -368,7 +320,7 @@ def _content(source: Source) -> Mapping[str, Any]:
     return source
 
 
-def read_file(path: Union[str, "os.PathLike[str]"]) -> Dict[str, Any]:
+def read_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     """A file of JSON or YAML; ConfigError."""
     try:
         with open(path, encoding="utf-8") as file:
@@ -408,10 +360,10 @@ class _Reader:
     def __init__(self, check_paths: bool) -> None:
         self.out = Config()
         self.check_paths = check_paths
-        self.paths: List[Tuple[str, str]] = []  # key, path
-        self.sizes: Dict[str, int] = {}
-        self.stages: List[str] = []  # of the pipeline
-        self.stage_maps: List[Tuple[str, str]] = []  # key, stage
+        self.paths: list[tuple[str, str]] = []  # key, path
+        self.sizes: dict[str, int] = {}
+        self.stages: list[str] = []  # of the pipeline
+        self.stage_maps: list[tuple[str, str]] = []  # key, stage
 
     # ---- levels ----
 
@@ -432,8 +384,7 @@ class _Reader:
             self.out.connector_config = dict(inline)
             self.store(inline, where)
         elif not any(name in content for name in STORE_KEYS):
-            raise ConfigError(_under(where, "ucm_connectors"),
-                              "it is missing")
+            raise ConfigError(_under(where, "ucm_connectors"), "it is missing")
 
     def set_ucm_config_path(self, key: str, _value: Any) -> None:
         raise ConfigError(key, "a configuration file cannot name another one")
@@ -498,7 +449,7 @@ class _Reader:
             for i, entry in enumerate(entries):
                 config = entry.get("ucm_connector_config") or {}
                 paths = _split(config.get("storage_backends", ""))
-                if paths and all(os.path.isdir(path) for path in paths):
+                if paths and all(map(os.path.isdir, paths)):
                     found = i
                     break
             self.out.notes.append(
@@ -676,7 +627,7 @@ class _Reader:
     def places(self) -> None:
         """mount, or tiers, from the paths."""
         out = self.out
-        tiers: List[str] = []
+        tiers: list[str] = []
         for key, path in self.paths:
             if path.startswith("mem@"):
                 tiers.append(path)  # its place is found
@@ -725,7 +676,7 @@ def _mapping(key: str, value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _split(value: Any) -> List[str]:
+def _split(value: Any) -> list[str]:
     """Paths from "a:b" or a list; none where it is something else."""
     if isinstance(value, str):
         return [path for path in value.split(":") if path]
@@ -759,22 +710,22 @@ def _is_tier(path: str) -> bool:
     return os.path.exists(os.path.join(path, ".ucmfs", "id"))
 
 
-def _foreign(path: str) -> Optional[str]:
+def _foreign(path: str) -> str | None:
     """Something in a directory that is not its file system's."""
     with os.scandir(path) as entries:
         return next((entry.name for entry in entries
                      if entry.name not in _EMPTY), None)
 
 
-def find_mount(path: str) -> Optional[Tuple[str, str]]:
+def find_mount(path: str) -> tuple[str, str] | None:
     """(mount point, rest of the path) where a path lies in a mount of ucmfs;
     else None."""
     root, rest = os.path.abspath(path), ""
     while True:
         try:
             if os.path.ismount(root):
-                control = os.path.join(root, ".ucmfs", "control")
-                return (root, rest) if os.path.exists(control) else None
+                metrics = os.path.join(root, ".ucmfs", "metrics")
+                return (root, rest) if os.path.exists(metrics) else None
         except OSError as error:
             raise ConfigError("storage_backends", f"{root}: "
                               f"{error.strerror}") from None

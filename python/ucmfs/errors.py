@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Dict, Optional, Type
 
 
 class UcmfsError(OSError):
@@ -80,8 +79,7 @@ class NamespaceMismatch(InvalidArgument):
                  wanted: object = None) -> None:
         why = "it has blocks and no manifest, so their use is not known"
         if key:
-            why = (f"{key} is {_shown(here)} there, and {_shown(wanted)} "
-                   "here")
+            why = (f"{key} is {_shown(here)} there, and {_shown(wanted)} here")
         super().__init__(errno.EINVAL, f"space {name}: {why}")
         self.name = name
         self.key = key
@@ -115,7 +113,7 @@ class BlockDamaged(UcmfsError):
     """
 
     def __init__(self, block: bytes, fault: str,
-                 plane: Optional[int] = None) -> None:
+                 plane: int | None = None) -> None:
         where = ""
         if plane is not None:
             where = f"layer {plane // 2} {'V' if plane & 1 else 'K'}: "
@@ -132,7 +130,7 @@ def _shown(value: object) -> str:
     return "not set" if value is None else repr(value)
 
 
-_BY_ERRNO: Dict[int, Type[UcmfsError]] = {
+_BY_ERRNO: dict[int, type[UcmfsError]] = {
     errno.ENOENT: NotFound,
     errno.ENOTCONN: NotConnected,
     errno.ETIMEDOUT: Timeout,

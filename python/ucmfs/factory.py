@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Mapping
 
 from .errors import ConfigError
 
@@ -18,9 +18,7 @@ from .errors import ConfigError
 NO_MOONCAKE = ("Mooncake is not here: memory of a machine is a tier mem@SIZE "
                "of its mount, and what machines share is a directory that all "
                "of them mount")
-REFUSED = {
-    "UcmMooncakeStore": NO_MOONCAKE,
-}
+REFUSED = {"UcmMooncakeStore": NO_MOONCAKE}
 
 _PRESETS = ("UcmPipelineStore", "UcmPosixStore", "UcmNfsStore", "UcmPcStore",
             "UcmCacheStore", "UcmDs3fsStore", "UcmEmptyStore", "UcmFakeStore")
@@ -29,7 +27,7 @@ _PRESETS = ("UcmPipelineStore", "UcmPosixStore", "UcmNfsStore", "UcmPcStore",
 class UcmConnectorFactoryV1:
     """Stores with shards by index (ucmfs.Store)."""
 
-    _registry: Dict[str, Tuple[str, str]] = {
+    _registry: dict[str, tuple[str, str]] = {
         name: ("ucmfs.presets", name) for name in _PRESETS}
 
     @classmethod
@@ -46,15 +44,13 @@ class UcmConnectorFactoryV1:
                               "already, for something else")
 
     @classmethod
-    def create_connector(cls, connector_name: str,
-                         config: Mapping[str, Any],
-                         module_path: Optional[str] = None) -> Any:
+    def create_connector(cls, connector_name: str, config: Mapping[str, Any],
+                         module_path: str | None = None) -> Any:
         """The class's object for a ucm_connector_config. module_path: of a
         class of that name which is not registered. ConfigError: an unknown
         name, with those that are known."""
-        place = cls._registry.get(connector_name)
-        if module_path:
-            place = (module_path, connector_name)
+        place = (module_path, connector_name) if module_path \
+            else cls._registry.get(connector_name)
         if place is None:
             raise unknown(connector_name, "ucm_connector_name", cls.names())
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple, Sequence
 
 from . import _c, _lib, _pack
 from ._handle import Handle
@@ -48,22 +48,21 @@ class HashState:
 class _Extras:
     """struct ucm_hash_extras and what it points to."""
 
-    def __init__(self, salt: Optional[str], lora: Optional[str],
-                 lora_digest: Optional[bytes],
-                 items: Optional[Sequence[Item]]) -> None:
+    def __init__(self, salt: str | None, lora: str | None,
+                 lora_digest: bytes | None,
+                 items: Sequence[Item] | None) -> None:
         if lora_digest is not None and len(lora_digest) != 32:
             raise InvalidArgument("hash: lora_digest has not 32 bytes")
         self.any = bool(salt or lora or lora_digest or items)
         self.items = (_c.HashItem * len(items or ()))(
             *(_item(i) for i in items or ()))
-        self.c = _c.HashExtras(
-            salt=_lib.text_bytes(salt, "hash: salt"),
-            lora=_lib.text_bytes(lora, "hash: lora"),
-            lora_digest=lora_digest, items=self.items,
-            num_items=len(self.items))
+        self.c = _c.HashExtras(salt=_lib.text_bytes(salt, "hash: salt"),
+                               lora=_lib.text_bytes(lora, "hash: lora"),
+                               lora_digest=lora_digest, items=self.items,
+                               num_items=len(self.items))
 
 
-def _item(item: Tuple[bytes, int, int]) -> _c.HashItem:
+def _item(item: tuple[bytes, int, int]) -> _c.HashItem:
     digest, position, length = item
     if len(digest) != 32:
         raise InvalidArgument("hash: an item is 32 bytes of hash, a position "
@@ -86,10 +85,10 @@ class Hasher(Handle):
 
     def __init__(self, scheme: str, *, block_size: int, model: str = "",
                  dtype: str = "", world_size: int = 1, rank: int = 0,
-                 mla: bool = False, space_id: Optional[bytes] = None,
-                 salt: Optional[str] = None, lora: Optional[str] = None,
-                 lora_digest: Optional[bytes] = None,
-                 items: Optional[Sequence[Item]] = None) -> None:
+                 mla: bool = False, space_id: bytes | None = None,
+                 salt: str | None = None, lora: str | None = None,
+                 lora_digest: bytes | None = None,
+                 items: Sequence[Item] | None = None) -> None:
         if space_id is not None and len(space_id) != 32:
             raise InvalidArgument("hash: space_id has not 32 bytes")
         extras = _Extras(salt, lora, lora_digest, items)
@@ -100,9 +99,8 @@ class Hasher(Handle):
             scheme=_number_of("scheme", scheme, _c.SCHEME),
             mla=bool(mla), model=_lib.text_bytes(model, "hash: model"),
             dtype=_lib.text_bytes(dtype, "hash: dtype"), space_id=space_id,
-            extras=extras.c), "hash", {
-                "block_size": block_size, "world_size": world_size,
-                "rank": rank})
+            extras=extras.c), "hash", {"block_size": block_size,
+                                       "world_size": world_size, "rank": rank})
         _lib.call(self._lib.ucm_hasher_open, self._what, meta, self._handle)
 
     def count(self, num_tokens: int, partial: bool = False) -> int:
@@ -112,10 +110,9 @@ class Hasher(Handle):
             _c.UCM_HASH_PARTIAL if partial else 0)
 
     def request(self, tokens: _pack.Numbers, *, partial: bool = False,
-                state: Optional[HashState] = None,
-                salt: Optional[str] = None, lora: Optional[str] = None,
-                lora_digest: Optional[bytes] = None,
-                items: Optional[Sequence[Item]] = None) -> bytes:
+                state: HashState | None = None, salt: str | None = None,
+                lora: str | None = None, lora_digest: bytes | None = None,
+                items: Sequence[Item] | None = None) -> bytes:
         """The ids of a request's whole blocks, 16 bytes each.
 
         tokens: integers, best a buffer of int64. partial: also an id for the
@@ -131,7 +128,7 @@ class Hasher(Handle):
 
     def batch(self, requests: Sequence[_pack.Numbers], *,
               partial: bool = False,
-              states: Optional[Sequence[HashState]] = None) -> List[bytes]:
+              states: Sequence[HashState] | None = None) -> list[bytes]:
         """request() for many, several times as fast with the MD5 schemes."""
         num = len(requests)
         if states is not None and len(states) != num:
@@ -146,25 +143,24 @@ class Hasher(Handle):
         return [part[1].tobytes() for part in parts]
 
     def _prepare(self, tokens: _pack.Numbers, partial: bool,
-                 extras: Optional[_Extras], state: Optional[HashState],
-                 ) -> Tuple[_c.HashRequest, array, Any]:
+                 extras: _Extras | None, state: HashState | None,
+                 ) -> tuple[_c.HashRequest, array, Any]:
         """A request, where its ids go, and what it points to."""
         numbers = _pack.pack_numbers(tokens, "q", "tokens")
         num = len(numbers)
         ids = array("B", bytes(16 * self.count(num, partial)))
-        out = _c.HashRequest(
-            tokens=_pack.address_of(numbers), num_tokens=num,
-            flags=_c.UCM_HASH_PARTIAL if partial else 0,
-            ids=_pack.address_of(ids), room=len(ids) // 16)
+        out = _c.HashRequest(tokens=_pack.address_of(numbers), num_tokens=num,
+                             flags=_c.UCM_HASH_PARTIAL if partial else 0,
+                             ids=_pack.address_of(ids), room=len(ids) // 16)
         if extras is not None and extras.any:
             out.extras = ctypes.pointer(extras.c)
         if state is not None:
             out.state = ctypes.pointer(state._c)
         return out, ids, (numbers, extras, state)
 
-    def start(self, *, salt: Optional[str] = None, lora: Optional[str] = None,
-              lora_digest: Optional[bytes] = None,
-              items: Optional[Sequence[Item]] = None) -> HashState:
+    def start(self, *, salt: str | None = None, lora: str | None = None,
+              lora_digest: bytes | None = None,
+              items: Sequence[Item] | None = None) -> HashState:
         """The state before a request's first token."""
         extras = _Extras(salt, lora, lora_digest, items)
         out = _c.HashState()

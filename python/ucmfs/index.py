@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
+from typing import Any, NamedTuple
 
 from . import _c, _lib, _log, _pack
 from ._handle import Handle
@@ -35,21 +35,21 @@ class Entry(NamedTuple):
 
 
 class Index(Handle):
-    """Looks up ids in a space of a mount (None: the default one).
+    """Looks up ids in a space of a mount or socket (None: the default one).
 
     An answer is one of three: there, absent, or not known (the daemon has not
     read all of its directories yet, has to check the block first, or is
     changing it). One thread at a time; open one for each.
 
     NotFound: no mount of ucmfs, or no such space. NotConnected: the daemon is
-    gone, and with it the mount: close this, and open another. Until it is
-    closed the mount is busy.
+    gone: close this, and open another. mount: the mount point, or the path of
+    the daemon's socket.
     """
 
     _CLOSE = "ucm_index_close"
 
-    def __init__(self, mount: Union[str, bytes, "os.PathLike[str]"],
-                 space: Optional[str] = None) -> None:
+    def __init__(self, mount: str | bytes | os.PathLike[str],
+                 space: str | None = None) -> None:
         super().__init__(f"index of {os.fsdecode(mount)}" + (
             f", space {space}" if space else ""))
         _log.start()
@@ -61,7 +61,7 @@ class Index(Handle):
             _lib.path_bytes(mount, "mount"), _lib.text_bytes(space),
             self._handle))
 
-    def lookup(self, ids: _pack.Ids) -> Tuple[bytes, bytes]:
+    def lookup(self, ids: _pack.Ids) -> tuple[bytes, bytes]:
         """(present, unknown), a byte of 0 or 1 for each id; both 0: it is
         absent."""
         packed, num = _pack.count_ids(ids)
@@ -73,7 +73,7 @@ class Index(Handle):
         return (_bytes_of(bits.raw[:8 * words], num),
                 _bytes_of(bits.raw[8 * words:], num))
 
-    def prefix(self, ids: _pack.Ids) -> Tuple[int, bool]:
+    def prefix(self, ids: _pack.Ids) -> tuple[int, bool]:
         """How many, from the first on, are there; and whether nobody can say
         of the one behind them."""
         packed = ids if type(ids) is bytes and not len(ids) % 16 \
@@ -84,7 +84,7 @@ class Index(Handle):
             self._check(err)
         return self._count.value, self._unknown.value != 0
 
-    def entry(self, id: bytes) -> Optional[Entry]:
+    def entry(self, id: bytes) -> Entry | None:
         """None: absent. UcmfsError with EAGAIN: nobody can say."""
         packed = _pack.pack_ids([id])
         out = _c.IndexEntry()
@@ -99,8 +99,8 @@ class Index(Handle):
                      out.tier_name.decode(),
                      bool(out.flags & _c.UCM_INDEX_PINNED))
 
-    def info(self) -> Dict[str, Any]:
-        """backend ("map", "control" or "stat"), why it is not "map" (None),
+    def info(self) -> dict[str, Any]:
+        """backend ("map" or "socket"), why it is not "map" (None),
         blocks in the map, complete (what is not there is absent)."""
         out = _c.IndexInfo()
         self._check(self._lib.ucm_index_info(self._open(), out))

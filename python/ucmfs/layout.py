@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, field
-from typing import (Any, Dict, List, Mapping, NamedTuple, Optional, Sequence,
-                    Tuple, Union)
+from typing import Any, Mapping, NamedTuple, Sequence, Union
 
 from . import _c, _lib, _pack
 from ._handle import Handle
@@ -44,7 +43,7 @@ class Geometry:
     def payload_bytes(self) -> int:
         return self.num_layers * (self.k_bytes + self.v_bytes)
 
-    def to_json(self) -> Dict[str, Union[int, str]]:
+    def to_json(self) -> dict[str, int | str]:
         """The object "geometry" of space.json."""
         return {name: getattr(self, name)
                 for name in self.__dataclass_fields__}
@@ -110,15 +109,14 @@ class Raw:
     """
 
     pointer: int
-    shape: Tuple[int, ...]
-    strides: Tuple[int, ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
     item_bytes: int
-    device: Optional[str] = None
+    device: str | None = None
     owner: Any = field(default=None, compare=False, repr=False)
 
 
-def raw_of(tensor: Any, name: str = "tensor", *,
-           writable: bool = True) -> Raw:
+def raw_of(tensor: Any, name: str = "tensor", *, writable: bool = True) -> Raw:
     """Where a tensor lies. InvalidArgument: it is none, or read-only and to
     be writable."""
     if isinstance(tensor, Raw):
@@ -188,8 +186,8 @@ class Layout(Handle):
         self.num_pages = num_pages
         self.sealed = False
         self.devices: set = set()
-        self._keep: List[Any] = []
-        self._layers: Optional[List[int]] = None  # of the sealed regions
+        self._keep: list[Any] = []
+        self._layers: list[int] | None = None  # of the sealed regions
         _lib.call(self._lib.ucm_layout_new, "layout", geometry._c(),
                   _pack.u64("layout", "num_pages", num_pages), self._handle)
 
@@ -198,11 +196,10 @@ class Layout(Handle):
         """A layer has less than the geometry's planes, which are those of
         the largest; the rest is zero in files. Before add_tensor() and
         add_region(). InvalidArgument: it has more, or no K."""
-        _lib.call(
-            self._lib.ucm_layout_set_layer_bytes, "layout", self._open(),
-            _pack.u32("layout", "layer", layer),
-            _pack.u32("layout", "k_bytes", k_bytes),
-            _pack.u32("layout", "v_bytes", v_bytes))
+        _lib.call(self._lib.ucm_layout_set_layer_bytes, "layout", self._open(),
+                  _pack.u32("layout", "layer", layer),
+                  _pack.u32("layout", "k_bytes", k_bytes),
+                  _pack.u32("layout", "v_bytes", v_bytes))
 
     def add_tensor(self, tensor: Any, dims: str, *, name: str = "",
                    layer: int = 0, plane: str = "both",
@@ -262,7 +259,7 @@ class Layout(Handle):
         _lib.call(self._lib.ucm_layout_set_direct, "layout", self._open())
         return self
 
-    def regions(self) -> List[Region]:
+    def regions(self) -> list[Region]:
         """Of a sealed layout, in the order of the payload."""
         num = self._lib.ucm_layout_num_regions(self._open())
         regions = self._lib.ucm_layout_regions(self._open())
@@ -285,7 +282,7 @@ Tensors = Union[Mapping[str, Any], Sequence[Any]]
 
 
 def regions_of(tensors: Tensors, geometry: Geometry, *, dims: str,
-               num_pages: Optional[int] = None, first_layer: int = 0,
+               num_pages: int | None = None, first_layer: int = 0,
                kernel_blocks_per_page: int = 1) -> Layout:
     """A sealed layout of an engine's tensors.
 
@@ -313,7 +310,7 @@ def regions_of(tensors: Tensors, geometry: Geometry, *, dims: str,
     return layout.seal()
 
 
-def _pages_of(named: Tuple[str, Any], dims: str,
+def _pages_of(named: tuple[str, Any], dims: str,
               kernel_blocks_per_page: int) -> int:
     name, tensor = named
     if isinstance(tensor, (tuple, list)):

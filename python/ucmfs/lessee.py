@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-from typing import Dict, Optional, Union
 
 from . import _c, _lib, _log, _pack
 from ._handle import Handle
@@ -25,7 +24,7 @@ class Lessee(Handle):
 
     _CLOSE = "ucm_lessee_close"
 
-    def __init__(self, mount: Union[str, bytes, "os.PathLike[str]"],
+    def __init__(self, mount: str | bytes | os.PathLike[str],
                  lease_ms: int = 0) -> None:
         super().__init__(f"leases of {os.fsdecode(mount)}, {lease_ms} ms")
         _log.start()
@@ -33,7 +32,7 @@ class Lessee(Handle):
             _lib.path_bytes(mount, "mount"),
             _pack.u32("leases", "lease_ms", lease_ms), self._handle))
 
-    def hold(self, ids: _pack.Ids, space: Optional[str] = None,
+    def hold(self, ids: _pack.Ids, space: str | None = None,
              seconds: float = FOR_EVER) -> int:
         """Hold blocks until they are released, or the seconds are over. A
         number for release(); 0: none are held."""
@@ -57,7 +56,7 @@ class Lessee(Handle):
             self._lib.ucm_lessee_get_stats(self._handle, out)
         return out
 
-    def stats(self) -> Dict[str, int]:
+    def stats(self) -> dict[str, int]:
         """holds and blocks (now), leased, absent, refused (blocks), calls and
         failed (calls): see ucm_lessee(3)."""
         out = self.counted()

@@ -7,7 +7,7 @@ import contextlib
 import ctypes
 import os
 from array import array
-from typing import Any, Dict, List, Optional, Sequence, Set, Union
+from typing import Any, Sequence, Union
 
 from . import _c, _lib, _log, _pack
 from ._handle import Handle
@@ -25,7 +25,7 @@ Tiers = Union[Path, Sequence[Path]]
 class LoaderTask(Task):
     """A task of a loader; see Task."""
 
-    def _c_poll(self, handle: Any) -> Optional[array]:
+    def _c_poll(self, handle: Any) -> array | None:
         library = _lib.lib()
         if not library.ucm_task_done(handle):
             return None
@@ -41,8 +41,8 @@ class LoaderTask(Task):
     def _c_wait_layer(self, handle: Any, layer: int, timeout_ms: int) -> int:
         return _lib.lib().ucm_task_wait_layer(handle, layer, timeout_ms)
 
-    def wait_stream(self, layer: Optional[int], stream: int,
-                    timeout: Optional[float] = None) -> bool:
+    def wait_stream(self, layer: int | None, stream: int,
+                    timeout: float | None = None) -> bool:
         """Of a load to a CUDA device: make a stream (torch's cuda_stream)
         wait there for a layer, or all of them (None).
 
@@ -53,9 +53,8 @@ class LoaderTask(Task):
         """
         number = _c.UCM_ALL_LAYERS if layer is None else _pack.u32(
             self._what, "layer", layer)
-        return self._partly(
-            lambda handle, ms: _lib.lib().ucm_task_wait_stream(
-                handle, number, stream, ms), timeout, "stream")
+        return self._partly(lambda handle, ms: _lib.lib().ucm_task_wait_stream(
+            handle, number, stream, ms), timeout, "stream")
 
     def _c_wait_copied(self, handle: Any, timeout_ms: int) -> int:
         return _lib.lib().ucm_task_wait_copied(handle, timeout_ms)
@@ -66,7 +65,7 @@ class LoaderTask(Task):
     def _c_is_returned(self, handle: Any) -> bool:
         return not _lib.lib().ucm_task_num_lent(handle)
 
-    def lent(self) -> List[bool]:
+    def lent(self) -> list[bool]:
         """Of a task that is done, which blocks have pages that are lent: they
         may be written to until returned(). RuntimeError: not done."""
         self._final()
@@ -86,7 +85,7 @@ class LoaderTask(Task):
         _lib.lib().ucm_task_free(handle)
 
 
-def _node(numa: Optional[int]) -> int:
+def _node(numa: int | None) -> int:
     if numa is None:
         return 0
     if not 0 <= numa < 1024:
@@ -97,63 +96,59 @@ def _node(numa: Optional[int]) -> int:
 class Loader(Handle, TaskOwner):
     """Moves blocks between a mount (or tiers) and memory.
 
-    mount: a mount point of ucmfs. tiers: the directories themselves, a
-    sequence of paths or text as in SOURCE of ucmfs(8); with both the blocks
-    are read from the tiers, and the mount is told which are in use. Sizes are
+    mount: a mount point of ucmfs, or the path of a daemon's socket. tiers: the
+    directories themselves, a sequence of paths or text as in SOURCE of
+    ucmfs(8); with both the blocks are read from the tiers, the daemon learns
+    which are in use, and saves go to it. Sizes are
     in bytes, and 0 is the default of ucm_load(3). stream: that copies on a
     device are ordered in, torch.cuda.current_stream().cuda_stream, which is 0
     for the default stream; None: the loader's own. numa: the node whose memory
     is taken for staging; None: the device's. lease_ms: what a look-up finds is
-    not evicted for so long; None: it may be. in_mount: open all blocks in the
-    mount, also where its directories may be opened. write_buffer_bytes: saves
-    copy their pages there first, see ucm_load(3). budget, inflight: bytes that
-    it reads and writes in a second, and has under way. Any thread; close()
-    when no other call is under way.
+    not evicted for so long; None: it may be. in_mount: read all blocks by the
+    daemon's descriptors, also where its directories may be opened.
+    write_buffer_bytes: saves copy their pages there first, see ucm_load(3).
+    budget, inflight: bytes that it reads and writes in a second, and has under
+    way. Any thread; close() when no other call is under way.
 
-    NotConnected: no mount of ucmfs there. NotFound: no such directory; tiers
+    NotConnected: no daemon of ucmfs there. NotFound: no such directory; tiers
     alone may be new ones.
     """
 
     _CLOSE = "ucm_loader_close"
 
-    def __init__(self, mount: Optional[Path] = None,
-                 tiers: Optional[Tiers] = None, *, copy: str = "host",
+    def __init__(self, mount: Path | None = None,
+                 tiers: Tiers | None = None, *, copy: str = "host",
                  io: str = "auto", threads: int = 0, staging_bytes: int = 0,
                  window_bytes: int = 0, save_budget_bytes: int = 0,
                  read_bytes: int = 0, open_files: int = 0, device: int = 0,
-                 stream: Optional[int] = None, ctas: int = 0,
-                 lease_ms: Optional[int] = 0,
-                 numa: Optional[int] = None, in_mount: bool = False,
-                 write_buffer_bytes: int = 0, budget: int = 0,
-                 inflight: int = 0) -> None:
+                 stream: int | None = None, ctas: int = 0,
+                 lease_ms: int | None = 0, numa: int | None = None,
+                 in_mount: bool = False, write_buffer_bytes: int = 0,
+                 budget: int = 0, inflight: int = 0) -> None:
         TaskOwner.__init__(self)
         Handle.__init__(self, "loader")
         self.copy = copy
         self.mount = mount
         _log.start()
-        self._keep: List[Any] = []
-        self._stores: Set[Any] = set()  # that are on it
+        self._keep: list[Any] = []
+        self._stores: set[Any] = set()  # that are on it
         what = f"loader of {mount if mount is not None else tiers}"
-        _lib.call(
-            self._lib.ucm_loader_open, what, _pack.fill(
-                _c.LoaderOptions(), "loader", dict(
-                    size=ctypes.sizeof(_c.LoaderOptions),
-                    mount=_lib.path_bytes(mount, "mount"),
-                    tiers=source_of(tiers),
-                    copy=_number_of("copy", copy, _c.COPY_KIND),
-                    io=_number_of("io", io, _c.IO_KIND), threads=threads,
-                    staging_bytes=staging_bytes, window_bytes=window_bytes,
-                    save_budget_bytes=save_budget_bytes, read_bytes=read_bytes,
-                    open_files=open_files, device=device,
-                    stream=_OWN_STREAM if stream is None else stream,
-                    ctas=ctas,
-                    lease_ms=_c.UCM_LOAD_NO_LEASES if lease_ms is None
-                    else lease_ms,
-                    numa=_node(numa), in_mount=bool(in_mount),
-                    write_buffer_bytes=write_buffer_bytes, budget=budget,
-                    inflight=inflight)), self._handle)
+        _lib.call(self._lib.ucm_loader_open, what, _pack.fill(
+            _c.LoaderOptions(), "loader",
+            dict(size=ctypes.sizeof(_c.LoaderOptions),
+                 mount=_lib.path_bytes(mount, "mount"), tiers=source_of(tiers),
+                 copy=_number_of("copy", copy, _c.COPY_KIND),
+                 io=_number_of("io", io, _c.IO_KIND), threads=threads,
+                 staging_bytes=staging_bytes, window_bytes=window_bytes,
+                 save_budget_bytes=save_budget_bytes, read_bytes=read_bytes,
+                 open_files=open_files, device=device,
+                 stream=_OWN_STREAM if stream is None else stream, ctas=ctas,
+                 lease_ms=_c.UCM_LOAD_NO_LEASES if lease_ms is None
+                 else lease_ms, numa=_node(numa), in_mount=bool(in_mount),
+                 write_buffer_bytes=write_buffer_bytes, budget=budget,
+                 inflight=inflight)), self._handle)
 
-    def add_group(self, layout: Layout, space: Optional[str] = None) -> Group:
+    def add_group(self, layout: Layout, space: str | None = None) -> Group:
         """Tell of a sealed layout and the space of its blocks (None: the
         default one). Until it is removed, or the loader is closed, the
         group keeps the layout's tensors."""
@@ -169,7 +164,7 @@ class Loader(Handle, TaskOwner):
         self._keep.append(layout)
         return Group(self, number.value, layout, space)
 
-    def stats(self) -> Dict[str, int]:
+    def stats(self) -> dict[str, int]:
         """Counters since it was opened; see struct ucm_loader_stats."""
         out = _c.LoaderStats()
         self._lib.ucm_loader_get_stats(self._open(), out, ctypes.sizeof(out))
@@ -199,7 +194,7 @@ def device_of(copy: str) -> str:
     return "cuda" if copy == "cuda" else "cpu"
 
 
-def source_of(tiers: Optional[Tiers]) -> Optional[bytes]:
+def source_of(tiers: Tiers | None) -> bytes | None:
     """SOURCE of ucmfs(8): directories, joined by colons."""
     if tiers is None or isinstance(tiers, (str, bytes, os.PathLike)):
         return _lib.path_bytes(tiers, "tiers")
@@ -214,14 +209,14 @@ class Group:
     """
 
     def __init__(self, loader: Loader, number: int, layout: Layout,
-                 space: Optional[str]) -> None:
+                 space: str | None) -> None:
         self.loader = loader
         self.number = number
         self.layout = layout
         self.space = space
         self._removed = False
 
-    def lookup(self, ids: _pack.Ids) -> List[bool]:
+    def lookup(self, ids: _pack.Ids) -> list[bool]:
         """Which blocks are there. Blocks the caller."""
         packed, num = _pack.count_ids(ids)
         found = ctypes.create_string_buffer(max(num, 1))
@@ -252,7 +247,7 @@ class Group:
             loader._keep.remove(self.layout)
             self._removed = True
 
-    def remove_blocks(self, ids: _pack.Ids) -> List[int]:
+    def remove_blocks(self, ids: _pack.Ids) -> list[int]:
         """Remove blocks: 0 for each, or an errno (ENOENT: it was not there).
         Of tiers alone nobody may have the directories for itself, such as a
         daemon, else EBUSY. Blocks the caller."""
@@ -268,14 +263,13 @@ class Group:
         _lib.lib().ucm_loader_prefetch(
             self.loader._open(), self.number, *_pack.count_ids(ids))
 
-    def load(self, ids: _pack.Ids, pages: Optional[_pack.Numbers] = None, *,
+    def load(self, ids: _pack.Ids, pages: _pack.Numbers | None = None, *,
              first_layer: int = 0, num_layers: int = 0,
-             addresses: Optional[_pack.Numbers] = None, verify: str = "full",
+             addresses: _pack.Numbers | None = None, verify: str = "full",
              order: str = "blocks", group_layers: int = 0,
              priority: str = "demand", deadline_ms: int = 0,
              lend: str = "never", eventfd: int = 0,
-             completions: Optional[Completions] = None,
-             after: int = 0) -> Task:
+             completions: Completions | None = None, after: int = 0) -> Task:
         """Load block ids[i] into page pages[i].
 
         num_layers 0: all from first_layer on. addresses, instead of pages:
@@ -296,23 +290,20 @@ class Group:
         """
         return self._submit(
             "ucm_load_submit", "load", ids, pages, addresses, eventfd,
-            completions,
-            first_layer=first_layer, num_layers=num_layers,
+            completions, first_layer=first_layer, num_layers=num_layers,
             verify=_verify_of(verify),
             order=_number_of("order", order, _c.LOAD_ORDER),
             group_layers=group_layers,
             priority=_number_of("priority", priority, _c.LOAD_PRIORITY),
             deadline_ms=deadline_ms,
-            lend=_number_of("lend", lend, _c.LOAD_LEND),
-            after=after)
+            lend=_number_of("lend", lend, _c.LOAD_LEND), after=after)
 
-    def save(self, ids: _pack.Ids, pages: Optional[_pack.Numbers] = None, *,
+    def save(self, ids: _pack.Ids, pages: _pack.Numbers | None = None, *,
              first_layer: int = 0, num_layers: int = 0,
-             addresses: Optional[_pack.Numbers] = None,
-             parents: Optional[_pack.Ids] = None, hold: bool = False,
-             may_refuse: bool = False, deadline_ms: int = 0,
-             eventfd: int = 0,
-             completions: Optional[Completions] = None,
+             addresses: _pack.Numbers | None = None,
+             parents: _pack.Ids | None = None, hold: bool = False,
+             may_refuse: bool = False, deadline_ms: int = 0, eventfd: int = 0,
+             completions: Completions | None = None,
              tell_copied: bool = False, after: int = 0) -> Task:
         """Save page pages[i] as block ids[i].
 
@@ -328,17 +319,16 @@ class Group:
             num_layers=num_layers, hold=hold, may_refuse=may_refuse,
             deadline_ms=deadline_ms, tell_copied=tell_copied, after=after)
 
-    def commit(self, ids: _pack.Ids, *,
-               parents: Optional[_pack.Ids] = None,
+    def commit(self, ids: _pack.Ids, *, parents: _pack.Ids | None = None,
                deadline_ms: int = 0, eventfd: int = 0,
-               completions: Optional[Completions] = None) -> Task:
+               completions: Completions | None = None) -> Task:
         """Commit blocks that were saved with hold. EAGAIN: not all of its
         layers are saved yet; ENOENT: nothing is kept of it."""
         return self._submit("ucm_save_commit", "commit", ids, None, None,
                             eventfd, completions, parents=parents,
                             deadline_ms=deadline_ms)
 
-    def abandon(self, ids: Optional[_pack.Ids] = None) -> None:
+    def abandon(self, ids: _pack.Ids | None = None) -> None:
         """Forget what was saved of blocks that are not committed yet; None:
         of all."""
         _lib.lib().ucm_save_abandon(
@@ -346,10 +336,9 @@ class Group:
             *((None, 0) if ids is None else _pack.count_ids(ids)))
 
     def _submit(self, function: str, what: str, ids: _pack.Ids,
-                pages: Optional[_pack.Numbers],
-                addresses: Optional[_pack.Numbers], eventfd: int,
-                completions: Optional[Completions],
-                parents: Optional[_pack.Ids] = None, **options: Any) -> Task:
+                pages: _pack.Numbers | None, addresses: _pack.Numbers | None,
+                eventfd: int, completions: Completions | None,
+                parents: _pack.Ids | None = None, **options: Any) -> Task:
         loader = self.loader
         handle = loader._open()
         loader._reap()
@@ -391,7 +380,7 @@ class Group:
         return task
 
     def _check_addresses(self, numbers: array, num: int,
-                         options: Dict[str, Any]) -> None:
+                         options: dict[str, Any]) -> None:
         first, many = options["first_layer"], options["num_layers"]
         end = first + many if many else self.layout.geometry.num_layers
         each = self.layout.regions_of_layers(first, end)
@@ -401,9 +390,8 @@ class Group:
                 "regions each")
 
 
-def _moves(what: str, packed: bytes, num: int,
-           pages: Optional[_pack.Numbers],
-           addresses: Optional[_pack.Numbers]) -> array:
+def _moves(what: str, packed: bytes, num: int, pages: _pack.Numbers | None,
+           addresses: _pack.Numbers | None) -> array:
     if pages is None:
         if what != "commit" and addresses is None:
             raise InvalidArgument(f"{what}: neither pages nor addresses")
@@ -411,6 +399,5 @@ def _moves(what: str, packed: bytes, num: int,
     else:
         numbers = _pack.pack_numbers(pages, "I", "pages")
     if len(numbers) != num:
-        raise InvalidArgument(f"{what}: {len(numbers)} pages for {num} "
-                              "blocks")
+        raise InvalidArgument(f"{what}: {len(numbers)} pages for {num} blocks")
     return _pack.pack_moves(packed, numbers)

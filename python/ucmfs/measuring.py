@@ -20,7 +20,7 @@ import mmap
 import os
 import stat
 from array import array
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Sequence
 
 from . import _pack
 from .errors import InvalidArgument
@@ -35,9 +35,9 @@ _NONE = bytes(_pack.ID_BYTES)
 class _Settled(Task):
     """A task that is over."""
 
-    def __init__(self, owner: TaskOwner, ids: bytes, what: str,
+    def __init__(self, owner: TaskOwner, ids: _pack.Ids, what: str,
                  errors: Sequence[int]) -> None:
-        super().__init__(owner, None, ids, None, -1, what)
+        super().__init__(owner, None, _pack.pack_ids(ids), None, -1, what)
         owner._tasks.discard(self)
         outcomes = array("i")
         outcomes.frombytes(b"".join(_OUTCOME.pack(-err, 0, 0, 0, 0)
@@ -52,9 +52,9 @@ class _Ids:
     scheduler and its workers must; whoever made it removes it.
     """
 
-    def __init__(self, slots: int, name: Optional[str]) -> None:
+    def __init__(self, slots: int, name: str | None) -> None:
         self.slots = slots
-        self.path: Optional[str] = None  # ours to remove
+        self.path: str | None = None  # ours to remove
         self.table: Any = bytearray(slots * _pack.ID_BYTES) \
             if name is None else self._share(name)
 
@@ -108,10 +108,11 @@ class _Pretending(TaskOwner):
 
     kind = ""
     warning = ""
+    _COMMITS = True  # a dump does
 
     def __init__(self, *, tensor_size: int, shard_size: int = 0,
-                 block_size: int = 0, timeout: Optional[float] = None,
-                 unique_id: Optional[str] = None, slots: int = SLOTS,
+                 block_size: int = 0, timeout: float | None = None,
+                 unique_id: str | None = None, slots: int = SLOTS,
                  **_: Any) -> None:
         """Sizes as for Store, whose other options change nothing.
         unique_id: stores of one share what they remember."""
@@ -131,28 +132,24 @@ class _Pretending(TaskOwner):
         self.block_size = block_size
         self.shards = block_size // shard_size
         self.tensors_per_shard = shard_size // tensor_size
-        self.counts: Dict[str, int] = dict.fromkeys(
+        self.counts: dict[str, int] = dict.fromkeys(
             ("lookups", "hits", "loads", "dumps"), 0)
         self._open(slots, unique_id)
         log.warning("ucmfs: %s STORE, for measuring only: %s",
                     self.kind.upper(), self.warning)
 
-    def _open(self, slots: int, unique_id: Optional[str]) -> None:
-        raise NotImplementedError
+    def _open(self, slots: int, unique_id: str | None) -> None:
+        pass
 
     def _has(self, block: bytes) -> bool:
-        raise NotImplementedError
+        return False
 
     def _keep(self, block: bytes) -> None:
-        raise NotImplementedError
+        pass
 
     @staticmethod
-    def _split(ids: _pack.Ids) -> List[bytes]:
+    def _split(ids: _pack.Ids) -> list[bytes]:
         return _pack.split_ids(_pack.pack_ids(ids))
-
-    def _settled(self, ids: _pack.Ids, what: str,
-                 errors: Sequence[int]) -> Task:
-        return _Settled(self, _pack.pack_ids(ids), what, errors)
 
     # ---- questions ----
 
@@ -161,7 +158,7 @@ class _Pretending(TaskOwner):
         return 0
 
     def lookup(self, block_ids: _pack.Ids, shard_index: Any = None,
-               ) -> List[bool]:
+               ) -> list[bool]:
         found = [self._has(block) for block in self._split(block_ids)]
         self.counts["lookups"] += len(found)
         self.counts["hits"] += sum(found)
@@ -176,37 +173,31 @@ class _Pretending(TaskOwner):
 
     # ---- transfers ----
 
-    def _load(self, block_ids: _pack.Ids) -> Task:
+    def load(self, block_ids: _pack.Ids, where: Any, tensor: Any) -> Task:
         blocks = self._split(block_ids)
         self.counts["loads"] += len(blocks)
-        return self._settled(block_ids, "load", [
+        return _Settled(self, block_ids, "load", [
             0 if self._has(block) else errno.ENOENT for block in blocks])
 
-    def _dump(self, block_ids: _pack.Ids) -> Task:
+    def dump(self, block_ids: _pack.Ids, where: Any, tensor: Any) -> Task:
         blocks = self._split(block_ids)
         self.counts["dumps"] += len(blocks)
-        for block in blocks:
+        for block in blocks if self._COMMITS else ():
             self._keep(block)
-        return self._settled(block_ids, "dump", [0] * len(blocks))
-
-    def load(self, block_ids: _pack.Ids, where: Any, tensor: Any) -> Task:
-        return self._load(block_ids)
-
-    def dump(self, block_ids: _pack.Ids, where: Any, tensor: Any) -> Task:
-        return self._dump(block_ids)
+        return _Settled(self, block_ids, "dump", [0] * len(blocks))
 
     def load_data(self, block_ids: _pack.Ids, where: Any, address: Any,
                   sizes: Any = None) -> Task:
-        return self._load(block_ids)
+        return self.load(block_ids, where, address)
 
     def dump_data(self, block_ids: _pack.Ids, where: Any, address: Any,
                   sizes: Any = None) -> Task:
-        return self._dump(block_ids)
+        return self.dump(block_ids, where, address)
 
     def give_up(self, block_ids: _pack.Ids) -> None:
         pass
 
-    def wait(self, task: Task, timeout: Optional[float] = None) -> Any:
+    def wait(self, task: Task, timeout: float | None = None) -> Any:
         task.wait(timeout)
 
     def check(self, task: Task) -> Any:
@@ -225,30 +216,27 @@ class _Pretending(TaskOwner):
 class _ByOffset(_Pretending):
     """V0: what is committed was created before."""
 
-    def create(self, block_ids: _pack.Ids) -> List[int]:
+    _COMMITS = False
+
+    def create(self, block_ids: _pack.Ids) -> list[int]:
         return [errno.EEXIST if self._has(block) else 0
                 for block in self._split(block_ids)]
 
-    def _dump(self, block_ids: _pack.Ids) -> Task:
-        blocks = self._split(block_ids)
-        self.counts["dumps"] += len(blocks)
-        return self._settled(block_ids, "dump", [0] * len(blocks))
-
     def commit_task(self, block_ids: _pack.Ids,
-                    is_success: Union[bool, Sequence[bool]] = True) -> Task:
+                    is_success: bool | Sequence[bool] = True) -> Task:
         blocks = self._split(block_ids)
         flags = [is_success] * len(blocks) \
             if isinstance(is_success, (bool, int)) else is_success
         for block, good in zip(blocks, flags):
             if good:
                 self._keep(block)
-        return self._settled(block_ids, "commit", [0] * len(blocks))
+        return _Settled(self, block_ids, "commit", [0] * len(blocks))
 
     def commit(self, block_ids: _pack.Ids,
-               is_success: Union[bool, Sequence[bool]] = True) -> List[int]:
+               is_success: bool | Sequence[bool] = True) -> list[int]:
         return self.commit_task(block_ids, is_success).errors()
 
-    def wait(self, task: Task, timeout: Optional[float] = None) -> int:
+    def wait(self, task: Task, timeout: float | None = None) -> int:
         return next((err for err in task.errors() if err), 0)
 
     def check(self, task: Task) -> Any:
@@ -261,15 +249,6 @@ class EmptyStore(_Pretending):
     kind = "empty"
     warning = "it keeps nothing, and every look-up misses"
 
-    def _open(self, slots: int, unique_id: Optional[str]) -> None:
-        pass
-
-    def _has(self, block: bytes) -> bool:
-        return False
-
-    def _keep(self, block: bytes) -> None:
-        pass
-
 
 class FakeStore(_Pretending):
     """What was dumped is there, and no byte of it is moved."""
@@ -277,7 +256,7 @@ class FakeStore(_Pretending):
     kind = "fake"
     warning = "it moves no bytes: what is loaded from it is garbage"
 
-    def _open(self, slots: int, unique_id: Optional[str]) -> None:
+    def _open(self, slots: int, unique_id: str | None) -> None:
         self._ids = _Ids(slots, unique_id)
 
     def _has(self, block: bytes) -> bool:

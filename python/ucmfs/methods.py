@@ -15,11 +15,9 @@ from __future__ import annotations
 import ctypes
 import json
 from dataclasses import asdict, dataclass
-from typing import (Any, Dict, List, Mapping, NamedTuple, Optional, Sequence,
-                    Tuple, Union)
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from . import _c, _lib, _pack, codes, sparse, star
-from .errors import InvalidArgument
 from .layout import _number_of
 from .retrieve import Step, step_of
 from .sparse import Budget, BudgetConfig
@@ -34,16 +32,14 @@ class Method(NamedTuple):
     keeps: str
 
 
-def find(name: str) -> Optional[Method]:
+def find(name: str) -> Method | None:
     """A method by its name or alias; None: there is none."""
-    found = _lib.sparse().ucm_sparse_find(
-        _lib.text_bytes(name, "method"))
+    found = _lib.sparse().ucm_sparse_find(_lib.text_bytes(name, "method"))
     return None if not found else _method_of(found.contents)
 
 
 def _method_of(c: _c.SparseMethod) -> Method:
-    return Method(c.name.decode(), c.alias.decode(),
-                  _c.KEEPS[c.keeps])
+    return Method(c.name.decode(), c.alias.decode(), _c.KEEPS[c.keeps])
 
 
 @dataclass(frozen=True)
@@ -84,12 +80,11 @@ class Config:
             for name in BudgetConfig.__dataclass_fields__})
 
     @property
-    def values(self) -> Dict[str, Any]:
+    def values(self) -> dict[str, Any]:
         """The numbers beside budget and schedule, by the fields of struct
         ucm_sparse_config; compute: a dict, layer to ratio."""
         out = {name: getattr(self._c, name) for name, kind in
-               self._c._fields_ if kind in (ctypes.c_uint32,
-                                            ctypes.c_double)}
+               self._c._fields_ if kind in (ctypes.c_uint32, ctypes.c_double)}
         out["compute"] = {part.layer: part.ratio for part in
                           self._c.compute[:out.pop("num_compute")]}
         return out
@@ -116,14 +111,14 @@ class Config:
         self._kept("repr", model, out)
         return sparse.Spec.of(out)
 
-    def code_spec(self, model: Model) -> Tuple[codes.Spec, codes.Method]:
+    def code_spec(self, model: Model) -> tuple[codes.Spec, codes.Method]:
         """Of the hash codes that it keeps, and how they are compared."""
         out, method = _c.CodeSpec(), _c.CodeMethod()
         self._kept("code", model, out, method)
         return codes.Spec.of(out), codes.Method.of(method)
 
     def star_spec(self, model: Model,
-                  channels: Optional[Sequence[int]] = None) -> star.Spec:
+                  channels: Sequence[int] | None = None) -> star.Spec:
         """Of the merged channels that it keeps. channels: of a choose() of
         this spec; None until then."""
         out = _c.StarSpec()
@@ -145,13 +140,13 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def find_all() -> List[Method]:
+def find_all() -> list[Method]:
     """All methods there are."""
     table = _lib.METHODS
     return [method for method in map(find, table) if method]
 
 
-def parse(text: Union[str, Mapping[str, Any]], *, block_size: int,
+def parse(text: str | Mapping[str, Any], *, block_size: int,
           num_layers: int) -> Config:
     """Read "METHOD", "METHOD:key=value,key=value", or a dictionary as UCM's
     configurations have it. NotFound: no such method or key."""

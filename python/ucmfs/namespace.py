@@ -14,12 +14,10 @@ import hashlib
 import json
 import os
 import re
-from typing import (Any, Dict, Iterator, List, Mapping, Optional, Sequence,
-                    Tuple, Union)
+from typing import Any, Iterator, Mapping, Sequence, Union
 
 from . import _lib
-from .errors import (InvalidArgument, NamespaceMismatch, NotFound,
-                     UcmfsError)
+from .errors import InvalidArgument, NamespaceMismatch, NotFound, UcmfsError
 from .loader import source_of
 
 NAME_MAX = 128
@@ -71,7 +69,7 @@ def check_name(name: str) -> str:
     return name
 
 
-def _without_quota(manifest: Dict[str, Any]) -> Dict[str, Any]:
+def _without_quota(manifest: dict[str, Any]) -> dict[str, Any]:
     return {key: item for key, item in manifest.items() if key != "quota"}
 
 
@@ -117,8 +115,8 @@ def _check_text(text: str, where: str) -> None:
 Paths = Union[str, "os.PathLike[str]"]
 
 
-def ensure_space(mount: Optional[Paths], name: str, manifest: Manifest, *,
-                 tiers: Union[Paths, Sequence[Paths], None] = None) -> bytes:
+def ensure_space(mount: Paths | None, name: str, manifest: Manifest, *,
+                 tiers: Paths | Sequence[Paths] | None = None) -> bytes:
     """Make the space `name` for a manifest, if it is not there.
 
     On a mount, or with tiers (and no mount) in the directories themselves:
@@ -138,24 +136,25 @@ def ensure_space(mount: Optional[Paths], name: str, manifest: Manifest, *,
                   _lib.path_bytes(name, "space"), text, there)
     except UcmfsError as error:
         if error.errno == errno.EEXIST:
-            _compare(name, _without_quota(_parse(name, there.value)),
-                     json.loads(text))
+            here = _without_quota(_parse(name, there.value))
+            for difference in _differences(here, json.loads(text), ""):
+                raise NamespaceMismatch(name, *difference)
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
             raise NamespaceMismatch(name) from None
         raise
     return hashlib.sha256(text).digest()
 
 
-def make_tiers(tiers: Union[Paths, Sequence[Paths]]) -> None:
+def make_tiers(tiers: Paths | Sequence[Paths]) -> None:
     """Make tiers of directories that have never been mounted; those that are
     tiers stay as they are. NotFound: there is no such directory; OSError with
     EBUSY: a daemon is making them."""
     _lib.call(_lib.lib().ucm_tiers_make, "tiers", source_of(tiers))
 
 
-def read_manifest(mount: Optional[Paths], name: str, *,
-                  tiers: Union[Paths, Sequence[Paths], None] = None,
-                  ) -> Optional[Dict[str, Any]]:
+def read_manifest(mount: Paths | None, name: str, *,
+                  tiers: Paths | Sequence[Paths] | None = None,
+                  ) -> dict[str, Any] | None:
     """Of a space, on a mount or with tiers in the directories themselves;
     None: it has none, or there is no such space."""
     text = ctypes.create_string_buffer(MANIFEST_MAX)
@@ -175,7 +174,7 @@ def remove_space(mount: Paths, name: str) -> None:
               _lib.path_bytes(mount), _lib.path_bytes(name, "space"))
 
 
-def _parse(name: str, text: bytes) -> Dict[str, Any]:
+def _parse(name: str, text: bytes) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -188,12 +187,7 @@ def _parse(name: str, text: bytes) -> Dict[str, Any]:
 
 # ---- comparing ----
 
-Difference = Tuple[str, Any, Any]  # key, here, wanted
-
-
-def _compare(name: str, here: Manifest, wanted: Manifest) -> None:
-    for difference in _differences(here, wanted, ""):
-        raise NamespaceMismatch(name, *difference)
+Difference = tuple[str, Any, Any]  # key, here, wanted
 
 
 def _differences(here: Any, wanted: Any, where: str) -> Iterator[Difference]:
@@ -209,9 +203,9 @@ def _differences(here: Any, wanted: Any, where: str) -> Iterator[Difference]:
         yield where, here, wanted
 
 
-def spaces(mount: Paths) -> List[str]:
+def spaces(mount: Paths) -> list[str]:
     """The names of all of a mount's but the default one."""
-    names: List[str] = []
+    names: list[str] = []
 
     @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)
     def each(_: object, name: bytes) -> int:
@@ -224,11 +218,11 @@ def spaces(mount: Paths) -> List[str]:
 
 
 def nearest(mount: Paths, prefix: str, name: str, manifest: Manifest,
-            ) -> Optional[Tuple[str, List[Difference]]]:
+            ) -> tuple[str, list[Difference]] | None:
     """Of the other spaces of a mount whose names begin so, the one whose
     manifest differs in the fewest keys, and these; None: there is no other.
     What cannot be read is left out."""
-    best: Optional[Tuple[str, List[Difference]]] = None
+    best: tuple[str, list[Difference]] | None = None
     wanted = json.loads(canonical(manifest))
     for other in sorted(spaces(mount)):
         if other == name or not other.startswith(prefix):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from dataclasses import asdict, dataclass
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple, Sequence
 
 from . import _c, _lib, _pack, _tensor
 from ._tensor import Ids
@@ -65,8 +65,8 @@ class Rope:
 
     def shift(self, keys: Any, deltas: Any, *, to: Any = None,
               from_blocks: Ids = None, to_blocks: Ids = None,
-              last_tokens: Optional[int] = None, unrotated: bool = False,
-              unchecked: bool = False, dtype: Optional[str] = None) -> None:
+              last_tokens: int | None = None, unrotated: bool = False,
+              unchecked: bool = False, dtype: str | None = None) -> None:
         """Rotate keys [block, token, head, channel] by deltas, positions: one
         for each block, or one for each token of each.
 
@@ -95,13 +95,11 @@ class Rope:
             _check_in_place(which[2] or range(num), where[2] or range(num))
         every, per_token, _keep = _deltas_of(deltas, num, size)
         _lib.call(
-            _lib.sparse().ucm_rope_shift, "rope", self._c,
-            _c.ShiftRequest(
+            _lib.sparse().ucm_rope_shift, "rope", self._c, _c.ShiftRequest(
                 source, _c.KeyRoom(room.base, room.num_blocks,
                                    room.stride_block, room.stride_token,
                                    room.stride_head), which[0], where[0], num,
-                heads, size,
-                size if last_tokens is None
+                heads, size, size if last_tokens is None
                 else _pack.u32("rope", "last_tokens", last_tokens),
                 every, per_token, bool(unrotated), bool(unchecked)))
 
@@ -116,7 +114,7 @@ def _check_in_place(sources: Sequence[int], places: Sequence[int]) -> None:
 
 
 def _deltas_of(deltas: Any, num: int,
-               size: int) -> Tuple[Optional[int], bool, Any]:
+               size: int) -> tuple[int | None, bool, Any]:
     """(address, whether there is one for each token, what keeps it)."""
     flat = deltas.reshape(-1) if hasattr(deltas, "reshape") else deltas
     address, have, keep = _tensor.list_of(flat, "deltas", "i")
@@ -163,20 +161,19 @@ class Chunk(NamedTuple):
     delta: int
 
 
-Ranges = List[Tuple[int, int]]
+Ranges = list[tuple[int, int]]
 
 
 def find_chunks(config: ChunkConfig, tokens: Any, sources: Sequence[Source],
-                position: int = 0) -> List[Chunk]:
+                position: int = 0) -> list[Chunk]:
     """Tell a request's tokens, from position on, apart into chunks, and find
     each in the sources."""
     mine = _pack.pack_numbers(tokens, "q", "tokens")
     texts = [_pack.pack_numbers(source.tokens, "q", "sources")
              for source in sources]
     c_sources = (_c.ChunkSource * max(len(sources), 1))(
-        *(_c.ChunkSource(
-            _pack.address_of(text), len(text),
-            _pack.u32("chunks", "position", source.position))
+        *(_c.ChunkSource(_pack.address_of(text), len(text),
+                         _pack.u32("chunks", "position", source.position))
           for text, source in zip(texts, sources)))
     room = -(-len(mine) // max(config._c.chunk_tokens, 1))
     out = (_c.Chunk * max(room, 1))()
@@ -220,7 +217,7 @@ def chunk_deltas(chunks: Sequence[Chunk], num: int,
     return memory.view("i", num)
 
 
-def merge_ranges(ranges: Sequence[Tuple[int, int]]) -> Ranges:
+def merge_ranges(ranges: Sequence[tuple[int, int]]) -> Ranges:
     """Sorted, and one of those that overlap or touch; empty ones go."""
     out = (_c.Range * max(len(ranges), 1))()
     for c, (begin, end) in zip(out, ranges):
@@ -235,8 +232,7 @@ def merge_ranges(ranges: Sequence[Tuple[int, int]]) -> Ranges:
 
 def deviation(cached: Any, fresh: Any, *, cached_values: Any = None,
               fresh_values: Any = None, table: Ids = None,
-              relative: bool = False,
-              dtype: Optional[str] = None) -> memoryview:
+              relative: bool = False, dtype: str | None = None) -> memoryview:
     """How far cached keys [block, token, head, channel] (and values) are from
     fresh ones [token, head, channel]: a float for each token.
 

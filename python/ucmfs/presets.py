@@ -10,7 +10,7 @@ the one format, and find each other's.
 from __future__ import annotations
 
 import logging
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Mapping
 
 from .config import NO_DAEMON, Config, validate_config
 from .errors import ConfigError
@@ -23,7 +23,7 @@ log = logging.getLogger("ucmfs")
 TIMEOUT_MS = 30000
 
 
-def arguments_of(config: Mapping[str, Any]) -> Dict[str, Any]:
+def arguments_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """Of Store(), for a ucm_connector_config; ConfigError."""
     found = validate_config(config)
     if found.measuring is not None:
@@ -32,7 +32,7 @@ def arguments_of(config: Mapping[str, Any]) -> Dict[str, Any]:
     return _options_of(found)
 
 
-def _open_arguments(config: Mapping[str, Any]) -> Dict[str, Any]:
+def _open_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     """The same for a store that is opened now."""
     arguments = arguments_of(config)
     if "tiers" in arguments:
@@ -40,11 +40,11 @@ def _open_arguments(config: Mapping[str, Any]) -> Dict[str, Any]:
     return arguments
 
 
-def _options_of(found: Config) -> Dict[str, Any]:
+def _options_of(found: Config) -> dict[str, Any]:
     if "tensor_size" not in found.store_options:
         why = [note for note in found.notes if "_size" in note]
         raise ConfigError("tensor_size", why[0] if why else "it is missing")
-    place: Dict[str, Any] = {"mount": found.mount}
+    place: dict[str, Any] = {"mount": found.mount}
     if found.measuring is not None:
         place = {"unique_id": found.connector_config.get("unique_id")}
     elif found.mount is None:
@@ -64,7 +64,7 @@ class _V0(StoreV0):
 
 
 def _pretending(config: Mapping[str, Any], kinds: Mapping[str, Any],
-                kind: Optional[str] = None) -> Any:
+                kind: str | None = None) -> Any:
     """What an Empty or a Fake stands for; None: neither is asked for. kind:
     the store's name says so itself."""
     named = {} if kind is None else {"pipeline": kind}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, NamedTuple, Sequence
 
 from . import _c, _lib, _log, _pack, _tensor
 from ._handle import Handle
@@ -31,8 +31,8 @@ class Loaded(NamedTuple):
     which it was not moved: ENOENT, it has no representation (attend to it
     densely)."""
 
-    slabs: List[Slab]
-    errors: List[int]
+    slabs: list[Slab]
+    errors: list[int]
 
 
 class Reprs(Handle):
@@ -47,11 +47,10 @@ class Reprs(Handle):
 
     _CLOSE = "ucm_reprs_close"
 
-    def __init__(self, mount: Union[str, os.PathLike, None] = None, *,
-                 tiers: Optional[str] = None, blocks: str = "",
-                 space: Optional[str] = None,
-                 like: Optional[ReprSpace] = None, make: bool = False,
-                 io: str = "auto") -> None:
+    def __init__(self, mount: str | os.PathLike | None = None, *,
+                 tiers: str | None = None, blocks: str = "",
+                 space: str | None = None, like: ReprSpace | None = None,
+                 make: bool = False, io: str = "auto") -> None:
         super().__init__("representations", _lib.sparse())
         _log.start()
         options = _pack.fill(_c.ReprsOptions(), self._what, {
@@ -68,7 +67,7 @@ class Reprs(Handle):
             self._lib.ucm_reprs_space(self._handle).contents))
 
     def load(self, ids: Any, layers: Sequence[int], *,
-             slabs: Optional[Sequence[Slab]] = None, slots: Ids = None,
+             slabs: Sequence[Slab] | None = None, slots: Ids = None,
              partial: bool = False) -> Loaded:
         """Some layers, one after the other, of blocks, into slots (0, 1, ...)
         of slabs, one for each layer; new ones if none are given.
@@ -91,7 +90,7 @@ class Reprs(Handle):
                           slots, partial)
 
     def save(self, ids: Any, slabs: Sequence[Slab], *, slots: Ids = None,
-             partial: bool = False) -> List[int]:
+             partial: bool = False) -> list[int]:
         """All layers of blocks, from slots of slabs, one for each layer.
         Those that are there stay as they are. errors, as of load()."""
         return self._move(self._lib.ucm_reprs_save, *_pack.count_ids(ids), 0,
@@ -116,7 +115,7 @@ class Reprs(Handle):
         return Loaded(list(slabs), [-result for result in results[:num]])
 
 
-def _layers_of(layers: Sequence[int]) -> List[int]:
+def _layers_of(layers: Sequence[int]) -> list[int]:
     """The first, and how many."""
     found = [_pack.u32("layers", "layer", layer) for layer in layers]
     if not found or found != list(range(found[0], found[0] + len(found))):

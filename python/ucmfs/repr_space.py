@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 from array import array
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Sequence, Union
 
 from . import _c, _lib, _pack, _tensor, codes, sparse, star
 from .errors import InvalidArgument
@@ -61,7 +61,7 @@ class ReprSpace:
         return sparse.Spec.of(self._c.spec)
 
     @property
-    def digest(self) -> Optional[bytes]:
+    def digest(self) -> bytes | None:
         """SHA-256 of the centers of its codes, or of the channels that it
         keeps; None: there are none, or all are kept."""
         if self.kind not in _KINDS.values():
@@ -76,22 +76,19 @@ class ReprSpace:
         self._call("check_centers", found and found.pointer)
 
     def check_channels(
-            self, channels: Optional[Sequence[Sequence[int]]] = None) -> None:
+            self, channels: Sequence[Sequence[int]] | None = None) -> None:
         """Does it keep these, those of each layer as of star.Spec.choose();
         None: all? InvalidArgument: it keeps others."""
         packed = _channels_of(channels, self.geometry.num_layers, self.spec)
         self._call("check_channels",
                    None if packed is None else _pack.address_of(packed))
 
-    def star_spec(self, channels: Optional[Sequence[int]] = None
-                  ) -> star.Spec:
+    def star_spec(self, channels: Sequence[int] | None = None) -> star.Spec:
         """The spec of a layer that keeps these channels."""
         if self.kind != "channels":
-            raise InvalidArgument(f"{_WHAT}: kind {self.kind}: not "
-                                  "channels")
+            raise InvalidArgument(f"{_WHAT}: kind {self.kind}: not channels")
         return dataclasses.replace(
-            self.spec, channels=None if channels is None
-            else tuple(channels))
+            self.spec, channels=None if channels is None else tuple(channels))
 
     def manifest(self) -> str:
         """Its space.json."""
@@ -101,7 +98,7 @@ class ReprSpace:
 
 
 def _centers_of(centers: Any, num_layers: int,
-                spec: Spec) -> Optional[_tensor.Array]:
+                spec: Spec) -> _tensor.Array | None:
     """They, one after the other."""
     if centers is None:
         return None
@@ -116,8 +113,8 @@ def _centers_of(centers: Any, num_layers: int,
     return found
 
 
-def _channels_of(channels: Optional[Sequence[Sequence[int]]],
-                 num_layers: int, spec: Spec) -> Optional[array]:
+def _channels_of(channels: Sequence[Sequence[int]] | None,
+                 num_layers: int, spec: Spec) -> array | None:
     if channels is None:
         return None
     each = spec.num_heads * getattr(spec, "kept", 0)
@@ -130,8 +127,7 @@ def _channels_of(channels: Optional[Sequence[Sequence[int]]],
 
 
 def of_blocks(blocks: Geometry, spec: Spec, *, centers: Any = None,
-              channels: Optional[Sequence[Sequence[int]]] = None
-              ) -> ReprSpace:
+              channels: Sequence[Sequence[int]] | None = None) -> ReprSpace:
     """The space for representations of that spec, of blocks of a geometry.
 
     centers: of codes' keys, [layer, head, channel] of float32. channels: of

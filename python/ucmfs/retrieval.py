@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
+from typing import Any, NamedTuple, Union
 
 from . import _c, _lib, _log, _pack, _tensor, codes, sparse, star
 from ._handle import Handle
@@ -56,12 +56,12 @@ class Retrieval(Handle):
 
     def __init__(self, spec: Spec, num_heads: int = 0, *, lanes: int,
                  max_blocks: int, threads: int = 4, jobs: int = 64,
-                 method: Optional[codes.Method] = None,
+                 method: codes.Method | None = None,
                  num_queries: int = 1) -> None:
         super().__init__("retrieval", _lib.sparse())
         self.spec, self.method = spec, method
         _log.start()
-        self._jobs: Dict[int, Dict[int, Tuple[Any, int]]] = {}
+        self._jobs: dict[int, dict[int, tuple[Any, int]]] = {}
         floats = self._query_floats(
             _pack.u32("retrieval", "num_heads", num_heads),
             _pack.u32("retrieval", "num_queries", num_queries))
@@ -93,10 +93,9 @@ class Retrieval(Handle):
         """What blocks are scored by."""
         if isinstance(query, codes.Query):
             same = (query.spec, query.method) == (self.spec, self.method)
-            job = _c.RetrievalJob(
-                codes=ctypes.pointer(query.spec._c),
-                code_method=ctypes.pointer(query.method._c),
-                code_query=query._words.address)
+            job = _c.RetrievalJob(codes=ctypes.pointer(query.spec._c),
+                                  code_method=ctypes.pointer(query.method._c),
+                                  code_query=query._words.address)
         elif isinstance(query, star.Query):
             # the channels may be of each lane
             same = isinstance(self.spec, star.Spec) and dataclasses.replace(
@@ -144,7 +143,7 @@ class Retrieval(Handle):
             raise
 
     def take(self, lane: int, step: int,
-             timeout: Optional[float] = None) -> Taken:
+             timeout: float | None = None) -> Taken:
         """The result of a lane's step; with it, earlier ones are gone.
         timeout: in seconds; None: for ever.
 
@@ -176,7 +175,7 @@ class Retrieval(Handle):
                   _pack.u32("retrieval", "lane", lane))
         self._jobs.pop(lane, None)
 
-    def stats(self) -> Dict[str, int]:
+    def stats(self) -> dict[str, int]:
         """Counts since the start; waiting, running and done: now."""
         out = _c.RetrievalStats()
         self._lib.ucm_retrieval_get_stats(self._open(), out)

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
-from typing import (Any, Dict, Iterable, List, NamedTuple, Optional, Sequence,
-                    Tuple)
+from typing import Any, Iterable, NamedTuple, Sequence
 
 from . import _c, _lib, _pack, _tensor
 from ._tensor import Ids
@@ -106,8 +105,8 @@ class Swap(NamedTuple):
     """loads to make; blocks that are no longer there; how many of those
     wanted are there already, are under way from before, and have no slot."""
 
-    loads: List[Fill]
-    evicted: List[Fill]
+    loads: list[Fill]
+    evicted: list[Fill]
     num_loaded: int
     num_coming: int
     num_left: int
@@ -124,8 +123,7 @@ class Resident:
 
     def __init__(self, num_blocks: int, num_slots: int, *,
                  evict: str = "hybrid", score_weight: float = 0.7,
-                 recency_weight: float = 0.3,
-                 hysteresis: float = 0.0) -> None:
+                 recency_weight: float = 0.3, hysteresis: float = 0.0) -> None:
         self._lib = _lib.sparse()
         config = _pack.fill(_c.ResidentConfig(), "residency", {
             "num_blocks": num_blocks, "num_slots": num_slots,
@@ -145,8 +143,7 @@ class Resident:
     def _plan(self, name: str, blocks: Any, scores: Any, now: int) -> Swap:
         want, _keep = _wanted(blocks, scores, now)
         num = want.num
-        loads, evicted = ((_c.Fill * max(num, 1))()
-                          for _ in range(2))
+        loads, evicted = ((_c.Fill * max(num, 1))() for _ in range(2))
         out = _c.Swap(loads, evicted, num)
         self._call(name, want, out)
         return Swap(_fills(loads, out.num_loads),
@@ -159,8 +156,7 @@ class Resident:
         NoSpace: more blocks than slots."""
         return self._plan("plan", blocks, scores, now)
 
-    def plan_ahead(self, blocks: Any, *, now: int,
-                   scores: Any = None) -> Swap:
+    def plan_ahead(self, blocks: Any, *, now: int, scores: Any = None) -> Swap:
         """The same for what may be wanted later; nothing that is wanted now
         goes for it."""
         return self._plan("plan_ahead", blocks, scores, now)
@@ -172,7 +168,7 @@ class Resident:
                    _pack.u32("residency", "ticket", ticket),
                    _pack.whole("residency", "err", -abs(err), ctypes.c_int32))
 
-    def _loads_of(self, name: str, blocks: Ids) -> List[Fill]:
+    def _loads_of(self, name: str, blocks: Ids) -> list[Fill]:
         address, num, _keep = _tensor.ids_of(blocks, "blocks", kind="I")
         room = self.num_slots if blocks is None else num
         out = (_c.Fill * max(room, 1))()
@@ -180,16 +176,16 @@ class Resident:
         self._call(name, address, num, out, ctypes.byref(have))
         return _fills(out, have.value)
 
-    def cancel(self, blocks: Any) -> List[Fill]:
+    def cancel(self, blocks: Any) -> list[Fill]:
         """Loads of these that are not waited for any more; their ends are
         still to be told."""
         return self._loads_of("cancel", () if blocks is None else blocks)
 
-    def drop(self, blocks: Ids = None) -> List[Fill]:
+    def drop(self, blocks: Ids = None) -> list[Fill]:
         """These go, or all; returns the loads to cancel."""
         return self._loads_of("drop", blocks)
 
-    def put(self, block: int, *, now: int) -> Tuple[int, Optional[int]]:
+    def put(self, block: int, *, now: int) -> tuple[int, int | None]:
         """(slot, block that went for it) for one that is written in place; it
         is pinned. UcmfsError with EEXIST: it is there; ENOBUFS: no block may
         go."""
@@ -200,7 +196,7 @@ class Resident:
         return slot.value, None if evicted.value == _NO_BLOCK \
             else evicted.value
 
-    def take(self, blocks: Any) -> Tuple[memoryview, memoryview]:
+    def take(self, blocks: Any) -> tuple[memoryview, memoryview]:
         """(blocks, slots) of those that are loaded; they are pinned until
         they are released."""
         address, num, _keep = _tensor.list_of(blocks, "blocks", "I")
@@ -221,19 +217,17 @@ class Resident:
         found = _tensor.floats_of(scores, "scores", writable=True)
         self._call("favour", found.pointer, found.shape[0])
 
-    def stats(self) -> Dict[str, int]:
+    def stats(self) -> dict[str, int]:
         """Counts since the start, and of slots now."""
         out = _c.ResidentStats()
         self._lib.ucm_resident_get_stats(self._c, out)
         return _pack.dict_of(out)
 
 
-def _wanted(blocks: Any, scores: Any,
-            now: int) -> Tuple[_c.Wanted, Any]:
+def _wanted(blocks: Any, scores: Any, now: int) -> tuple[_c.Wanted, Any]:
     """struct ucm_wanted, and what keeps its memory."""
     address, num, keep = _tensor.list_of(blocks, "blocks", "I")
-    want = _pack.fill(_c.Wanted(address, num), "residency",
-                      {"now": now})
+    want = _pack.fill(_c.Wanted(address, num), "residency", {"now": now})
     found = None
     if scores is not None:
         found = _tensor.floats_of(scores, "scores")
@@ -241,7 +235,7 @@ def _wanted(blocks: Any, scores: Any,
     return want, (keep, found)
 
 
-def _fills(array: Any, num: int) -> List[Fill]:
+def _fills(array: Any, num: int) -> list[Fill]:
     return [Fill(f.block, f.slot, f.ticket) for f in array[:num]]
 
 
@@ -278,7 +272,7 @@ class Prefetch:
         """Guess, and plan loads."""
         run_all([self])
 
-    def loads(self) -> Tuple[List[Fill], List[Fill]]:
+    def loads(self) -> tuple[list[Fill], list[Fill]]:
         """Of the last run: for the next choice, and for the one after it;
         for Group.load() with priority="prefetch". resident.ended() is told
         how each has ended."""
@@ -288,20 +282,20 @@ class Prefetch:
         every = _fills(fills, num.value)
         return every[:near.value], every[near.value:]
 
-    def cancels(self) -> List[Fill]:
+    def cancels(self) -> list[Fill]:
         """Loads of earlier runs that are not wanted any more."""
         num = ctypes.c_size_t()
         fills = self._lib.ucm_prefetch_cancels(self._c, ctypes.byref(num))
         return _fills(fills, num.value)
 
-    def misses(self) -> List[int]:
+    def misses(self) -> list[int]:
         """Which of set()'s blocks, by their place in the list, were neither
         there nor under way."""
         num = ctypes.c_size_t()
         return self._lib.ucm_prefetch_misses(
             self._c, ctypes.byref(num))[:num.value]
 
-    def stats(self) -> Dict[str, int]:
+    def stats(self) -> dict[str, int]:
         out = _c.PrefetchStats()
         self._lib.ucm_prefetch_get_stats(self._c, out)
         return _pack.dict_of(out)

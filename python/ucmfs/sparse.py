@@ -24,7 +24,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from dataclasses import dataclass
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple, Sequence
 
 from . import _c, _lib, _pack, _tensor
 from ._tensor import Ids
@@ -102,30 +102,28 @@ class Built:
     def slab(self, num_slots: int) -> Slab:
         return Slab(num_slots, self.nbytes)
 
-    def keys_of(self, keys: Any, dtype: Optional[str],
-                **dims: Optional[int]) -> Tuple[Any, Any]:
+    def keys_of(self, keys: Any, dtype: str | None,
+                **dims: int | None) -> tuple[Any, Any]:
         """Keys of these dimensions, and of heads and channels, for C."""
         return _tensor.keys_of(keys, "keys", (
             *dims.items(), ("head", self.num_heads),
             ("channel", self.head_dim)), dtype)
 
-    def last(self, tokens: Optional[int]) -> int:
+    def last(self, tokens: int | None) -> int:
         """How many tokens a last block has."""
         return self.block_size if tokens is None else _pack.u32(
             "sparse", "last_tokens", tokens)
 
-    def build(self, keys: Any, slab: Optional[Slab] = None, *,
-              blocks: Ids = None, slots: Ids = None,
-              last_tokens: Optional[int] = None,
-              dtype: Optional[str] = None) -> Slab:
+    def build(self, keys: Any, slab: Slab | None = None, *, blocks: Ids = None,
+              slots: Ids = None, last_tokens: int | None = None,
+              dtype: str | None = None) -> Slab:
         """Make representations of keys [block, token, head, channel].
 
         blocks: which (all), slots: where (0, 1, ...), all different, in a new
         slab if none is given. last_tokens: how many the last of these blocks
         has so far.
         """
-        c, keep = self.keys_of(keys, dtype, block=None,
-                               token=self.block_size)
+        c, keep = self.keys_of(keys, dtype, block=None, token=self.block_size)
         num, which, where = _tensor.moves_of(
             blocks, slots, ("blocks", "slots"), keep.shape[0])
         slab = self.slab(num) if slab is None else slab
@@ -171,7 +169,7 @@ class Spec(Built):
                    c.num_heads, c.head_dim, c.block_size)
 
     def query(self, q: Any, per: str = "block", *, distance: bool = False,
-              dtype: Optional[str] = None) -> Query:
+              dtype: str | None = None) -> Query:
         """A token's query [head, channel], made ready for all blocks.
 
         per: which scores of a block are wanted: "head" (of the query),
@@ -195,7 +193,7 @@ class Growing:
         """Anew: no tokens."""
         self.spec.call("begin", self._state.address)
 
-    def add(self, keys: Any, *, dtype: Optional[str] = None) -> None:
+    def add(self, keys: Any, *, dtype: str | None = None) -> None:
         """Add the tokens of keys [token, head, channel]."""
         c, keep = self.spec.keys_of(keys, dtype, token=None)
         self.spec.call("add", self._state.address, c, keep.shape[0])
@@ -216,10 +214,10 @@ class Scoring(NamedTuple):
     slab: Slab
     slots: Ids = None
     first: int = 0
-    num: Optional[int] = None
+    num: int | None = None
     out: Any = None
 
-    def places(self) -> Tuple[int, _tensor.Packed]:
+    def places(self) -> tuple[int, _tensor.Packed]:
         """How many, and the slots of them for C."""
         slots = _tensor.ids_of(self.slots, "slots", self.num)
         num = self.num
@@ -233,7 +231,7 @@ class Query:
     """A query that is ready; of Spec.query(). rows of scores it makes."""
 
     def __init__(self, spec: Spec, q: Any, per: str, distance: bool,
-                 dtype: Optional[str]) -> None:
+                 dtype: str | None) -> None:
         self.spec = spec
         self.per = per
         self.distance = distance
@@ -250,7 +248,7 @@ class Query:
                   self._floats.address)
 
     def score(self, slab: Slab, slots: Ids = None, *, first: int = 0,
-              num: Optional[int] = None, out: Any = None) -> Any:
+              num: int | None = None, out: Any = None) -> Any:
         """The scores of blocks: [block], or [row, block]; see Scoring."""
         return score_all([Scoring(self, slab, slots, first, num, out)])[0]
 
@@ -280,7 +278,7 @@ class Scores:
                 else size
 
 
-def score_all(requests: Sequence[Scoring]) -> List[Any]:
+def score_all(requests: Sequence[Scoring]) -> list[Any]:
     """The scores of many requests, of queries of one spec, in one call. No
     two may be written to the same place."""
     places, parts = [], []
@@ -368,7 +366,7 @@ def select(scores: Any, budget: Budget) -> memoryview:
 
 
 def select_table(table: Any, block_size: int, tokens: int,
-                 selected: Any) -> Tuple[memoryview, int]:
+                 selected: Any) -> tuple[memoryview, int]:
     """(a block table that names the selected blocks alone, the tokens in
     it), from that of a request of so many tokens."""
     size = _pack.u32("table", "block_size", block_size)

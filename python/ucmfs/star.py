@@ -17,7 +17,7 @@ import ctypes
 import dataclasses
 import functools
 from array import array
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, Sequence
 
 from . import _c, _lib, _pack, _tensor
 from ._tensor import Ids
@@ -50,20 +50,19 @@ class Spec(Built):
     block_size: int
     merge_tokens: int
     kept: int
-    channels: Optional[Tuple[int, ...]] = None
+    channels: tuple[int, ...] | None = None
 
     _calls = "ucm_star"
 
     @classmethod
-    def of(cls, c: _c.StarSpec,
-           channels: Optional[Sequence[int]] = None) -> Spec:
+    def of(cls, c: _c.StarSpec, channels: Sequence[int] | None = None) -> Spec:
         """What C says, with these channels."""
         return cls(_c.DTYPE[c.dtype], c.num_heads, c.head_dim,
                    c.block_size, c.merge_tokens, c.kept,
                    None if channels is None else tuple(channels))
 
     @functools.cached_property
-    def _chosen(self) -> Optional[array]:
+    def _chosen(self) -> array | None:
         if self.channels is None:
             return None
         out = _pack.pack_numbers(self.channels, "H", "channels")
@@ -96,12 +95,11 @@ class Spec(Built):
             *range(number),) * self.num_heads)
 
     def choose(self, keys: Any, *, blocks: Ids = None,
-               last_tokens: Optional[int] = None,
-               dtype: Optional[str] = None) -> Spec:
+               last_tokens: int | None = None,
+               dtype: str | None = None) -> Spec:
         """This with the channels of the largest mean |K| in these blocks."""
         spec = self._any()
-        c, found = spec.keys_of(keys, dtype, block=None,
-                                token=self.block_size)
+        c, found = spec.keys_of(keys, dtype, block=None, token=self.block_size)
         num, which, _ = _tensor.moves_of(blocks, None, ("blocks", ""),
                                          found.shape[0])
         memory = _tensor.Memory(2 * self.num_heads * self.kept)
@@ -111,7 +109,7 @@ class Spec(Built):
             "H", self.num_heads * self.kept)))
 
     def query(self, queries: Sequence[Any], per: str = "block", *,
-              dtype: Optional[str] = None) -> Query:
+              dtype: str | None = None) -> Query:
         """The queries [head, channel] of several tokens, made ready for all
         blocks. per: "head" (of each query), "group", "block"."""
         return Query(self, queries, per, dtype)
@@ -121,7 +119,7 @@ class Query:
     """Queries that are ready; of Spec.query(). rows of scores they make."""
 
     def __init__(self, spec: Spec, queries: Sequence[Any], per: str,
-                 dtype: Optional[str]) -> None:
+                 dtype: str | None) -> None:
         self.spec, self.per = spec, per
         self.number = _number_of("per", per, _c.SCORE_PER)
         self._lib = _lib.sparse()
@@ -140,7 +138,7 @@ class Query:
                   (_c.Query * len(parts))(*(c for c, _ in parts)), len(parts),
                   self._floats.address)
 
-    def _score(self, wanted: Scoring, weights: Optional[int],
+    def _score(self, wanted: Scoring, weights: int | None,
                scale: float) -> Scores:
         place = Scores(wanted, self.rows, self.per)
         _lib.call(self._lib.ucm_star_score, "scores", self.spec._c,
@@ -153,14 +151,14 @@ class Query:
         return place
 
     def score(self, slab: Slab, slots: Ids = None, *, first: int = 0,
-              num: Optional[int] = None, out: Any = None) -> Any:
+              num: int | None = None, out: Any = None) -> Any:
         """The largest product with a group of each block: [block], or
         [row, block]; see sparse.Scoring."""
         return self._score(Scoring(self, slab, slots, first, num, out), None,
                            0).out
 
     def vote(self, slab: Slab, slots: Ids = None, *, first: int = 0,
-             num: Optional[int] = None, scale: float = 1.0) -> memoryview:
+             num: int | None = None, scale: float = 1.0) -> memoryview:
         """What each block gets of the rows' votes, which softmax shares out
         among the groups of all blocks. Of a query per "head"."""
         wanted = Scoring(self, slab, slots, first, num)

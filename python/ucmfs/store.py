@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from array import array
-from typing import Any, List, Optional, Sequence, Tuple, Union
+from typing import Any, Optional, Sequence
 
 from . import _c, _lib, _log, _pack
 from ._handle import Handle
@@ -31,7 +31,7 @@ class StoreTask(Task):
 
     def __init__(self, store: _Base, handle: int, ids: bytes, keep: Any,
                  what: str) -> None:
-        self._told: Optional[array] = None  # by a wait, which ends the handle
+        self._told: array | None = None  # by a wait, which ends the handle
         self._ended = threading.Event()
         eventfd = -1
         try:
@@ -48,11 +48,11 @@ class StoreTask(Task):
         out.frombytes(bytes(buffer)[:_OUTCOME_BYTES * self.num])
         return out
 
-    def _told_by_another(self) -> Optional[array]:
+    def _told_by_another(self) -> array | None:
         self._ended.wait()
         return self._told
 
-    def _c_poll(self, handle: int) -> Optional[array]:
+    def _c_poll(self, handle: int) -> array | None:
         if self._told is not None:
             return self._told
         buffer = self._buffer()
@@ -88,19 +88,19 @@ class _Base(Handle, TaskOwner):
     _CLOSE = "ucm_shards_close"
     kind = "ucmfs"  # of ucmfs.measuring's stores something else
 
-    def __init__(self, loader: Optional[Loader] = None, *,
-                 mount: Optional[Path] = None, tiers: Optional[Tiers] = None,
+    def __init__(self, loader: Loader | None = None, *,
+                 mount: Path | None = None, tiers: Tiers | None = None,
                  tensor_size: int, shard_size: int = 0, block_size: int = 0,
-                 num_layers: int = 0, geometry: Optional[Geometry] = None,
-                 space: Optional[str] = None, verify: str = "full",
+                 num_layers: int = 0, geometry: Geometry | None = None,
+                 space: str | None = None, verify: str = "full",
                  deadline_ms: int = 0, may_refuse: bool = False,
-                 timeout: Optional[float] = None,
-                 **loader_options: Any) -> None:
+                 timeout: float | None = None, **loader_options: Any) -> None:
         """Open a store on a loader, or on one of its own.
 
-        loader, or mount or tiers and loader_options for Loader(). Sizes in
-        bytes: a tensor (what is at one address) divides a shard (0: the whole
-        block), which divides a block (0: one shard). num_layers of the block
+        loader, or mount (a mount point, or a daemon's socket) or tiers and
+        loader_options for Loader(). Sizes in bytes: a tensor (what is at one
+        address) divides a shard (0: the whole block), which divides a block
+        (0: one shard). num_layers of the block
         files and geometry: see struct ucm_shards_config. deadline_ms: of each
         load, dump and commit. may_refuse: the mount may refuse blocks that
         are not worth their writing; outcomes say so, and are no errors.
@@ -110,7 +110,7 @@ class _Base(Handle, TaskOwner):
         Handle.__init__(self, "store")
         self.timeout = timeout
         _log.start()
-        self._owned: Optional[Loader] = None
+        self._owned: Loader | None = None
         if loader is None:
             loader = self._owned = Loader(mount, tiers, **loader_options)
         elif mount is not None or tiers is not None or loader_options:
@@ -155,7 +155,7 @@ class _Base(Handle, TaskOwner):
         return self._open().value or 0
 
     def lookup(self, block_ids: _pack.Ids,
-               shard_index: Shards = None) -> List[bool]:
+               shard_index: Shards = None) -> list[bool]:
         """Which blocks are there, each by itself. A block is there as a
         whole or not at all: shard_index changes nothing, but that there is
         such a shard."""
@@ -192,7 +192,7 @@ class _Base(Handle, TaskOwner):
 
     # ---- transfers ----
 
-    def _pack_shards(self, shards: Shards, num: int) -> Optional[array]:
+    def _pack_shards(self, shards: Shards, num: int) -> array | None:
         if shards is None:
             return None
         packed = _pack.pack_numbers(shards, "I", "shard_index")
@@ -242,9 +242,6 @@ class _Base(Handle, TaskOwner):
         if self._owned is not None:
             self._owned.close(cancel)
 
-    def _wait(self, task: Task, timeout: Optional[float]) -> None:
-        task.wait(self.timeout if timeout is None else timeout)
-
 
 class Store(_Base):
     """V1: shards by index.
@@ -261,14 +258,12 @@ class Store(_Base):
         """Load shard shard_index[i] (None: 0) of block_ids[i] into
         dst_tensor[i]: a list of its tensors, or one that holds the whole
         shard. Tensors are contiguous, and their sizes are checked."""
-        return self._tensors("ucm_shards_load_data", "load", block_ids,
-                             shard_index, dst_tensor)
+        return self._tensors("load", block_ids, shard_index, dst_tensor)
 
     def dump(self, block_ids: _pack.Ids, shard_index: Shards,
              src_tensor: Sequence[Any]) -> Task:
         """Dump, likewise. A block that exists is skipped."""
-        return self._tensors("ucm_shards_dump_data", "dump", block_ids,
-                             shard_index, src_tensor)
+        return self._tensors("dump", block_ids, shard_index, src_tensor)
 
     def load_data(self, block_ids: _pack.Ids, shard_index: Shards,
                   dst_addr: Any, sizes: Any = None) -> Task:
@@ -276,25 +271,23 @@ class Store(_Base):
         (rows, a flat sequence, or an array of 64 bits with one or two
         dimensions). sizes in bytes, of the same form: are checked; also one
         address and size for a whole shard then."""
-        return self._addresses("load", block_ids, shard_index, dst_addr,
-                               sizes)
+        return self._addresses("load", block_ids, shard_index, dst_addr, sizes)
 
     def dump_data(self, block_ids: _pack.Ids, shard_index: Shards,
                   src_addr: Any, sizes: Any = None) -> Task:
-        return self._addresses("dump", block_ids, shard_index, src_addr,
-                               sizes)
+        return self._addresses("dump", block_ids, shard_index, src_addr, sizes)
 
-    def _tensors(self, function: str, what: str, ids: _pack.Ids,
-                 shards: Shards, tensors: Sequence[Any]) -> Task:
+    def _tensors(self, what: str, ids: _pack.Ids, shards: Shards,
+                 tensors: Sequence[Any]) -> Task:
         flat, keep = _flat_tensors(tensors)
         spans = self._span_array(what, flat)
-        return self._spans(function, what, ids, shards, spans, keep)
+        return self._spans(what, ids, shards, spans, keep)
 
     def _addresses(self, what: str, ids: _pack.Ids, shards: Shards,
                    addresses: Any, sizes: Any) -> Task:
         if sizes is not None:
-            return self._spans(f"ucm_shards_{what}_data", what, ids, shards,
-                               _spans_of(what, addresses, sizes), addresses)
+            spans = _spans_of(what, addresses, sizes)
+            return self._spans(what, ids, shards, spans, addresses)
         numbers = _flat_numbers(addresses, "addresses")
         packed, num = _pack.count_ids(ids)
         if len(numbers) != num * self.tensors_per_shard:
@@ -306,12 +299,13 @@ class Store(_Base):
             f"ucm_shards_{what}", what, packed, (numbers, addresses),
             _address(which), num, _pack.address_of(numbers))
 
-    def _spans(self, function: str, what: str, ids: _pack.Ids,
-               shards: Shards, spans: array, keep: Any) -> Task:
+    def _spans(self, what: str, ids: _pack.Ids, shards: Shards, spans: array,
+               keep: Any) -> Task:
         packed, num = _pack.count_ids(ids)
         which = self._pack_shards(shards, num)
-        return self._start(function, what, packed, keep, _address(which), num,
-                           _pack.address_of(spans), len(spans) // 2)
+        return self._start(f"ucm_shards_{what}_data", what, packed, keep,
+                           _address(which), num, _pack.address_of(spans),
+                           len(spans) // 2)
 
     def give_up(self, block_ids: _pack.Ids) -> None:
         """Drop what was dumped of blocks that will not be finished; what is
@@ -320,10 +314,10 @@ class Store(_Base):
         self._start("ucm_shards_commit", "give up", packed, None, bytes(num),
                     num).result()
 
-    def wait(self, task: Task, timeout: Optional[float] = None) -> None:
+    def wait(self, task: Task, timeout: float | None = None) -> None:
         """task.wait(): raises for the first entry that failed. timeout in
         seconds, by default the store's."""
-        self._wait(task, timeout)
+        task.wait(self.timeout if timeout is None else timeout)
 
     def check(self, task: Task) -> bool:
         """Whether it is done; never waits."""
@@ -337,7 +331,7 @@ class StoreV0(_Base):
     or gives them up. Any thread.
     """
 
-    def create(self, block_ids: _pack.Ids) -> List[int]:
+    def create(self, block_ids: _pack.Ids) -> list[int]:
         """Reserve blocks; for each 0 or an errno: EEXIST: there is such a
         block; EALREADY: reserved before; EBUSY: being dumped by V1, or still
         being given up; ENOMEM."""
@@ -347,40 +341,36 @@ class StoreV0(_Base):
             self._open(), packed, num, _pack.address_of(results)), "create")
         return [-result for result in results]
 
-    def load(self, block_ids: _pack.Ids, offset: Any,
-             dst_tensor: Any) -> Task:
+    def load(self, block_ids: _pack.Ids, offset: Any, dst_tensor: Any) -> Task:
         """Load the bytes of block_ids[i] from offset[i] on (one number: for
         all; None: 0) into dst_tensor[i], as many as it has. One tensor
         instead of a sequence: it, or for several blocks its rows."""
-        return self._move("ucm_shards_load_at", "load", block_ids, offset,
-                          *self._rows("load", block_ids, dst_tensor))
+        return self._rows("load", block_ids, offset, dst_tensor)
 
-    def dump(self, block_ids: _pack.Ids, offset: Any,
-             src_tensor: Any) -> Task:
+    def dump(self, block_ids: _pack.Ids, offset: Any, src_tensor: Any) -> Task:
         """Dump, likewise; nothing is committed. ENOENT: the block was not
         created."""
-        return self._move("ucm_shards_dump_at", "dump", block_ids, offset,
-                          *self._rows("dump", block_ids, src_tensor))
+        return self._rows("dump", block_ids, offset, src_tensor)
 
     def load_data(self, block_ids: _pack.Ids, offset: Any, dst_addr: Any,
                   sizes: Any) -> Task:
         """The same by an address and a size in bytes for each block."""
-        return self._move("ucm_shards_load_at", "load", block_ids, offset,
+        return self._move("load", block_ids, offset,
                           _spans_of("load", dst_addr, sizes), dst_addr)
 
     def dump_data(self, block_ids: _pack.Ids, offset: Any, src_addr: Any,
                   sizes: Any) -> Task:
-        return self._move("ucm_shards_dump_at", "dump", block_ids, offset,
+        return self._move("dump", block_ids, offset,
                           _spans_of("dump", src_addr, sizes), src_addr)
 
-    def _rows(self, what: str, ids: _pack.Ids,
-              given: Any) -> Tuple[array, Any]:
-        """(struct ucm_span[], what keeps their memory)."""
+    def _rows(self, what: str, ids: _pack.Ids, offset: Any,
+              given: Any) -> Task:
         tensors = _per_block(ids, given)
-        return self._span_array(what, tensors), tensors
+        return self._move(what, ids, offset, self._span_array(what, tensors),
+                          tensors)
 
-    def _move(self, function: str, what: str, ids: _pack.Ids, offset: Any,
-              spans: array, keep: Any) -> Task:
+    def _move(self, what: str, ids: _pack.Ids, offset: Any, spans: array,
+              keep: Any) -> Task:
         packed, num = _pack.count_ids(ids)
         if len(spans) != 2 * num:
             raise InvalidArgument(f"{what}: {len(spans) // 2} tensors for "
@@ -393,11 +383,11 @@ class StoreV0(_Base):
             if len(offsets) != num:
                 raise InvalidArgument(f"{what}: {len(offsets)} offsets for "
                                       f"{num} blocks")
-        return self._start(function, what, packed, keep,
+        return self._start(f"ucm_shards_{what}_at", what, packed, keep,
                            _address(offsets), _pack.address_of(spans), num)
 
     def commit_task(self, block_ids: _pack.Ids,
-                    is_success: Union[bool, Sequence[bool]] = True) -> Task:
+                    is_success: bool | Sequence[bool] = True) -> Task:
         """commit() without waiting."""
         packed, num = _pack.count_ids(block_ids)
         flags = [is_success] * num if isinstance(is_success, (bool, int)) \
@@ -410,7 +400,7 @@ class StoreV0(_Base):
                            success, num)
 
     def commit(self, block_ids: _pack.Ids,
-               is_success: Union[bool, Sequence[bool]] = True) -> List[int]:
+               is_success: bool | Sequence[bool] = True) -> list[int]:
         """Commit blocks, or give them up, and wait; for each 0 or an errno:
         EBUSY: dumps of it are not done; EAGAIN: bytes are missing (both: it
         stays reserved); ENOENT: it was not created."""
@@ -418,20 +408,20 @@ class StoreV0(_Base):
         task.result(self.timeout)
         return task.errors()
 
-    def wait(self, task: Task, timeout: Optional[float] = None) -> int:
+    def wait(self, task: Task, timeout: float | None = None) -> int:
         """Wait; 0: all well, or the errno of the first entry that is not.
         Timeout, as the task then goes on."""
         task.result(self.timeout if timeout is None else timeout)
         return next((err for err in task.errors() if err), 0)
 
-    def check(self, task: Task) -> Tuple[int, bool]:
+    def check(self, task: Task) -> tuple[int, bool]:
         """(as wait(), True), or (0, False): not done yet. Never waits."""
         return (self.wait(task, 0), True) if task.done() else (0, False)
 
 
 # ---- what callers give, as arrays ----
 
-def _address(numbers: Optional[array]) -> Optional[int]:
+def _address(numbers: array | None) -> int | None:
     return None if numbers is None else _pack.address_of(numbers)
 
 
@@ -441,11 +431,11 @@ def _is_tensor(value: Any) -> bool:
         hasattr(value, "__cuda_array_interface__")
 
 
-def _flat_tensors(tensors: Any) -> Tuple[List[Any], Any]:
+def _flat_tensors(tensors: Any) -> tuple[list[Any], Any]:
     """Rows of tensors, or a sequence of tensors, in one row."""
     if _is_tensor(tensors):
         return [tensors], tensors
-    flat: List[Any] = []
+    flat: list[Any] = []
     for entry in tensors:
         if _is_tensor(entry):
             flat.append(entry)
@@ -457,7 +447,7 @@ def _flat_tensors(tensors: Any) -> Tuple[List[Any], Any]:
 def _per_block(ids: _pack.Ids, tensors: Any) -> Sequence[Any]:
     if not _is_tensor(tensors):
         return tensors
-    num = len(_pack.pack_ids(ids)) // _pack.ID_BYTES
+    num = _pack.count_ids(ids)[1]
     if num == 1:
         return [tensors]
     raw = raw_of(tensors)
@@ -500,8 +490,7 @@ def _flat_numbers(values: Any, what: str) -> array:
     dimensions."""
     if isinstance(values, (list, tuple)):
         if values and not isinstance(values[0], int):
-            return _pack.pack_numbers(
-                [number for row in values for number in row], "Q", what)
+            values = [number for row in values for number in row]
         return _pack.pack_numbers(values, "Q", what)
     try:
         view = memoryview(values)

@@ -16,8 +16,7 @@ import struct
 import threading
 import time
 from array import array
-from typing import (Any, Callable, Dict, Generator, List, NamedTuple,
-                    Optional, Set)
+from typing import Any, Callable, Generator, NamedTuple
 
 from . import _c, _lib, _pack
 from ._handle import Handle
@@ -42,7 +41,7 @@ class Outcome(NamedTuple):
     err: int
     fault: str = ""
     skipped: bool = False
-    plane: Optional[int] = None
+    plane: int | None = None
     refused: bool = False
 
     @property
@@ -80,8 +79,7 @@ def _outcome(err: int, fault: int, skipped: int, refused: int,
     return Outcome(
         -err,
         _lib.lib().ucm_fault_text(fault).decode() if bad and fault else "",
-        bool(skipped),
-        plane if bad and fault == _c.UCM_FAULT_PLANE else None)
+        bool(skipped), plane if bad and fault == _c.UCM_FAULT_PLANE else None)
 
 
 def new_eventfd() -> int:
@@ -115,13 +113,13 @@ class Completions(Handle):
         super().__init__("completions")
         self._check(self._lib.ucm_completions_new(self._handle))
         self._lock = threading.Lock()
-        self._tasks: Dict[int, Task] = {}  # by what C has of them
+        self._tasks: dict[int, Task] = {}  # by what C has of them
 
     def fileno(self) -> int:
         """Readable while tasks can be taken; for select() and the like."""
         return int(_lib.lib().ucm_completions_fd(self._open()))
 
-    def take(self, timeout: float = 0.0, most: int = 256) -> List[Task]:
+    def take(self, timeout: float = 0.0, most: int = 256) -> list[Task]:
         """Tasks that have ended and were not seen to, in that order; those
         that had pages lent once more, when they are back; and saves with
         tell_copied whose pages are free. Where there is none it waits for one
@@ -135,8 +133,7 @@ class Completions(Handle):
             return []
         found = (ctypes.c_void_p * most)()
         with self._lock:
-            num = _lib.lib().ucm_completions_take(self._open(), found, most,
-                                                  0)
+            num = _lib.lib().ucm_completions_take(self._open(), found, most, 0)
             # one that is not known is being freed by who saw its end
             tasks = [self._tasks[handle] for handle in found[:num]
                      if handle in self._tasks]
@@ -169,7 +166,7 @@ class Task:
 
     def __init__(self, owner: Any, handle: Any, ids: bytes, keep: Any,
                  eventfd: int, what: str,
-                 queue: Optional[Completions] = None) -> None:
+                 queue: Completions | None = None) -> None:
         self.ids = ids
         self.num = len(ids) // _pack.ID_BYTES
         self._owner = owner
@@ -180,12 +177,12 @@ class Task:
         self._what = what
         self._lock = threading.Lock()
         self._users = 0  # calls in C that have the handle
-        self._outcomes: Optional[array] = None  # when it is done
+        self._outcomes: array | None = None  # when it is done
         owner._tasks.add(self)
 
     # ---- what C does: of a loader's task, or of a store's handle ----
 
-    def _c_poll(self, handle: Any) -> Optional[array]:
+    def _c_poll(self, handle: Any) -> array | None:
         """The outcomes if it is done, else None. Never waits."""
         raise NotImplementedError
 
@@ -221,7 +218,7 @@ class Task:
                 self._users += 1
             return self._handle
 
-    def _leave(self, outcomes: Optional[array] = None) -> None:
+    def _leave(self, outcomes: array | None = None) -> None:
         with self._lock:
             self._users -= 1
             if outcomes is not None and self._outcomes is None:
@@ -240,8 +237,7 @@ class Task:
             os.close(eventfd)
         self._keep = None
 
-    def _call(self, call: Callable[[Any], int], timeout: Optional[float],
-              ) -> int:
+    def _call(self, call: Callable[[Any], int], timeout: float | None) -> int:
         """call(handle, timeout_ms) until it is no longer -ETIMEDOUT."""
         end = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -299,20 +295,20 @@ class Task:
         assert self._outcomes is not None
         return self._outcomes
 
-    def errors(self) -> List[int]:
+    def errors(self) -> list[int]:
         """An errno for each block, 0: it is well. RuntimeError: not done."""
         return [-err for err in self._final()[::_WORDS]]
 
-    def skipped(self) -> List[bool]:
+    def skipped(self) -> list[bool]:
         """Of a save, which blocks were there. RuntimeError: not done."""
         return self._byte_of_each(6)
 
-    def refused(self) -> List[bool]:
+    def refused(self) -> list[bool]:
         """Of a save, which blocks the mount did not want. RuntimeError: not
         done."""
         return self._byte_of_each(7)
 
-    def _byte_of_each(self, offset: int) -> List[bool]:
+    def _byte_of_each(self, offset: int) -> list[bool]:
         return list(map(bool, self._final().tobytes()[offset::_OUTCOME.size]))
 
     @property
@@ -332,19 +328,19 @@ class Task:
         errors = self._final()[::_WORDS]
         return len(errors) - errors.count(0)
 
-    def outcomes(self) -> List[Outcome]:
+    def outcomes(self) -> list[Outcome]:
         """One for each block. RuntimeError: not done."""
         raw = self._final().tobytes()
         return [_outcome(*o) for o in _OUTCOME.iter_unpack(raw)]
 
     # ---- waiting ----
 
-    def result(self, timeout: Optional[float] = None) -> List[Outcome]:
+    def result(self, timeout: float | None = None) -> list[Outcome]:
         """Wait; outcomes, well or not. timeout in seconds: Timeout."""
         self._call(self._c_wait, timeout)
         return self.outcomes()
 
-    def wait(self, timeout: Optional[float] = None) -> None:
+    def wait(self, timeout: float | None = None) -> None:
         """Wait until all blocks are well.
 
         Timeout: not done within so many seconds; the task goes on. Or the
@@ -364,7 +360,7 @@ class Task:
         error.outcomes = outcomes  # type: ignore[attr-defined]
         raise error
 
-    def wait_layer(self, layer: int, timeout: Optional[float] = None) -> bool:
+    def wait_layer(self, layer: int, timeout: float | None = None) -> bool:
         """Of a load: wait for a layer of all blocks.
 
         True: of all; False: of all but those that have failed. Timeout;
@@ -375,19 +371,19 @@ class Task:
             lambda handle, ms: self._c_wait_layer(handle, layer, ms), timeout,
             f"layer {layer}")
 
-    def wait_copied(self, timeout: Optional[float] = None) -> bool:
+    def wait_copied(self, timeout: float | None = None) -> bool:
         """Of a save: wait until its pages may change again. Else as
         wait_layer()."""
         return self._partly(self._c_wait_copied, timeout, "pages")
 
     def _partly(self, call: Callable[[Any, int], int],
-                timeout: Optional[float], what: str) -> bool:
+                timeout: float | None, what: str) -> bool:
         err = self._call(call, timeout)
         if err not in (0, -5):
             raise from_errno(err, f"{self._what}: {what}")
         return err == 0
 
-    def wait_returned(self, timeout: Optional[float] = None) -> None:
+    def wait_returned(self, timeout: float | None = None) -> None:
         """Wait until it is done and all of its pages are the caller's again.
         Timeout."""
         self._call(self._c_wait_returned, timeout)
@@ -445,7 +441,7 @@ class TaskOwner:
     _REAP = 16  # so many are left alone
 
     def __init__(self) -> None:
-        self._tasks: Set[Task] = set()
+        self._tasks: set[Task] = set()
         self._reap_at = self._REAP
         self._closing = threading.RLock()  # several may close it
 

@@ -307,6 +307,22 @@ class Links(Case):
         self.assertIsNone(link.now)
 
 
+class Leaving(Case):
+    def test_tries_all_spaces_while_those_that_go_leave_the_list(self) -> None:
+        names, tried = ["one", "stays", "two", "three"], []
+
+        def leave(_: str, name: str) -> bool:
+            tried.append(name)
+            return name != "stays"
+
+        chores = mock.Mock()
+        chores.add = lambda chore: chore()  # done before the next is added
+        with mock.patch.object(module, "leave_space", leave):
+            module.leave_spaces("/mnt", names, chores)
+        self.assertEqual(tried, ["one", "stays", "two", "three"])
+        self.assertEqual(names, ["stays"])
+
+
 class Pauses(Case):
 
     def setUp(self) -> None:

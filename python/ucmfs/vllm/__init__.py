@@ -10,7 +10,7 @@ for: neither vLLM nor libucm nor numpy.
 from __future__ import annotations
 
 import importlib
-from typing import Any, List
+from typing import Any
 
 _CLASSES = {
     "UcmfsTier": "ucmfs.vllm.tier",
@@ -30,5 +30,5 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def __dir__() -> List[str]:
+def __dir__() -> list[str]:
     return sorted(set(globals()) | set(_CLASSES))

@@ -18,14 +18,14 @@ All requests of an adapter cost one question then.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Optional, Set, Tuple
+from typing import Any, Callable
 
 from .mount import log
 
 NONE = b""  # no adapter
 
 
-def _key(lora: Any, late: bool) -> Tuple[Any, ...]:
+def _key(lora: Any, late: bool) -> tuple[Any, ...]:
     return (late, getattr(lora, "lora_int_id", 0), lora.lora_name,
             lora.lora_path)
 
@@ -36,9 +36,9 @@ class Adapters:
     def __init__(self, mode: str, ask: Callable[[Any], str]) -> None:
         self._mode = mode
         self._ask = ask
-        self._seen: Dict[Tuple[str, str], str] = {}
-        self._told: Set[Tuple[str, str]] = set()
-        self._known: Dict[Tuple[Any, ...], str] = {}  # of this step
+        self._seen: dict[tuple[str, str], str] = {}
+        self._told: set[tuple[str, str]] = set()
+        self._known: dict[tuple[Any, ...], str] = {}  # of this step
 
     def reset(self) -> None:
         """The engine's own cache is empty."""
@@ -49,7 +49,7 @@ class Adapters:
         """Adapters may be others from now on."""
         self._known.clear()
 
-    def digest_of(self, lora: Any, late: bool = False) -> Optional[bytes]:
+    def digest_of(self, lora: Any, late: bool = False) -> bytes | None:
         """What goes into the ids of a request with this adapter (a
         LoRARequest, or None); None: it is left out. late: asked when the step
         has run, which is the next one's to end."""
@@ -81,7 +81,7 @@ class Adapters:
             self._known[key] = self._ask(lora)
         return self._known[key]
 
-    def _leave_out(self, name: Tuple[str, str], why: str) -> None:
+    def _leave_out(self, name: tuple[str, str], why: str) -> None:
         if name not in self._told:
             self._told.add(name)
             log.warning("ucmfs: requests with the adapter %s of %s are left "

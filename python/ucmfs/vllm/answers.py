@@ -32,7 +32,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Tuple
+from typing import Callable, NamedTuple
 
 from ..errors import UcmfsError
 from .mount import Chores, log
@@ -45,7 +45,7 @@ KNOWN_MOST = 200_000  # blocks, of 100 to 200 bytes
 ASKED_MOST = 50_000
 PIECE = 256           # blocks of one look
 
-Look = Callable[[bytes], Tuple[bytes, bytes]]
+Look = Callable[[bytes], tuple[bytes, bytes]]
 
 
 class _Answer(NamedTuple):
@@ -60,7 +60,7 @@ class _Question(NamedTuple):
     """Also the token of its ids."""
 
     when: float
-    ids: List[bytes]
+    ids: list[bytes]
 
 
 class Answers:
@@ -76,24 +76,24 @@ class Answers:
         self._late_seconds = late_seconds
         self._clock = clock
         self._lock = threading.Lock()
-        self._young: Dict[bytes, _Answer] = {}
-        self._old: Dict[bytes, _Answer] = {}
-        self._asked: Dict[bytes, _Question] = {}
-        self._questions: Deque[_Question] = deque()  # the first is looked for
+        self._young: dict[bytes, _Answer] = {}
+        self._old: dict[bytes, _Answer] = {}
+        self._asked: dict[bytes, _Question] = {}
+        self._questions: deque[_Question] = deque()  # the first is looked for
         self._looking = False  # a chore is to, or does
         self._ended = False
         self._was_late = False
-        self._error: Optional[UcmfsError] = None
+        self._error: UcmfsError | None = None
 
     # ---- questions ----
 
-    def lookup(self, ids: bytes) -> Tuple[bytes, bytes]:
+    def lookup(self, ids: bytes) -> tuple[bytes, bytes]:
         """Of each block whether it is there, and whether nobody knows yet.
         Never waits. UcmfsError: of a look, since the last call."""
         now = self._clock()
         num = len(ids) // ID
         found, unknown = bytearray(num), bytearray(num)
-        wanted: List[bytes] = []
+        wanted: list[bytes] = []
         with self._lock:
             self._raise()
             late = self._is_late(now)
@@ -112,7 +112,7 @@ class Answers:
                 self._ask(_Question(now, wanted))
         return bytes(found), bytes(unknown)
 
-    def prefix(self, ids: bytes) -> Tuple[int, bool]:
+    def prefix(self, ids: bytes) -> tuple[int, bool]:
         """How many are there in a row, and whether nobody knows of the next
         one."""
         found, unknown = self.lookup(ids)
@@ -142,7 +142,7 @@ class Answers:
 
     # ---- what is known ----
 
-    def _from_old(self, id: bytes) -> Optional[_Answer]:
+    def _from_old(self, id: bytes) -> _Answer | None:
         answer = self._old.pop(id, None)
         if answer is not None:
             self._keep(id, answer)
@@ -172,14 +172,14 @@ class Answers:
                 self._give_up(error)
             question = self._next(question)
 
-    def _next(self, done: Optional[_Question] = None) -> Optional[_Question]:
+    def _next(self, done: _Question | None = None) -> _Question | None:
         with self._lock:
             if done is not None and self._questions:
                 self._questions.popleft()
             self._looking = bool(self._questions) and not self._ended
             return self._questions[0] if self._looking else None
 
-    def _look_for(self, question: _Question, ids: List[bytes]) -> None:
+    def _look_for(self, question: _Question, ids: list[bytes]) -> None:
         """Those that are still asked for. What a daemon does not know yet
         counts as absent."""
         if self._ended:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Callable, Deque, Tuple
+from typing import Callable
 
 SAMPLES = 8       # measurements before anything is skipped
 FRESH = 30.0      # seconds that a bandwidth counts
@@ -57,7 +57,7 @@ class Benefit:
         self.prefill = Rate(tokens_per_second)
         self.step = Rate()
         self._clock = clock
-        self._begun: Deque[Tuple[int, float, int]] = deque(maxlen=16)
+        self._begun: deque[tuple[int, float, int]] = deque(maxlen=16)
         self._ended = 0.0
 
     def begin_step(self, step: int, tokens: int) -> None:

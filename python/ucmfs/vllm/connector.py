@@ -13,7 +13,7 @@ of vLLM passes. ucmfs.vllm.options has the keys of the configuration.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Any, Iterable
 
 from vllm.distributed.kv_transfer.kv_connector.v1 import base as _base
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
@@ -57,13 +57,12 @@ class UcmfsConnector(KVConnectorBase_V1, SupportsHMA):
         if role == KVConnectorRole.SCHEDULER:
             self._scheduler = UcmfsScheduler(vllm_config, kv_cache_config,
                                              options)
-            half: Any = self._scheduler
         else:
             self._worker = UcmfsWorker(vllm_config, kv_cache_config, options)
-            half = self._worker
-        if len(half.plan.groups) > 1 and not _TELLS_REQUESTS:
+        num = len((self._scheduler or self._worker).plan.groups)
+        if num > 1 and not _TELLS_REQUESTS:
             raise ConfigError(
-                "kv_cache_groups", f"{len(half.plan.groups)} of them need a "
+                "kv_cache_groups", f"{num} of them need a "
                 "vLLM with KVConnectorTransferResults.failed_recving; "
                 "--disable-hybrid-kv-cache-manager makes one of them")
 
@@ -75,33 +74,33 @@ class UcmfsConnector(KVConnectorBase_V1, SupportsHMA):
         return False
 
     @classmethod
-    def requires_piecewise_for_cudagraph(cls, extra_config: Dict[str, Any],
+    def requires_piecewise_for_cudagraph(cls, extra_config: dict[str, Any],
                                          *args: Any, **kwargs: Any) -> bool:
         return connector_options(extra_config,
                                  check_paths=False).load == "layerwise"
 
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config: Any, *args: Any,
-                                    **kwargs: Any) -> Optional[str]:
+                                    **kwargs: Any) -> str | None:
         layout = connector_options(
             vllm_config.kv_transfer_config.kv_connector_extra_config,
             check_paths=False).layout
         return None if layout in ("", "auto") else layout
 
     @classmethod
-    def build_kv_connector_stats(cls, data: Optional[Dict[str, Any]] = None,
+    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None,
                                  ) -> UcmfsStats:
         return UcmfsStats(data=data or {})
 
     @classmethod
     def build_prom_metrics(cls, vllm_config: Any, metric_types: Any,
-                           labelnames: List[str],
-                           per_engine_labelvalues: Dict[int, List[object]],
+                           labelnames: list[str],
+                           per_engine_labelvalues: dict[int, list[object]],
                            *args: Any, **kwargs: Any) -> UcmfsPromMetrics:
         return UcmfsPromMetrics(vllm_config, metric_types, labelnames,
                                 per_engine_labelvalues)
 
-    def get_kv_connector_stats(self) -> Optional[UcmfsStats]:
+    def get_kv_connector_stats(self) -> UcmfsStats | None:
         return (self._scheduler or self._worker).get_stats()
 
     def shutdown(self) -> None:
@@ -110,7 +109,7 @@ class UcmfsConnector(KVConnectorBase_V1, SupportsHMA):
     # ---- the scheduler's ----
 
     def set_xfer_handshake_metadata_pp_aware(
-            self, metadata: Dict[Tuple[int, int], UcmfsHandshake]) -> None:
+            self, metadata: dict[tuple[int, int], UcmfsHandshake]) -> None:
         self._scheduler.set_stages(
             {rank: told.plan for rank, told in metadata.items()})
 
@@ -126,7 +125,7 @@ class UcmfsConnector(KVConnectorBase_V1, SupportsHMA):
 
     def get_num_new_matched_tokens(self, request: Any,
                                    num_computed_tokens: int,
-                                   ) -> Tuple[Optional[int], bool]:
+                                   ) -> tuple[int | None, bool]:
         return self._scheduler.get_num_new_matched_tokens(
             request, num_computed_tokens)
 
@@ -143,13 +142,10 @@ class UcmfsConnector(KVConnectorBase_V1, SupportsHMA):
         self._scheduler.update_connector_output(connector_output)
 
     def request_finished(self, request: Any, block_ids: Any,
-                         ) -> Tuple[bool, Optional[Dict[str, Any]]]:
+                         ) -> tuple[bool, dict[str, Any] | None]:
         return self._scheduler.request_finished(request)
 
-    def request_finished_all_groups(self, request: Any, block_ids: Any,
-                                    ) -> Tuple[bool,
-                                               Optional[Dict[str, Any]]]:
-        return self._scheduler.request_finished(request)
+    request_finished_all_groups = request_finished
 
     def take_events(self) -> Iterable[Any]:
         return self._scheduler.take_events()
@@ -165,11 +161,11 @@ class UcmfsConnector(KVConnectorBase_V1, SupportsHMA):
 
     # ---- a worker's ----
 
-    def get_handshake_metadata(self) -> Optional[UcmfsHandshake]:
+    def get_handshake_metadata(self) -> UcmfsHandshake | None:
         plan = self._worker.plan
         return UcmfsHandshake(plan) if plan.stages > 1 else None
 
-    def register_kv_caches(self, kv_caches: Dict[str, Any]) -> None:
+    def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         self._worker.register_kv_caches(kv_caches)
 
     def start_load_kv(self, forward_context: Any, *args: Any,
@@ -186,19 +182,19 @@ class UcmfsConnector(KVConnectorBase_V1, SupportsHMA):
     def wait_for_save(self) -> None:
         self._worker.wait_for_save()
 
-    def get_finished(self, finished_req_ids: Set[str],
-                     ) -> Tuple[Optional[Set[str]], Optional[Set[str]]]:
+    def get_finished(self, finished_req_ids: set[str],
+                     ) -> tuple[set[str] | None, set[str] | None]:
         return None, self._worker.get_finished(finished_req_ids) or None
 
     if _RESULTS is not None:
-        def get_transfer_results(self, finished_req_ids: Set[str]) -> Any:
+        def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
             results = super().get_transfer_results(finished_req_ids)
             failed = self._worker.take_failed()
             if failed:
                 results.failed_recving |= failed
             return results
 
-    def get_block_ids_with_load_errors(self) -> Set[int]:
+    def get_block_ids_with_load_errors(self) -> set[int]:
         return self._worker.take_bad_pages()
 
     def build_connector_worker_meta(self) -> Any:

@@ -14,7 +14,7 @@ import gc
 import hashlib
 import sys
 import weakref
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Sequence
 
 from .mount import log
 from .shares import Share, share_of
@@ -43,7 +43,7 @@ class Engine:
         """A digest of an adapter as the workers have it; the same for "". """
         return self._digest(digest_of_adapter, lora, same=True)
 
-    def shares(self) -> List[Optional[Share]]:
+    def shares(self) -> list[Share | None]:
         """Of each rank; none: nobody can say."""
         return self._ask(share_of)
 
@@ -57,7 +57,7 @@ class Engine:
             return found[0] if len(set(found)) == 1 else ""
         return hashlib.sha256(" ".join(found).encode()).hexdigest()
 
-    def _ask(self, function: Callable[..., Any], *args: Any) -> List[Any]:
+    def _ask(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         executor = self._executor and self._executor()
         if executor is None:
             return []
@@ -81,14 +81,14 @@ class Engine:
         scheduler = self._scheduler and self._scheduler()
         return scheduler and scheduler.requests.get(name)
 
-    def computed(self) -> List[str]:
+    def computed(self) -> list[str]:
         """Names of the requests that have KV."""
         scheduler = self._scheduler and self._scheduler()
         return [name for name, one in scheduler.requests.items()
                 if one.num_computed_tokens] if scheduler else []
 
 
-def _found(kinds: Sequence[Tuple[str, str]], config: Any) -> List[Any]:
+def _found(kinds: Sequence[tuple[str, str]], config: Any) -> list[Any]:
     """A reference to the object of each class that an engine of this
     configuration has, or None. Of a module that nobody has imported there is
     none."""
@@ -102,7 +102,7 @@ def _found(kinds: Sequence[Tuple[str, str]], config: Any) -> List[Any]:
                   config) for kind in classes]
 
 
-def _only(found: List[Any], config: Any) -> Any:
+def _only(found: list[Any], config: Any) -> Any:
     mine = [each for each in found if _is_of(each, config)]
     if config is None:
         mine = found

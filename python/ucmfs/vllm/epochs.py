@@ -22,7 +22,7 @@ of what the engine computes with.
 from __future__ import annotations
 
 import uuid
-from typing import Any, Callable, Dict, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from .fingerprint import FULL
 from .mount import log
@@ -59,7 +59,7 @@ class Epochs:
         self.now = self._find(was_reset)
         return self.now != before
 
-    def in_force(self, manifest: Dict[str, Any]) -> Dict[str, Any]:
+    def in_force(self, manifest: dict[str, Any]) -> dict[str, Any]:
         """The manifest of the start, as it is now."""
         if self.now == self.usual:
             return manifest

@@ -22,8 +22,7 @@ import re
 import struct
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import (Any, Callable, Dict, Iterable, Iterator, List, NamedTuple,
-                    Optional, Tuple)
+from typing import Any, Callable, Iterable, Iterator, NamedTuple
 
 from ucmfs.errors import ConfigError
 
@@ -97,7 +96,7 @@ def plain(value: Any) -> Any:
 
 # ---- the configuration of the engine that is being built ----
 
-_built: ContextVar[Optional[EngineConfigs]] = ContextVar("ucmfs_engine",
+_built: ContextVar[EngineConfigs | None] = ContextVar("ucmfs_engine",
                                                          default=None)
 
 
@@ -166,7 +165,7 @@ def hash_seed(algorithm: str) -> str:
 
 
 def _steady_seed(resolve: Callable[[Any], str], function: Any,
-                 advice: Tuple[str, str]) -> str:
+                 advice: tuple[str, str]) -> str:
     seed = resolve(function)
     if seed != resolve(function):
         raise ConfigError(*advice)
@@ -204,7 +203,7 @@ def weights(model_config: Any, load_config: Any = None,
         "name that changes with them")
 
 
-def _hub_commit(model: str, revision: Optional[str]) -> str:
+def _hub_commit(model: str, revision: str | None) -> str:
     """The commit of a model of the hub that is in the local cache, or ""."""
     if revision and re.fullmatch("[0-9a-f]{40}", revision):
         return revision
@@ -217,7 +216,7 @@ def _hub_commit(model: str, revision: Optional[str]) -> str:
     return match.group(1) if match else ""
 
 
-def _model_files(path: str) -> List[str]:
+def _model_files(path: str) -> list[str]:
     names = sorted(name for name in os.listdir(path)
                    if name.endswith(_WEIGHTS + _TEXTS))
     if not any(name.endswith(_WEIGHTS) for name in names):
@@ -225,7 +224,7 @@ def _model_files(path: str) -> List[str]:
     return [os.path.join(path, name) for name in names]
 
 
-def _digest_files(paths: List[str], whole: bool) -> str:
+def _digest_files(paths: list[str], whole: bool) -> str:
     total = hashlib.sha256()
     num_weights = sum(path.endswith(_WEIGHTS) for path in paths)
     share = max(1, SAMPLES // max(1, num_weights))
@@ -270,7 +269,7 @@ def _sample(file: Any, size: int, most: int, total: Any) -> None:
         total.update(os.pread(file.fileno(), SAMPLE_BYTES, place))
 
 
-def _places(file: Any, size: int) -> Tuple[bytes, List[int]]:
+def _places(file: Any, size: int) -> tuple[bytes, list[int]]:
     """What stands before the weights, and where to look at them: in the
     middle of each tensor, or all over a file that is not safetensors."""
     even = [i * size // SAMPLES for i in range(SAMPLES)]
@@ -291,7 +290,7 @@ def _places(file: Any, size: int) -> Tuple[bytes, List[int]]:
     return header, middles
 
 
-def _spread(places: List[int], most: int) -> Iterable[int]:
+def _spread(places: list[int], most: int) -> Iterable[int]:
     if len(places) <= most:
         return places
     return [places[i * len(places) // most] for i in range(most)]
@@ -310,7 +309,7 @@ def _weights_of(model: Any, load: Any, named: str) -> str:
     return weights(model, load, whole=named == FULL)
 
 
-def _model(config: Any, named_weights: str) -> Dict[str, Any]:
+def _model(config: Any, named_weights: str) -> dict[str, Any]:
     model = config.model_config
     hf = getattr(model, "hf_config", None)
     fields = hf.to_dict() if hasattr(hf, "to_dict") else {}
@@ -348,7 +347,7 @@ _WITHOUT_LAYERS = frozenset(
     ("ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator"))
 
 
-def _draft(config: Any, whole: bool) -> Dict[str, Any]:
+def _draft(config: Any, whole: bool) -> dict[str, Any]:
     """Speculative decoding, whose layers may be stored too."""
     spec = getattr(config, "speculative_config", None)
     if spec is None or getattr(spec, "method", None) in _WITHOUT_LAYERS:
@@ -364,7 +363,7 @@ def _draft(config: Any, whole: bool) -> Dict[str, Any]:
     return out
 
 
-def _cache(config: Any) -> Dict[str, Any]:
+def _cache(config: Any) -> dict[str, Any]:
     cache = config.cache_config
     return {name: _get(cache, name) for name in (
         "block_size", "cache_dtype", "kv_cache_dtype_skip_layers",
@@ -373,7 +372,7 @@ def _cache(config: Any) -> Dict[str, Any]:
         "kv_sharing_fast_prefill", "swa_bounded_replay")}
 
 
-def _attention(config: Any, groups: Iterable[Any]) -> Dict[str, Any]:
+def _attention(config: Any, groups: Iterable[Any]) -> dict[str, Any]:
     attention = getattr(config, "attention_config", None)
     out = {
         "platform": _platform(),
@@ -402,7 +401,7 @@ def _platform() -> str:
     return f"{name} {version()}" if capability is not None else name
 
 
-def _cpu_isas(config: Any, groups: Iterable[Any]) -> List[str]:
+def _cpu_isas(config: Any, groups: Iterable[Any]) -> list[str]:
     """vLLM's CPU kernels pack K as suits the machine: one for each group."""
     try:
         from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
@@ -415,7 +414,7 @@ def _cpu_isas(config: Any, groups: Iterable[Any]) -> List[str]:
         for spec in map(_spec_of, groups)]
 
 
-def _parallel(config: Any) -> Dict[str, Any]:
+def _parallel(config: Any) -> dict[str, Any]:
     parallel = config.parallel_config
     return {short: _get(parallel, name) for short, name in (
         ("tp", "tensor_parallel_size"), ("pp", "pipeline_parallel_size"),
@@ -431,7 +430,7 @@ def _spec_of(group: Any) -> Any:
     return next(iter(layers.values())) if layers else spec
 
 
-def group_manifest(group: Any) -> Dict[str, Any]:
+def group_manifest(group: Any) -> dict[str, Any]:
     """What one KV cache group (a KVCacheGroupSpec) puts into a manifest."""
     spec = _spec_of(group)
     return {
@@ -446,7 +445,7 @@ def group_manifest(group: Any) -> Dict[str, Any]:
     }
 
 
-def hashes(config: Any, hash_block_size: int) -> Dict[str, Any]:
+def hashes(config: Any, hash_block_size: int) -> dict[str, Any]:
     """How vLLM makes block hashes; ConfigError, if they begin at random."""
     algorithm = getattr(config.cache_config, "prefix_caching_hash_algo",
                         "sha256")
@@ -466,7 +465,7 @@ def _era(override: str) -> str:
     return ".".join(version.split("+")[0].split(".")[:2])
 
 
-def _lora(config: Any) -> Dict[str, Any]:
+def _lora(config: Any) -> dict[str, Any]:
     lora = getattr(config, "lora_config", None)
     if lora is None:
         return {}
@@ -475,7 +474,7 @@ def _lora(config: Any) -> Dict[str, Any]:
 
 
 def engine_manifest(configs: EngineConfigs, *, hash_block_size: int,
-                    overrides: Overrides = Overrides()) -> Dict[str, Any]:
+                    overrides: Overrides = Overrides()) -> dict[str, Any]:
     """All of the manifest but how its owner lays out blocks ("geometry" and
     what else it adds).
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import (Any, List, Mapping, NamedTuple, Optional, Sequence,
-                    Tuple)
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..errors import ConfigError
 from ..layout import Geometry
@@ -42,16 +41,16 @@ class Group:
     """
 
     index: int
-    layers: Tuple[str, ...]
+    layers: tuple[str, ...]
     block_tokens: int
-    geometry: Optional[Geometry]
+    geometry: Geometry | None
     kind: str = "FullAttentionSpec"
     window: int = 0
     chunk: int = 0
     retained: int = 0
     state: bool = False
-    places: Tuple[Tuple[int, str], ...] = ()
-    sizes: Tuple[int, ...] = ()
+    places: tuple[tuple[int, str], ...] = ()
+    sizes: tuple[int, ...] = ()
 
     @property
     def payload_bytes(self) -> int:
@@ -88,7 +87,7 @@ class Plan:
     hash of the engine's.
     """
 
-    groups: Tuple[Group, ...]
+    groups: tuple[Group, ...]
     num_blocks: int
     hash_tokens: int
     alignment: int
@@ -131,7 +130,7 @@ class Home(NamedTuple):
     group: int
 
 
-def homes_of(stages: Sequence[Plan]) -> Tuple[Home, ...]:
+def homes_of(stages: Sequence[Plan]) -> tuple[Home, ...]:
     """Stage by stage. stages: a plan of each."""
     return tuple(Home(stage, g) for stage, plan in enumerate(stages)
                  for g, group in enumerate(plan.groups) if group.layers)
@@ -161,13 +160,13 @@ def plan_of(vllm_config: Any, kv_cache_config: Any, hash_tokens: int,
                 _drops_last(vllm_config), stages)
 
 
-def stages_of(plan: Plan, told: Mapping[Tuple[int, int], Plan],
-              ) -> Tuple[Plan, ...]:
+def stages_of(plan: Plan, told: Mapping[tuple[int, int], Plan],
+              ) -> tuple[Plan, ...]:
     """The plan of each stage. told: by pipeline rank and tensor rank, what
     its worker has made of its own layers; plan: the scheduler's. ConfigError
     if a worker is missing, or its blocks are not as those of the others."""
     each = plan.ranks // plan.stages
-    found: List[Plan] = []
+    found: list[Plan] = []
     for stage in range(plan.stages):
         theirs = [told.get((stage, rank)) for rank in range(each)]
         for rank, one in enumerate(theirs):
@@ -212,7 +211,7 @@ def _check_layers(groups: Sequence[Group], stages: int) -> None:
             "needs one with a state, of whatever group")
 
 
-def _ranks_of(vllm_config: Any) -> Tuple[int, int]:
+def _ranks_of(vllm_config: Any) -> tuple[int, int]:
     """Ranks of a stage, and stages."""
     parallel = vllm_config.parallel_config
     for name in ("decode_context_parallel_size",
@@ -269,18 +268,17 @@ def _group_of(kv_cache_config: Any, index: int) -> Group:
     if kind in _STATE:
         _check_states(specs, where)
     tokens = spec.block_size
-    sizes: List[int] = []
-    geometry: Optional[Geometry] = None
-    places: Tuple[Tuple[int, str], ...] = ()
+    sizes: list[int] = []
+    geometry: Geometry | None = None
+    places: tuple[tuple[int, str], ...] = ()
     if layers:
         sizes = _sizes_of(kv_cache_config, layers, specs, where)
         geometry, places = _geometry_of(sizes, tokens)
-    return Group(
-        index, layers, tokens, geometry, kind,
-        getattr(specs[0], "sliding_window") if kind in _WINDOW else 0,
-        specs[0].attention_chunk_size if kind in _CHUNKED else 0,
-        getattr(specs[0], "extra_retained_tokens", 0), kind in _STATE,
-        places, tuple(sizes))
+    return Group(index, layers, tokens, geometry, kind,
+                 getattr(specs[0], "sliding_window") if kind in _WINDOW else 0,
+                 specs[0].attention_chunk_size if kind in _CHUNKED else 0,
+                 getattr(specs[0], "extra_retained_tokens", 0), kind in _STATE,
+                 places, tuple(sizes))
 
 
 def _check_states(specs: Sequence[Any], where: str) -> None:
@@ -308,7 +306,7 @@ def _page_bytes(spec: Any) -> int:
 
 
 def _sizes_of(kv_cache_config: Any, layers: Sequence[str],
-              specs: Sequence[Any], where: str) -> List[int]:
+              specs: Sequence[Any], where: str) -> list[int]:
     """Of each layer's page. Where they differ, as the engine places them: the
     scheduler is told the first layer's cache alone, and both roles have to
     come to the same."""
@@ -325,7 +323,7 @@ def _sizes_of(kv_cache_config: Any, layers: Sequence[str],
     return sizes
 
 
-def _stride_of(kv_cache_config: Any, layer: str) -> Optional[int]:
+def _stride_of(kv_cache_config: Any, layer: str) -> int | None:
     """What is a page of a layer, or a head's part of one."""
     for tensor in kv_cache_config.kv_cache_tensors:
         if layer in (getattr(tensor, "layers", None) or ()):
@@ -333,7 +331,7 @@ def _stride_of(kv_cache_config: Any, layer: str) -> Optional[int]:
     return None
 
 
-def pack(sizes: Sequence[int]) -> Tuple[int, int, Tuple[Tuple[int, str], ...]]:
+def pack(sizes: Sequence[int]) -> tuple[int, int, tuple[tuple[int, str], ...]]:
     """Layers of different sizes as the planes of a block's layers, all of
     which are of one size: bytes of K and of V, and for each of our layers the
     block's layer and plane. The least bytes; what a plane has too many is
@@ -355,7 +353,7 @@ def pack(sizes: Sequence[int]) -> Tuple[int, int, Tuple[Tuple[int, str], ...]]:
 
 
 def _geometry_of(sizes: Sequence[int], tokens: int,
-                 ) -> Tuple[Geometry, Tuple[Tuple[int, str], ...]]:
+                 ) -> tuple[Geometry, tuple[tuple[int, str], ...]]:
     # K and V are one plane: where they lie in a page is vLLM's business.
     if len(set(sizes)) == 1:
         k, v = sizes[0], 0
@@ -373,7 +371,7 @@ def _some(names: Sequence[str]) -> str:
     return f"{names[0]} to {names[-1]}"
 
 
-def space_names(stages: Sequence[Plan], base: str) -> List[str]:
+def space_names(stages: Sequence[Plan], base: str) -> list[str]:
     """A space for each home: its blocks have a geometry of their own."""
     plan, names = stages[0], []
     for stage, g in homes_of(stages):

@@ -7,8 +7,7 @@ request are made once and kept with it, as the scheduler asks again and again.
 
 from __future__ import annotations
 
-from typing import (Any, Callable, Dict, List, Mapping, Protocol, Sequence,
-                    Tuple)
+from typing import Any, Callable, Mapping, Protocol, Sequence
 
 from .groups import Group, Home, Plan
 
@@ -18,9 +17,9 @@ ID = 16
 class Asked(Protocol):
     """An index of a space; see ucmfs.index.Index."""
 
-    def prefix(self, ids: bytes) -> Tuple[int, bool]: ...
+    def prefix(self, ids: bytes) -> tuple[int, bool]: ...
 
-    def lookup(self, ids: bytes) -> Tuple[bytes, bytes]: ...
+    def lookup(self, ids: bytes) -> tuple[bytes, bytes]: ...
 
 
 def interleave(parts: Sequence[bytes]) -> bytes:
@@ -54,7 +53,7 @@ class Stages:
         self._plan = plan
         self._indexes = indexes
 
-    def prefix(self, ids: bytes) -> Tuple[int, bool]:
+    def prefix(self, ids: bytes) -> tuple[int, bool]:
         each = self._plan.stage_shards
         blocks, unsure = len(ids) // (ID * self._plan.shards), False
         for stage, index in self._indexes.items():
@@ -65,7 +64,7 @@ class Stages:
                 blocks, unsure = count // each, unknown
         return blocks * self._plan.shards, unsure
 
-    def lookup(self, ids: bytes) -> Tuple[bytes, bytes]:
+    def lookup(self, ids: bytes) -> tuple[bytes, bytes]:
         each = self._plan.stage_shards
         num = len(ids) // (ID * self._plan.stages)
         both = [self._indexes[stage].lookup(of_stage(self._plan, ids, stage))
@@ -83,7 +82,7 @@ def of_groups(plan: Plan, homes: Sequence[Home],
     """An index for each group, from those of the homes' spaces."""
     if plan.stages == 1:
         return indexes
-    of_group: List[Dict[int, Asked]] = [{} for _ in plan.groups]
+    of_group: list[dict[int, Asked]] = [{} for _ in plan.groups]
     for home, index in zip(homes, indexes):
         of_group[home.group][home.stage] = index
     return [Stages(plan, each) for each in of_group]
@@ -101,8 +100,8 @@ class Ids:
         self._hashers = hashers
         self._num = 0
         self._last = b""
-        self.base: List[bytes] = [b""] * len(plan.groups)
-        self.all: List[bytes] = [b""] * len(plan.groups)
+        self.base: list[bytes] = [b""] * len(plan.groups)
+        self.all: list[bytes] = [b""] * len(plan.groups)
 
     def update(self, hashes: Sequence[bytes]) -> None:
         """Take in the request's hashes as they are now."""
@@ -156,7 +155,7 @@ def longest_hit(plan: Plan, indexes: Sequence[Asked], ids: Ids, local: int,
     if plan.drop_last:
         # Before windows are looked for: they lie before the shorter hit.
         tokens -= plan.alignment
-    found: List[bytes] = [b""] * len(plan.groups)
+    found: list[bytes] = [b""] * len(plan.groups)
     again = True
     while again and tokens > local:
         again = False
@@ -178,8 +177,7 @@ def _prefix(plan: Plan, index: Asked, ids: Ids, g: int, local: int,
     last = tokens // group.block_tokens
     if last <= first:
         return local
-    wanted = ids.all[g][first * step:last * step]
-    count, _ = index.prefix(wanted)
+    count, _ = index.prefix(ids.all[g][first * step:last * step])
     return (first + count // plan.shards) * group.block_tokens
 
 
@@ -187,8 +185,6 @@ def _found(plan: Plan, index: Asked, ids: Ids, g: int, tokens: int) -> bytes:
     """A byte for each block: whether all shards of it are there."""
     last = tokens // plan.groups[g].block_tokens
     present, _ = index.lookup(ids.all[g][:last * ID * plan.shards])
-    if plan.shards == 1:
-        return present
     return all_shards(present, plan.shards)
 
 
@@ -210,8 +206,8 @@ def _fit(plan: Plan, group: Group, found: bytes, local: int,
         if absent < 0:
             return tokens
         # Any hit beyond the absent block needs it, down to the block's start.
-        tokens = (absent * group.block_tokens // plan.alignment
-                  * plan.alignment)
+        start = absent * group.block_tokens
+        tokens = start // plan.alignment * plan.alignment
     return local
 
 
@@ -229,7 +225,7 @@ class Budget:
         self._clock = clock
         self.cut = False
 
-    def prefix(self, ids: bytes) -> Tuple[int, bool]:
+    def prefix(self, ids: bytes) -> tuple[int, bool]:
         if len(ids) <= PIECE * ID:
             return self._index.prefix(ids)
         total = 0
@@ -244,7 +240,7 @@ class Budget:
                 return total, unknown
         return total, False
 
-    def lookup(self, ids: bytes) -> Tuple[bytes, bytes]:
+    def lookup(self, ids: bytes) -> tuple[bytes, bytes]:
         if len(ids) <= PIECE * ID:
             return self._index.lookup(ids)
         present, unknown = b"", b""

@@ -8,8 +8,6 @@ without: what has gone meanwhile fails to load, as ever.
 
 from __future__ import annotations
 
-from typing import Dict, List
-
 from ..lessee import FOR_EVER, Lessee
 from .place import Directories
 
@@ -26,21 +24,21 @@ class Leases:
         self._news = False
 
     def hold(self, ids: bytes, space: str, seconds: float = FOR_EVER,
-             ) -> List[int]:
+             ) -> list[int]:
         """Numbers for release(), if any."""
         if self._lessee is None or not ids:
             return []
         self._news = True
         return [self._lessee.hold(ids, space, seconds)]
 
-    def release(self, holds: List[int]) -> None:
+    def release(self, holds: list[int]) -> None:
         """And empty the list."""
         if self._lessee is not None:
             for hold in holds:
                 self._lessee.release(hold)
         holds.clear()
 
-    def news(self) -> Dict[str, int]:
+    def news(self) -> dict[str, int]:
         """What is to be added to the counters since the last time."""
         if self._lessee is None or not self._news:
             return {}

@@ -9,7 +9,6 @@ steps, are added.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Optional, Set, Tuple
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorHandshakeMetadata, KVConnectorMetadata,
@@ -25,7 +24,7 @@ class UcmfsHandshake(KVConnectorHandshakeMetadata):
     """What a worker of a pipeline's stage tells the scheduler's half once, as
     vLLM tells it of the first stage's layers alone."""
 
-    plan: Optional[Plan] = None
+    plan: Plan | None = None
 
 
 @dataclass
@@ -51,7 +50,7 @@ class Job:
 
     job: int
     request: str
-    parts: List[Part]
+    parts: list[Part]
 
 
 @dataclass
@@ -65,9 +64,9 @@ class UcmfsMetadata(KVConnectorMetadata):
     idle: bool = False
     report: bool = False
     space: int = 0
-    spaces: Dict[Home, Tuple[str, bytes]] = field(default_factory=dict)
-    loads: List[Job] = field(default_factory=list)
-    saves: List[Job] = field(default_factory=list)
+    spaces: dict[Home, tuple[str, bytes]] = field(default_factory=dict)
+    loads: list[Job] = field(default_factory=list)
+    saves: list[Job] = field(default_factory=list)
 
 
 @dataclass
@@ -93,24 +92,21 @@ class UcmfsWorkerMetadata(KVConnectorWorkerMetadata):
     blocks that were removed. loads: of ended loads, by request. sync_failed:
     steps with a load that failed in the step that used it."""
 
-    steps: Dict[int, int] = field(default_factory=dict)
-    copied: Dict[int, int] = field(default_factory=dict)
-    saved: Dict[int, int] = field(default_factory=dict)
-    bad_saves: Dict[int, int] = field(default_factory=dict)
-    refused: Dict[int, int] = field(default_factory=dict)
-    loads: Dict[str, Loaded] = field(default_factory=dict)
-    damaged: Dict[str, Set[Tuple[int, int]]] = field(default_factory=dict)
-    sync_failed: Set[int] = field(default_factory=set)
+    steps: dict[int, int] = field(default_factory=dict)
+    copied: dict[int, int] = field(default_factory=dict)
+    saved: dict[int, int] = field(default_factory=dict)
+    bad_saves: dict[int, int] = field(default_factory=dict)
+    refused: dict[int, int] = field(default_factory=dict)
+    loads: dict[str, Loaded] = field(default_factory=dict)
+    damaged: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
+    sync_failed: set[int] = field(default_factory=set)
 
     def aggregate(self, other: KVConnectorWorkerMetadata,
-                  ) -> "UcmfsWorkerMetadata":
+                  ) -> UcmfsWorkerMetadata:
         assert isinstance(other, UcmfsWorkerMetadata)
-        for mine, more in ((self.steps, other.steps),
-                           (self.copied, other.copied),
-                           (self.saved, other.saved),
-                           (self.bad_saves, other.bad_saves),
-                           (self.refused, other.refused)):
-            for key, num in more.items():
+        for name in ("steps", "copied", "saved", "bad_saves", "refused"):
+            mine = getattr(self, name)
+            for key, num in getattr(other, name).items():
                 mine[key] = mine.get(key, 0) + num
         for request, one in other.loads.items():
             both = self.loads.setdefault(request, Loaded())

@@ -9,7 +9,7 @@ process that logs and exports. The tier counts into vLLM's own.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Tuple
+from typing import Any, Iterable
 
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
     KVConnectorPromMetrics, KVConnectorStats)
@@ -18,7 +18,7 @@ from .mount import cause_of
 
 # Counters: name, what it counts. Those that end in "by cause" are told apart
 # by a label, with the words of mount.cause_of().
-SHARED: Tuple[Tuple[str, str], ...] = (
+SHARED: tuple[tuple[str, str], ...] = (
     ("loaded_blocks", "Blocks loaded."),
     ("loaded_bytes", "Bytes loaded."),
     ("load_failed_blocks", "Blocks that could not be loaded, by cause"),
@@ -34,7 +34,7 @@ SHARED: Tuple[Tuple[str, str], ...] = (
      "them."),
     ("save_failed_blocks", "Blocks that could not be saved, by cause"),
 )
-COUNTERS: Tuple[Tuple[str, str], ...] = (
+COUNTERS: tuple[tuple[str, str], ...] = (
     ("lookups", "Requests whose blocks were looked up."),
     ("lookup_hits", "Lookups that found more than the engine has."),
     ("lookup_cut", "Lookups that ran out of their time."),
@@ -50,7 +50,7 @@ COUNTERS: Tuple[Tuple[str, str], ...] = (
     ("mount_losses", "Times the mount has ended."),
     ("resets", "Times the cache was reset."),
 )
-GAUGES: Tuple[Tuple[str, str], ...] = (
+GAUGES: tuple[tuple[str, str], ...] = (
     ("pinned_blocks", "Blocks kept from reuse until they are copied."),
 )
 # Histogram: the seconds from a load's start to its end.
@@ -93,13 +93,13 @@ class UcmfsStats(KVConnectorStats):
         if len(seen) < _MOST:
             seen.append(seconds)
 
-    def take(self) -> "UcmfsStats":
+    def take(self) -> UcmfsStats:
         """What there is, and begin anew."""
         taken = UcmfsStats(data=self.data)
         self.data = {}
         return taken
 
-    def aggregate(self, other: KVConnectorStats) -> "UcmfsStats":
+    def aggregate(self, other: KVConnectorStats) -> UcmfsStats:
         gauges = {name for name, _ in GAUGES}
         for name, value in other.data.items():
             if name == LOAD_SECONDS:
@@ -110,10 +110,10 @@ class UcmfsStats(KVConnectorStats):
                 self.add(name, value)
         return self
 
-    def reduce(self) -> Dict[str, Any]:
+    def reduce(self) -> dict[str, Any]:
         """For the log: what is not 0, and rates that a reader wants."""
         data = self.data
-        out: Dict[str, Any] = {}
+        out: dict[str, Any] = {}
         for name, value in data.items():
             if value and name != LOAD_SECONDS:
                 out[f"ucmfs {name.replace('_', ' ')}"] = (
@@ -131,12 +131,12 @@ class UcmfsStats(KVConnectorStats):
 class UcmfsPromMetrics(KVConnectorPromMetrics):
     """The same for Prometheus."""
 
-    def __init__(self, vllm_config: Any, metric_types: Dict[Any, Any],
-                 labelnames: List[str],
-                 per_engine_labelvalues: Dict[int, List[object]]) -> None:
+    def __init__(self, vllm_config: Any, metric_types: dict[Any, Any],
+                 labelnames: list[str],
+                 per_engine_labelvalues: dict[int, list[object]]) -> None:
         super().__init__(vllm_config, metric_types, labelnames,
                          per_engine_labelvalues)
-        self._made: Dict[str, Any] = {}
+        self._made: dict[str, Any] = {}
         for name, text in COUNTERS:
             self._make(self._counter_cls, name, text)
         for name, text in GAUGES:
@@ -150,7 +150,7 @@ class UcmfsPromMetrics(KVConnectorPromMetrics):
         self._made[name] = kind(name=f"vllm:ucmfs_{name}", documentation=text,
                                 labelnames=labels, **more)
 
-    def observe(self, transfer_stats_data: Dict[str, Any],
+    def observe(self, transfer_stats_data: dict[str, Any],
                 engine_idx: int = 0) -> None:
         gauges = {name for name, _ in GAUGES}
         for key, value in (transfer_stats_data or {}).items():

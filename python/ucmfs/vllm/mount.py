@@ -12,14 +12,14 @@ them.
 from __future__ import annotations
 
 import errno
+import functools
 import logging
 import os
 import re
 import threading
 import time
 from collections import deque
-from typing import (Any, Callable, Deque, Dict, Iterable, List, NamedTuple,
-                    Optional, Sequence, Tuple)
+from typing import Any, Callable, Iterable, NamedTuple, Sequence
 
 from .. import _log
 from ..blocks import Blocks
@@ -65,7 +65,7 @@ class Teller:
 
     def __init__(self, who: str) -> None:
         self._who = who
-        self._told: Dict[str, float] = {}
+        self._told: dict[str, float] = {}
 
     def warn(self, kind: str, text: str, *args: Any) -> None:
         now = time.monotonic()
@@ -92,7 +92,7 @@ class Question:
         self.asked = now
         self.done = threading.Event()
         self.answer: Any = None
-        self.error: Optional[Exception] = None
+        self.error: Exception | None = None
 
     def find(self) -> None:
         try:
@@ -108,9 +108,9 @@ class Chores:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._todo: Deque[Callable[[], None]] = deque()
+        self._todo: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
-        self._thread: Optional[threading.Thread] = None
+        self._thread: threading.Thread | None = None
         self._ending = False
 
     def add(self, chore: Callable[[], None]) -> None:
@@ -166,7 +166,7 @@ class Attempt:
         self._unwanted = threading.Event()
         self._tried = threading.Event()
         self._waited = False
-        self.error: Optional[Exception] = None  # of the last try
+        self.error: Exception | None = None  # of the last try
         self._thread = apart(name, self._run)
 
     def _run(self) -> None:
@@ -217,14 +217,14 @@ class Attempt:
         return not self._thread.is_alive()
 
 
-def is_missing(error: Optional[BaseException]) -> bool:
+def is_missing(error: BaseException | None) -> bool:
     """Whether it says that there is no mount at a path, not that something is
     wrong with it."""
     return isinstance(error, (NotFound, NotConnected, Timeout))
 
 
 def at_start(mount: str, name: str, make: Callable[[], Any],
-             discard: Callable[[Any], None]) -> Tuple[Any, Attempt]:
+             discard: Callable[[Any], None]) -> tuple[Any, Attempt]:
     """What an engine needs of a mount when it starts, if the mount may be
     missing: what was made (None: not yet), and the attempt that goes on. Any
     other error is raised."""
@@ -284,7 +284,7 @@ class Space(NamedTuple):
     """A space and what it is for."""
 
     name: str
-    manifest: Dict[str, Any]
+    manifest: dict[str, Any]
 
 
 class Open:
@@ -300,12 +300,12 @@ class Open:
         from ..hash import Hasher
 
         self.names = [space.name for space in spaces]
-        self.ids: List[bytes] = []
-        self.hashers: List[Any] = []
-        self.indexes: List[Any] = []
-        self.asker: Optional[Chores] = None
+        self.ids: list[bytes] = []
+        self.hashers: list[Any] = []
+        self.indexes: list[Any] = []
+        self.asker: Chores | None = None
         self.why = ""
-        self.new: List[Space] = []  # they were not there before
+        self.new: list[Space] = []  # they were not there before
         try:
             for name, manifest in spaces:
                 if manifest_of(mount, name) is None:
@@ -325,7 +325,7 @@ class Open:
             raise
 
     @property
-    def told(self) -> List[Tuple[str, bytes]]:
+    def told(self) -> list[tuple[str, bytes]]:
         """What others need to know: names and ids."""
         return list(zip(self.names, self.ids))
 
@@ -389,8 +389,8 @@ class Link:
         self._compares = True
         self._ranks = ranks
         self._may_miss = may_miss
-        self._attempt: Optional[Attempt] = None
-        self._open: Optional[Open] = None
+        self._attempt: Attempt | None = None
+        self._open: Open | None = None
         self.losses = 0
         if spaces:
             self.begin(spaces)
@@ -414,7 +414,7 @@ class Link:
         return made
 
     @property
-    def now(self) -> Optional[Open]:
+    def now(self) -> Open | None:
         """What is open; None: the mount is gone, or not back yet."""
         if self._open is None and self._attempt is not None:
             self._open = self._attempt.take()
@@ -500,7 +500,7 @@ class Touches:
         self._mount = mount
         self._space = space
         self._lock = threading.Lock()
-        self._ids: Dict[bytes, None] = {}  # in their order
+        self._ids: dict[bytes, None] = {}  # in their order
         self._told = True  # there is nothing that no chore is to tell
 
     def add(self, ids: Iterable[bytes]) -> None:
@@ -534,10 +534,7 @@ def pin_blocks(mount: str, space: str, ids: Sequence[bytes]) -> None:
     except UcmfsError as error:
         log.warning("ucmfs: blocks of %s: not pinned: %s", space, error)
         return
-    for id, result in zip(ids, results):
-        if result not in (0, errno.ENOENT):
-            log.warning("ucmfs: block %s of %s: not pinned: %s", id.hex(),
-                        space, os.strerror(result))
+    _tell_results(space, ids, results, "pinned")
 
 
 def remove_blocks(mount: str, space: str, ids: Sequence[bytes],
@@ -555,10 +552,15 @@ def remove_blocks(mount: str, space: str, ids: Sequence[bytes],
         log.warning("ucmfs: damaged blocks of %s: not removed: %s", space,
                     error)
         return
+    _tell_results(space, ids, results, "removed")
+
+
+def _tell_results(space: str, ids: Sequence[bytes], results: Sequence[int],
+                  what: str) -> None:
     for id, result in zip(ids, results):
         if result not in (0, errno.ENOENT):
-            log.warning("ucmfs: block %s of %s: not removed: %s", id.hex(),
-                        space, os.strerror(result))
+            log.warning("ucmfs: block %s of %s: not %s: %s", id.hex(), space,
+                        what, os.strerror(result))
 
 
 def leave_space(mount: str, space: str) -> bool:
@@ -578,3 +580,14 @@ def leave_space(mount: str, space: str) -> bool:
         log.warning("ucmfs: %s; it is tried again later", error)
         return False
     return True
+
+
+def leave_spaces(mount: str, names: list[str], chores: Chores) -> None:
+    """Those that an engine has left, and nobody else ever finds. What cannot
+    be removed yet stays among the names, for the next time."""
+    def leave(name: str) -> None:
+        if leave_space(mount, name) and name in names:
+            names.remove(name)
+
+    for name in list(names):  # the thread of the chores shortens it
+        chores.add(functools.partial(leave, name))

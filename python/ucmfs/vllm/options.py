@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, fields, replace
-from typing import (Any, Callable, ClassVar, Dict, Mapping, Sequence, Tuple,
-                    Type, TypeVar, Union)
+from typing import Any, Callable, ClassVar, Mapping, Sequence, TypeVar
 
 from ..config import (NO_DAEMON, Config, check_bool, check_count, checked,
                       one_of, unknown, validate_config)
@@ -48,7 +47,7 @@ def _name(value: Any) -> str:
     return str(value) if type(value) is int else _text(value)
 
 
-def _paths(value: Any) -> Union[str, Tuple[str, ...]]:
+def _paths(value: Any) -> str | tuple[str, ...]:
     if isinstance(value, (list, tuple)):
         return tuple(map(_text, value))
     return _text(value)
@@ -72,13 +71,13 @@ def _lease(value: Any) -> int:
     return value
 
 
-def _bool_or_path(value: Any) -> Union[bool, str]:
+def _bool_or_path(value: Any) -> bool | str:
     if not isinstance(value, (bool, str)):
         raise ValueError("true, false or a path is needed")
     return value
 
 
-def _bool_or_auto(value: Any) -> Union[bool, str]:
+def _bool_or_auto(value: Any) -> bool | str:
     if not isinstance(value, bool) and value != "auto":
         raise ValueError("true, false or \"auto\" is needed")
     return value
@@ -116,7 +115,7 @@ class Options:
     FOREIGN: ClassVar[Sequence[str]] = ()
 
     mount: str = _option("", _text)
-    tiers: Union[str, Tuple[str, ...]] = _option("", _paths)
+    tiers: str | tuple[str, ...] = _option("", _paths)
     on_missing: str = _option("run", one_of("run", "fail"))
     space: str = _option("", _text)
     verify: str = _option(
@@ -142,7 +141,7 @@ class Options:
     in_mount: bool = _option(False, check_bool)
 
     @property
-    def loader(self) -> Dict[str, Any]:
+    def loader(self) -> dict[str, Any]:
         """What ucmfs.Loader is given."""
         return {name: getattr(self, name) for name in LOADER}
 
@@ -166,7 +165,7 @@ class TierOptions(Options):
 
     FOREIGN = ("type", "module_path", "backpressure")
 
-    direct: Union[bool, str] = _option("auto", _bool_or_auto)
+    direct: bool | str = _option("auto", _bool_or_auto)
     namespace: str = _option("", _text)
     enable_kv_events: bool = _option(False, check_bool)
     locality: str = _option("", one_of("", "LOCAL", "REMOTE"))
@@ -208,7 +207,7 @@ class ConnectorOptions(Options):
         default_factory=dict, metadata={"check": _benefit})
     lookup_budget_us: int = _option(1000, check_count)
     pinned_share: float = _option(0.1, _share)
-    debug_log: Union[bool, str] = _option(False, _bool_or_path)
+    debug_log: bool | str = _option(False, _bool_or_path)
     layout: str = _option("auto", _text)
 
 
@@ -217,7 +216,7 @@ class ConnectorOptions(Options):
 Some = TypeVar("Some", bound=Options)
 
 
-def parse(kind: Type[Some], given: Mapping[str, Any],
+def parse(kind: type[Some], given: Mapping[str, Any],
           need_mount: bool = True) -> Some:
     """Options from what vLLM was given; ConfigError names the key that is
     wrong. None: as if it were not there."""
@@ -250,8 +249,7 @@ def connector_options(extra: Mapping[str, Any], *,
     return parse(ConnectorOptions, extra, check_paths)
 
 
-def _from_seeds(given: Mapping[str, Any],
-                check_paths: bool) -> Dict[str, Any]:
+def _from_seeds(given: Mapping[str, Any], check_paths: bool) -> dict[str, Any]:
     """The same with upstream's keys replaced by ours; ours win."""
     known = {f.name for f in fields(ConnectorOptions)}
     ours = {k: v for k, v in given.items() if k in known and v is not None}
@@ -286,7 +284,7 @@ def _from_seeds(given: Mapping[str, Any],
 
 
 def _place_of(config: Config, ours: Mapping[str, Any],
-              check_paths: bool) -> Dict[str, Any]:
+              check_paths: bool) -> dict[str, Any]:
     """Where upstream's keys say that blocks are, unless ours do."""
     if config.mount:
         return {"mount": config.mount}

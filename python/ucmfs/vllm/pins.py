@@ -9,7 +9,7 @@ less than the room to compute in.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence
+from typing import Any, Sequence
 
 
 class Pins:
@@ -21,8 +21,8 @@ class Pins:
         self.limit = limit
         self.blocks = 0
         self._pool: Any = None
-        self._jobs: Dict[int, List[int]] = {}
-        self._left: Dict[int, int] = {}
+        self._jobs: dict[int, list[int]] = {}
+        self._left: dict[int, int] = {}
 
     def bind(self, pool: Any) -> None:
         self._pool = pool

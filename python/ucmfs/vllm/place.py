@@ -16,7 +16,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import time
-from typing import Any, Dict, Optional, Tuple
+from typing import Any
 
 from .._pack import split_ids
 from ..layout import Geometry, Layout, Region
@@ -31,7 +31,7 @@ class Directories(str):
     """Of tiers, as SOURCE of ucmfs(8)."""
 
     @classmethod
-    def of(cls, tiers: Any) -> "Directories":
+    def of(cls, tiers: Any) -> Directories:
         """From one text, or several."""
         return cls(tiers if isinstance(tiers, str) else ":".join(tiers))
 
@@ -42,30 +42,28 @@ class Directories(str):
                    for tier in self.split(":"))
 
 
-def source(place: str, tiers: Any = None) -> Dict[str, Any]:
-    """What a Loader is given. tiers: of a mount, to read from these."""
+def source(place: str, tiers: Any = None) -> dict[str, Any]:
+    """What a Loader is given, and what asks for a space. tiers: of a mount,
+    to read from these."""
     if isinstance(place, Directories):
-        return {"tiers": str(place)}
+        return {"mount": None, "tiers": str(place)}
     return {"mount": place, "tiers": tiers or None}
 
 
-def make_space(place: str, name: str, manifest: Dict[str, Any]) -> bytes:
+def make_space(place: str, name: str, manifest: dict[str, Any]) -> bytes:
     """See ensure_space(). Directories may be new."""
     from ..namespace import ensure_space, make_tiers
 
-    if not isinstance(place, Directories):
-        return ensure_space(place, name, manifest)
-    make_tiers(str(place))
-    return ensure_space(None, name, manifest, tiers=str(place))
+    if isinstance(place, Directories):
+        make_tiers(str(place))
+    return ensure_space(name=name, manifest=manifest, **source(place))
 
 
-def manifest_of(place: str, name: str) -> Optional[Dict[str, Any]]:
+def manifest_of(place: str, name: str) -> dict[str, Any] | None:
     """See read_manifest()."""
     from ..namespace import read_manifest
 
-    if isinstance(place, Directories):
-        return read_manifest(None, name, tiers=str(place))
-    return read_manifest(place, name)
+    return read_manifest(name=name, **source(place))
 
 
 def open_index(place: str, name: str) -> Any:
@@ -76,7 +74,7 @@ def open_index(place: str, name: str) -> Any:
         else Index(place, name)
 
 
-class Avoided(Dict[bytes, float]):
+class Avoided(dict[bytes, float]):
     """Ids of blocks that are absent for a while: until when."""
 
     def add(self, id: bytes, seconds: float) -> None:
@@ -117,22 +115,21 @@ class Looks:
             self._loader.close()
             raise
 
-    def lookup(self, ids: bytes) -> Tuple[bytes, bytes]:
+    def lookup(self, ids: bytes) -> tuple[bytes, bytes]:
         found = bytearray(self._group.lookup(ids))
         for i in range(len(found) if self._avoided else 0):
             found[i] &= not self._avoided.has_now(ids[i * ID:(i + 1) * ID])
         return bytes(found), bytes(len(found))
 
-    def prefix(self, ids: bytes) -> Tuple[int, bool]:
+    def prefix(self, ids: bytes) -> tuple[int, bool]:
         count = self._group.prefix(ids)
         for i in range(count if self._avoided else 0):
             if self._avoided.has_now(ids[i * ID:(i + 1) * ID]):
                 return i, False
         return count, False
 
-    def info(self) -> Dict[str, Any]:
-        return {"backend": "stat", "why": _WHY, "blocks": 0,
-                "complete": True}
+    def info(self) -> dict[str, Any]:
+        return {"backend": "stat", "why": _WHY, "blocks": 0, "complete": True}
 
     def avoid(self, ids: bytes) -> None:
         """Any thread."""

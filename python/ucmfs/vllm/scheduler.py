@@ -29,8 +29,7 @@ import json
 import time
 from array import array
 from dataclasses import dataclass, field
-from typing import (Any, Callable, Dict, Iterable, List, Mapping, Optional,
-                    Sequence, Set, Tuple, Union)
+from typing import Any, Callable, Iterable, Mapping, Sequence, Union
 
 import numpy
 
@@ -48,7 +47,7 @@ from .metadata import (NO_ID, Job, Loaded, Part, UcmfsMetadata,
                        UcmfsWorkerMetadata)
 from .metrics import UcmfsStats
 from .mount import (Chores, Link, Open, Pause, Question, Teller, close_all,
-                    leave_space, log, pin_blocks)
+                    leave_spaces, log, pin_blocks)
 from .options import ConnectorOptions
 from .pins import Pins
 from .place import Directories, avoid
@@ -85,35 +84,35 @@ class Known:
 
     request: Any
     wishes: Wishes = USUAL
-    ids: Optional[Ids] = None
+    ids: Ids | None = None
     space: int = -1
     # The last answer: tokens the engine had, and those promised.
-    asked: Optional[Tuple[int, int]] = None
+    asked: tuple[int, int] | None = None
     lookup_seconds: float = 0.0
-    question: Optional[Tuple[Any, Question]] = None
+    question: tuple[Any, Question] | None = None
     cut: bool = False
     too_slow: bool = False
     # Blocks of each group, from the first on, that are in the store, being
     # saved, or not wanted: there is no hole among them. Nothing is to be
     # decided before so many tokens are computed, or before that time.
-    decided: List[int] = field(default_factory=list)
+    decided: list[int] = field(default_factory=list)
     undecided_from: float = 0
     not_before: float = 0.0
     failures: int = 0
     # Blocks of each group that are being loaded: the first, and the end.
-    loading: List[Tuple[int, int]] = field(default_factory=list)
+    loading: list[tuple[int, int]] = field(default_factory=list)
     # A load has failed: no other is tried. Its blocks are of another epoch.
     failed: bool = False
     stale: bool = False
     # What its adapter is, since it was first asked; it is another one now.
-    adapter: Optional[bytes] = None
+    adapter: bytes | None = None
     left_out: bool = False
     # Leases on the last answer; ranks that have loaded what was promised.
-    holds: List[int] = field(default_factory=list)
-    held: Optional[Tuple[int, int, int]] = None
+    holds: list[int] = field(default_factory=list)
+    held: tuple[int, int, int] | None = None
     loaded: int = 0
     began: float = 0.0
-    told: Dict[str, Any] = field(default_factory=dict)
+    told: dict[str, Any] = field(default_factory=dict)
 
     def count(self, name: str, amount: float) -> None:
         self.told[name] = self.told.get(name, 0) + amount
@@ -129,7 +128,7 @@ class Pending:
     bad: int = 0
     refused: int = 0
     ranks: int = 0  # that are done with it
-    events: List[Any] = field(default_factory=list)
+    events: list[Any] = field(default_factory=list)
 
     @property
     def num(self) -> int:
@@ -162,33 +161,33 @@ class UcmfsScheduler:
                 "it out, mount them, or let these load only (kv_role)")
         self.stats = UcmfsStats()
         self.benefit = Benefit(**options.min_benefit)
-        self._requests: Dict[str, Known] = {}
+        self._requests: dict[str, Known] = {}
         self._undecided = Undecided()
         self._step = 0
         self._jobs = 0
-        self._loads: List[Job] = []
-        self._ready: List[Job] = []
-        self._held: List[Pending] = []
-        self._saves: Dict[int, Pending] = {}
+        self._loads: list[Job] = []
+        self._ready: list[Job] = []
+        self._held: list[Pending] = []
+        self._saves: dict[int, Pending] = {}
         # What is pinned in the store when the saves of a request have ended.
-        self._to_pin: Dict[str, List[Tuple[str, List[bytes]]]] = {}
+        self._to_pin: dict[str, list[tuple[str, list[bytes]]]] = {}
         self._chores = Chores("ucmfs-pin")
         self._teller = Teller(options.mount)
         # States first, which cannot wait for room.
         self._order = sorted(range(len(self.plan.groups)),
                              key=lambda g: not self.plan.groups[g].state)
         # Of this step, by request: (group, block, tokens) of states.
-        self._states: Mapping[str, Sequence[Tuple[int, int, int]]] = {}
-        self._saving: List[Set[bytes]] = [set() for _ in self.plan.groups]
-        self._step_reports: Dict[int, int] = {}
+        self._states: Mapping[str, Sequence[tuple[int, int, int]]] = {}
+        self._saving: list[set[bytes]] = [set() for _ in self.plan.groups]
+        self._step_reports: dict[int, int] = {}
         self._pause = Pause(options.mount, clock)
         self._leases = Leases(options.mount, options.lease_ms)
-        self.block_ids: Optional[Callable[[str], Sequence[List[int]]]] = None
-        self._evict_blocks: Optional[Callable[[Set[int]], None]] = None
+        self.block_ids: Callable[[str], Sequence[list[int]]] | None = None
+        self._evict_blocks: Callable[[set[int]], None] | None = None
         events = getattr(vllm_config, "kv_events_config", None)
         self._want_events = bool(events and events.enable_kv_cache_events)
-        self._events: List[Any] = []
-        self._announced: Set[bytes] = set()  # ids
+        self._events: list[Any] = []
+        self._announced: set[bytes] = set()  # ids
         self._log_file = _log_file(options.debug_log)
         blocks = self.plan.num_blocks
         self.pins = Pins(self.plan.ranks, max(
@@ -197,41 +196,39 @@ class UcmfsScheduler:
         engine = Engine(vllm_config)
         self._epochs = Epochs(options, engine.weigh)
         self._adapters = Adapters(options.lora, engine.adapter)
-        self._namers: Dict[Tuple[int, bytes], List[Any]] = {}
-        self._unsure: List[Known] = []  # stale since the last reset
-        self._private: List[str] = []   # spaces that nobody else knows
+        self._namers: dict[tuple[int, bytes], list[Any]] = {}
+        self._unsure: list[Known] = []  # stale since the last reset
+        self._private: list[str] = []   # spaces that nobody else knows
         self._space = 0
         self._manifest = manifest_for(vllm_config, kv_cache_config,
                                       self.plan, options)
-        self._stages: Tuple[Plan, ...] = ()
-        self._homes: Tuple[Home, ...] = ()
+        self._stages: tuple[Plan, ...] = ()
+        self._homes: tuple[Home, ...] = ()
         if self.plan.stages == 1:
             self._have_stages((self.plan,))
         self._link = Link(options.mount, self._spaces(), self.plan.shards,
                           may_miss=options.on_missing == "run")
         here = self._link.now
-        self._told = self._space, self._spaces_told(here) if here else {}
+        # What the workers need to know of spaces.
+        self._told: tuple[int, dict[Home, tuple[str, bytes]]] = (
+            self._space, dict(zip(self._homes, here.told)) if here else {})
         _warn_of_policy(vllm_config)
 
-    def _have_stages(self, stages: Tuple[Plan, ...]) -> None:
+    def _have_stages(self, stages: tuple[Plan, ...]) -> None:
         self._stages, self._homes = stages, homes_of(stages)
         # Of each group, the first of its homes: blocks have their names of it.
         self._first_homes = [
             next(i for i, home in enumerate(self._homes) if home.group == g)
             for g in range(len(self.plan.groups))]
 
-    def _spaces_told(self, here: Open) -> Dict[Home, Tuple[str, bytes]]:
-        """What the workers need to know of spaces."""
-        return dict(zip(self._homes, here.told))
-
-    def _spaces(self) -> List[Any]:
+    def _spaces(self) -> list[Any]:
         """None before it is known which layers the stages have."""
         if not self._stages:
             return []
         return spaces_for(self._model, self._stages, self._options,
                           self._manifest, self._epochs)
 
-    def set_stages(self, told: Mapping[Tuple[int, int], Plan]) -> None:
+    def set_stages(self, told: Mapping[tuple[int, int], Plan]) -> None:
         """What the workers say of their layers, by pipeline rank and tensor
         rank; again, if vLLM asks them again. One stage has nothing to
         tell."""
@@ -281,7 +278,7 @@ class UcmfsScheduler:
         known.ids.update(known.request.block_hashes)
         return known.ids
 
-    def _hashers(self, here: Open, adapter: Optional[bytes]) -> List[Any]:
+    def _hashers(self, here: Open, adapter: bytes | None) -> list[Any]:
         """Blocks of an adapter are called as in a space of their own."""
         if not adapter:
             return [here.hashers[i] for i in self._first_homes]
@@ -321,7 +318,7 @@ class UcmfsScheduler:
     # ---- loads ----
 
     def get_num_new_matched_tokens(self, request: Any, num_computed: int,
-                                   ) -> Tuple[Optional[int], bool]:
+                                   ) -> tuple[int | None, bool]:
         began = time.perf_counter()
         self._settle()
         known = self._known(request)
@@ -370,7 +367,7 @@ class UcmfsScheduler:
             self._leases.release(known.holds)
         known.held = None
 
-    def _hit(self, known: Known, local: int) -> Optional[int]:
+    def _hit(self, known: Known, local: int) -> int | None:
         """Tokens of a request that are here or in the store; 0: no more;
         None: nobody knows yet."""
         request = known.request
@@ -384,8 +381,7 @@ class UcmfsScheduler:
         # this step may bring it, but not where the token before the window
         # of the next one would be needed for it.
         limit = request.num_tokens
-        if not self.asynchronous or not all(g.whole for g in
-                                            self.plan.groups):
+        if not self.asynchronous or not all(g.whole for g in self.plan.groups):
             limit -= 1
         limit = min(limit, len(request.block_hashes) * self.plan.hash_tokens)
         if limit - local < self.plan.alignment or self._pause:
@@ -411,16 +407,15 @@ class UcmfsScheduler:
         return of_groups(self.plan, self._homes, indexes)
 
     def _hit_later(self, known: Known, here: Open, ids: Ids, local: int,
-                   limit: int) -> Optional[int]:
+                   limit: int) -> int | None:
         """The same by a thread: None as long as it is not known, and no hit
         if that takes too long."""
         assert here.asker is not None
         key = (self._space, local, limit)
         if known.question is None or known.question[0] != key:
             known.question = key, here.asker.ask(
-                lambda: longest_hit(
-                    self.plan, self._of_groups(here.indexes), ids, local,
-                    limit), self._clock())
+                lambda: longest_hit(self.plan, self._of_groups(here.indexes),
+                                    ids, local, limit), self._clock())
         question = known.question[1]
         if not question.done.is_set():
             known.cut = self._clock() - question.asked > LATE_SECONDS
@@ -467,7 +462,7 @@ class UcmfsScheduler:
         known.told["lookup_us"] = round(known.lookup_seconds * 1e6, 1)
 
     def _load_parts(self, known: Known, local: int, more: int,
-                    tables: Sequence[Sequence[int]]) -> List[Part]:
+                    tables: Sequence[Sequence[int]]) -> list[Part]:
         assert known.ids is not None
         parts = []
         for g, group in enumerate(self.plan.groups):
@@ -498,7 +493,7 @@ class UcmfsScheduler:
                                   output.total_num_scheduled_tokens)
         here = self._link.now
         if here is not None:
-            self._told = self._space, self._spaces_told(here)
+            self._told = self._space, dict(zip(self._homes, here.told))
             try:
                 if due:
                     self._find_saves(output, here, due)
@@ -514,8 +509,7 @@ class UcmfsScheduler:
         self._adapters.end_step()
         return meta
 
-    def _find_saves(self, output: Any, here: Open,
-                    due: Sequence[str]) -> None:
+    def _find_saves(self, output: Any, here: Open, due: Sequence[str]) -> None:
         tables = getattr(output, "kv_connector_block_state", None)
         table_of = self.block_ids if tables is None else tables.get_block_ids
         if table_of is None or self.pins.room <= 0:
@@ -540,8 +534,7 @@ class UcmfsScheduler:
                     request_id, int(known.undecided_from) - computed, tokens)
 
     def _decide(self, known: Known, here: Open,
-                tables: Optional[Sequence[Sequence[int]]],
-                computed: int) -> None:
+                tables: Sequence[Sequence[int]] | None, computed: int) -> None:
         """Save what a step completes of a request, and what could not be
         saved before, as far as there is room to pin it."""
         ends = self._ends(known.request, computed)
@@ -552,11 +545,9 @@ class UcmfsScheduler:
                 known.undecided_from = NEVER
                 return
             known.decided = self._save(known, here, tables, ends)
-        behind = [end > have for end, have in zip(ends, known.decided)]
-        if any(behind):
-            known.undecided_from = 0  # as soon as there is room
-        else:
-            known.undecided_from = self._next_decision(known)
+        behind = any(end > have for end, have in zip(ends, known.decided))
+        # 0: as soon as there is room
+        known.undecided_from = 0 if behind else self._next_decision(known)
 
     def _next_decision(self, known: Known) -> float:
         """The tokens at which the next block is complete."""
@@ -566,7 +557,7 @@ class UcmfsScheduler:
             (have + 1) * group.block_tokens
             for have, group in zip(known.decided, self.plan.groups)))
 
-    def _ends(self, request: Any, computed: int) -> List[int]:
+    def _ends(self, request: Any, computed: int) -> list[int]:
         """Of each group, the blocks whose tokens are all computed when the
         step is done, and may be published."""
         last = request.num_tokens if self._options.save_decode \
@@ -577,14 +568,13 @@ class UcmfsScheduler:
         tokens = min(computed, last, hashes * self.plan.hash_tokens)
         return [tokens // group.block_tokens for group in self.plan.groups]
 
-    def _save(self, known: Known, here: Open,
-              tables: Sequence[Sequence[int]],
-              ends: Sequence[int]) -> List[int]:
+    def _save(self, known: Known, here: Open, tables: Sequence[Sequence[int]],
+              ends: Sequence[int]) -> list[int]:
         """Save what is not there, or under way, of a request's blocks: up to
         where it has been decided now. What lies behind a block that there is
         no room for is of no use without it, and waits with it."""
         ids = self._ids(known, here)
-        parts: List[Part] = []
+        parts: list[Part] = []
         decided = list(known.decided)
         room = self.pins.room
         for g in self._order:
@@ -602,8 +592,7 @@ class UcmfsScheduler:
             else:
                 end = max(have, min(ends[g], len(table), ids.blocks(g),
                                     have + room + LOOK_MOST))
-                places = self._absent(here, known, g, table,
-                                      range(have, end))
+                places = self._absent(here, known, g, table, range(have, end))
                 if len(places) > room:
                     end = places[room]
                     places = places[:room]
@@ -611,13 +600,14 @@ class UcmfsScheduler:
             room -= len(places)
             if places:
                 part = _part(g, ids.base[g], table, places)
-                part.parents = _parents(ids.base[g], places)
+                # the ids of the blocks before those
+                part.parents = _ids_at(NO_ID + ids.base[g], places)
                 parts.append(part)
         if parts:
             self._start_save(known, parts)
         return decided
 
-    def _states_of(self, known: Known, g: int, end: int) -> Dict[int, int]:
+    def _states_of(self, known: Known, g: int, end: int) -> dict[int, int]:
         """By their places, the blocks that will hold states when the step is
         done: the engine's table does not say, as it moves them."""
         assert known.ids is not None
@@ -671,7 +661,7 @@ class UcmfsScheduler:
         self._announced.update(ids)
 
     def _note_damaged(self, known: Known,
-                      places: Set[Tuple[int, int]]) -> None:
+                      places: set[tuple[int, int]]) -> None:
         """Damaged blocks, which the workers are removing."""
         assert known.ids is not None
         here, step = self._link.now, ID * self.plan.shards
@@ -684,8 +674,7 @@ class UcmfsScheduler:
             known.decided[g] = min(known.decided[g], place)
             self._announced.discard(_id(known.ids.base[g], place))
         known.undecided_from = 0
-        known.not_before = max(known.not_before,
-                               self._clock() + RETRY_SECONDS)
+        known.not_before = max(known.not_before, self._clock() + RETRY_SECONDS)
         if self._saves_of(known):
             self._undecided.wake(known.request.request_id)
         if self._want_events:
@@ -719,13 +708,12 @@ class UcmfsScheduler:
                 or known.request.request_id not in self._undecided):
             return
         ends = self._ends(known.request, known.request.num_computed_tokens)
-        num = sum(max(0, end - have)
-                  for end, have in zip(ends, known.decided))
+        num = sum(max(0, end - have) for end, have in zip(ends, known.decided))
         if num:
             self.stats.add("save_dropped_blocks", num)
             known.count("save_dropped", num)
 
-    def _start_save(self, known: Known, parts: List[Part]) -> None:
+    def _start_save(self, known: Known, parts: list[Part]) -> None:
         job = Job(self._next_job(), known.request.request_id, parts)
         self.pins.add(job.job, array("I", b"".join(part.pages
                                                    for part in parts)))
@@ -742,14 +730,13 @@ class UcmfsScheduler:
         else:
             self._held.append(pending)
 
-    def _forget_save(self, job: int) -> Optional[Pending]:
+    def _forget_save(self, job: int) -> None:
         pending = self._saves.pop(job, None)
         if pending is not None:
             for part in pending.job.parts:
                 self._saving[part.group].difference_update(_split(part.ids))
             self.stats.set("pinned_blocks", self.pins.blocks)
             self._pin(pending.job.request)
-        return pending
 
     # ---- reports of the workers ----
 
@@ -781,7 +768,7 @@ class UcmfsScheduler:
         if not self.asynchronous:
             self._confirm(meta)
 
-    def _evict(self, bad: Set[int]) -> None:
+    def _evict(self, bad: set[int]) -> None:
         """vLLM's own prefix cache still has the blocks that a step should
         have loaded, and those that it computed from them, until they are
         computed anew: whoever hits them before would read garbage."""
@@ -826,13 +813,9 @@ class UcmfsScheduler:
         if pending is None:
             return
         pending.ranks += reports
-        if pending.ranks >= self.plan.ranks:
-            self._end_save(job)
-
-    def _end_save(self, job: int) -> None:
-        pending = self._forget_save(job)
-        if pending is None:
+        if pending.ranks < self.plan.ranks:
             return
+        self._forget_save(job)
         if pending.bad:
             self._reopen(pending.job, TRIES if pending.refused else 1)
             return
@@ -884,7 +867,7 @@ class UcmfsScheduler:
 
     # ---- the end of a request, and of everything ----
 
-    def request_finished(self, request: Any) -> Tuple[bool, None]:
+    def request_finished(self, request: Any) -> tuple[bool, None]:
         known = self._requests.pop(request.request_id, None)
         if known is not None:
             self._release(known)
@@ -897,7 +880,7 @@ class UcmfsScheduler:
                 self._log_request(known)
         return False, None
 
-    def _pins_of(self, known: Known) -> List[Tuple[str, List[bytes]]]:
+    def _pins_of(self, known: Known) -> list[tuple[str, list[bytes]]]:
         """Ids of the blocks that were decided about, by space."""
         assert known.ids is not None
         spaces, step = self._told[1], ID * self.plan.shards
@@ -978,27 +961,17 @@ class UcmfsScheduler:
         if not self._link.move(spaces, RESET_SECONDS):
             log.warning("ucmfs: the spaces of other weights cannot be made "
                         "yet")
-        self._remove_private()
+        leave_spaces(self._options.mount, self._private, self._chores)
         if self._epochs.now.private:
             self._private += [space.name for space in spaces]
         log.info("ucmfs: blocks go to %s",
                  ", ".join(space.name for space in spaces))
 
-    def _remove_private(self) -> None:
-        """Spaces that this engine has left, and nobody else ever finds. What
-        cannot be removed yet is left to the next time."""
-        for name in self._private:
-            self._chores.add(functools.partial(self._remove_space, name))
-
-    def _remove_space(self, name: str) -> None:
-        if leave_space(self._options.mount, name) and name in self._private:
-            self._private.remove(name)
-
     def take_events(self) -> Iterable[Any]:
         events, self._events = self._events, []
         return events
 
-    def get_stats(self) -> Optional[UcmfsStats]:
+    def get_stats(self) -> UcmfsStats | None:
         self.stats.add("mount_losses", self._link.losses)
         self._link.losses = 0
         for name, amount in self._leases.news().items():
@@ -1006,7 +979,7 @@ class UcmfsScheduler:
         return None if self.stats.is_empty() else self.stats.take()
 
     def shutdown(self) -> None:
-        self._remove_private()
+        leave_spaces(self._options.mount, self._private, self._chores)
         idle = self._chores.end()
         close_all(self._options.mount, [self._link.close, self._leases.close],
                   idle)
@@ -1027,7 +1000,7 @@ def _covers(known: Known, part: Part) -> bool:
             and _id(known.ids.base[part.group], place) == part.ids[:ID])
 
 
-def _split(ids: bytes) -> List[bytes]:
+def _split(ids: bytes) -> list[bytes]:
     """One by one. NumPy does it in a fifth of the time."""
     return numpy.frombuffer(ids, _AN_ID).tolist()
 
@@ -1054,13 +1027,8 @@ def _pages_at(table: Table, places: Sequence[int]) -> Sequence[int]:
     return [table[i] for i in places]
 
 
-def _parents(base: bytes, places: Sequence[int]) -> bytes:
-    """The ids of the blocks before those."""
-    return _ids_at(NO_ID + base, places)
-
-
 def _stored_events(plan: Plan, request: Any, parts: Sequence[Part],
-                   ) -> List[Any]:
+                   ) -> list[Any]:
     """What routers are told once the blocks are stored."""
     from vllm.distributed.kv_events import MEDIUM_STORAGE, BlockStored
     from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
@@ -1090,7 +1058,7 @@ def _stored_events(plan: Plan, request: Any, parts: Sequence[Part],
 
 
 def _removed_events(plan: Plan, request: Any,
-                    places: Set[Tuple[int, int]]) -> List[Any]:
+                    places: set[tuple[int, int]]) -> list[Any]:
     from vllm.distributed.kv_events import MEDIUM_STORAGE, BlockRemoved
     from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 

@@ -16,15 +16,15 @@ how work is spread over ranks). vLLM's own prefix cache counts on the same.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Dict, FrozenSet, Tuple
+from typing import Any, Callable
 
 
-def _names(text: str) -> FrozenSet[str]:
+def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
 # Where they are in a VllmConfig.
-PLACES: Tuple[Tuple[str, str, Tuple[str, ...]], ...] = (
+PLACES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("VllmConfig", "engine", ()),
     ("ModelConfig", "model", ("model_config",)),
     ("MultiModalConfig", "media", ("model_config", "multimodal_config")),
@@ -38,7 +38,7 @@ PLACES: Tuple[Tuple[str, str, Tuple[str, ...]], ...] = (
 )
 
 # In the manifest under names of their own; see fingerprint.py.
-ELSEWHERE: Dict[str, FrozenSet[str]] = {
+ELSEWHERE: dict[str, frozenset[str]] = {
     "VllmConfig": _names(
         "model_config cache_config parallel_config load_config "
         "attention_config mamba_config kernel_config lora_config "
@@ -65,7 +65,7 @@ ELSEWHERE: Dict[str, FrozenSet[str]] = {
 }
 
 # What changes bytes, or may: in the manifest where it has not its default.
-COUNTS: Dict[str, FrozenSet[str]] = {
+COUNTS: dict[str, frozenset[str]] = {
     # quant_config is made of the model's configuration and these settings
     "VllmConfig": _names("engram_config diffusion_config additional_config"),
     "ModelConfig": _names(
@@ -99,7 +99,7 @@ COUNTS: Dict[str, FrozenSet[str]] = {
     "LoRAConfig": _names("default_mm_loras enable_tower_connector_lora"),
 }
 
-HARMLESS: Dict[str, FrozenSet[str]] = {
+HARMLESS: dict[str, frozenset[str]] = {
     "VllmConfig": _names(
         "scheduler_config device_config offload_config aux_output_config "
         "watermark_config structured_outputs_config observability_config "
@@ -191,7 +191,7 @@ def _default_of(field: Any) -> Any:
     return None
 
 
-def _names_and_defaults(config: Any) -> Dict[str, Any]:
+def _names_and_defaults(config: Any) -> dict[str, Any]:
     if dataclasses.is_dataclass(config):
         return {field.name: _default_of(field)
                 for field in dataclasses.fields(config)}
@@ -199,7 +199,7 @@ def _names_and_defaults(config: Any) -> Dict[str, Any]:
 
 
 def changed(vllm_config: Any, plain: Callable[[Any], Any],
-            ) -> Dict[str, Dict[str, Any]]:
+            ) -> dict[str, dict[str, Any]]:
     """The settings that count and have not their defaults, as plain values:
     {"model": {"model_impl": "transformers"}, ...}."""
     out = {}

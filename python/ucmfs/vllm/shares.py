@@ -10,12 +10,12 @@ layers alone, so the workers are asked.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple, Sequence
 
 from ..errors import ConfigError
 from .mount import log
 
-Layers = Tuple[Tuple[str, ...], ...]  # of each group
+Layers = tuple[tuple[str, ...], ...]  # of each group
 
 
 class Share(NamedTuple):
@@ -25,7 +25,7 @@ class Share(NamedTuple):
     layers: Layers
 
 
-def share_of(worker: Any) -> Optional[Share]:
+def share_of(worker: Any) -> Share | None:
     """Of a worker, by whom this is run; None: it cannot be found."""
     try:
         config = worker.model_runner.kv_cache_config
@@ -38,8 +38,8 @@ def share_of(worker: Any) -> Optional[Share]:
         return None
 
 
-def layers_of(shares: Sequence[Optional[Share]], ranks: int,
-              block_bytes: int) -> Tuple[Layers, ...]:
+def layers_of(shares: Sequence[Share | None], ranks: int,
+              block_bytes: int) -> tuple[Layers, ...]:
     """Of each rank. shares: what the ranks have said; block_bytes: what the
     scheduler takes for a rank's share. ConfigError where they do not fit."""
     found = [share for share in shares if share is not None]

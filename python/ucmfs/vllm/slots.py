@@ -14,12 +14,10 @@ hang with a mount that hangs.
 from __future__ import annotations
 
 import errno
-import functools
 import itertools
 import threading
 import time
-from typing import (Any, Callable, Dict, List, Mapping, NamedTuple, Optional,
-                    Sequence, Set, Union)
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from ucmfs._pack import split_ids
 from ucmfs.errors import InvalidArgument, UcmfsError, from_errno
@@ -33,7 +31,7 @@ from .hugepages import use_huge_pages
 from .leases import Leases
 from .mount import (Attempt, Chores, Link, Pause, Space, Teller, Touches,
                     apart, close_all, deadline_of, end_tasks_in_time,
-                    leave_space, log, pin_blocks, remove_blocks)
+                    leave_spaces, log, pin_blocks, remove_blocks)
 from .place import AVOID_SECONDS, Avoided, Directories, source
 
 ID_BYTES = 16
@@ -90,16 +88,15 @@ class Movers(NamedTuple):
     """What moves blocks: the loaders, and their groups to load and save by.
     entered: spaces that they have had; groups that are busy stay."""
 
-    loaders: List[Loader]
+    loaders: list[Loader]
     reads: Group
     writes: Group
     entered: int = 1
 
     @classmethod
     def open(cls, mount: str, space: str, layout: Callable[[bool], Layout],
-             direct: bool, tiers: Any, options: Mapping[str, Any],
-             ) -> "Movers":
-        loaders: List[Loader] = []
+             direct: bool, tiers: Any, options: Mapping[str, Any]) -> Movers:
+        loaders: list[Loader] = []
 
         def group(direct: bool, **more: Any) -> Group:
             loaders.append(Loader(**more, **options))
@@ -115,7 +112,7 @@ class Movers(NamedTuple):
             raise
 
     def enter(self, space: str, layout: Callable[[bool], Layout],
-              direct: bool) -> "Movers":
+              direct: bool) -> Movers:
         """The same loaders in another space."""
         reads = writes = self.loaders[0].add_group(layout(direct), space)
         if len(self.loaders) > 1:
@@ -152,8 +149,8 @@ class Finished(NamedTuple):
 
     job: int
     is_load: bool
-    present: List[bytes]
-    failed: Dict[bytes, int]
+    present: list[bytes]
+    failed: dict[bytes, int]
     moved: int
     skipped: int
     refused: int
@@ -161,17 +158,17 @@ class Finished(NamedTuple):
 
 
 class _Job:
-    def __init__(self, job: int, is_load: bool, keys: List[bytes]) -> None:
+    def __init__(self, job: int, is_load: bool, keys: list[bytes]) -> None:
         self.job = job
         self.is_load = is_load
         self.keys = keys
         self.sent = keys  # those that the task moves, in its order
         self.ids = b""    # theirs
-        self.present: List[bytes] = []
-        self.failed: Dict[bytes, int] = {}
+        self.present: list[bytes] = []
+        self.failed: dict[bytes, int] = {}
         self.skipped = 0
         self.refused = 0
-        self.task: Optional[Task] = None  # None: nothing to wait for
+        self.task: Task | None = None  # None: nothing to wait for
         self.is_late = False  # it is done, and slots of it are lent
         self.start = time.monotonic()
 
@@ -191,25 +188,25 @@ class SlotStore:
     """
 
     def __init__(self, memory: Memory, *, mount: str, space: str,
-                 manifest: Dict[str, Any], verify: str = "full",
+                 manifest: dict[str, Any], verify: str = "full",
                  deadline_ms: int = 0, lease_ms: int = 0,
-                 tiers: Any = None, direct: Union[bool, str] = False,
+                 tiers: Any = None, direct: bool | str = False,
                  may_miss: bool = False, **loader_options: Any) -> None:
         geometry = Geometry.from_json(manifest["geometry"])
         self.memory = memory
         self.mount = mount
         self.space = space
-        self._private: List[str] = []  # spaces that nobody else knows
-        self._left: List[Movers] = []
-        self._closing: List[threading.Thread] = []  # those that were left
+        self._private: list[str] = []  # spaces that nobody else knows
+        self._left: list[Movers] = []
+        self._closing: list[threading.Thread] = []  # those that were left
         self._verify = verify
         self._deadline_ms = deadline_ms
         self._direct = direct and self._reads_into_slots(direct == "auto")
-        self._jobs: Dict[int, _Job] = {}
+        self._jobs: dict[int, _Job] = {}
         self._ends = Completions()  # what has become of tasks
-        self._tasks: Dict[Task, _Job] = {}
-        self._over: List[_Job] = []  # perhaps, and the queue need not say so
-        self._saving: Set[bytes] = set()
+        self._tasks: dict[Task, _Job] = {}
+        self._over: list[_Job] = []  # perhaps, and the queue need not say so
+        self._saving: set[bytes] = set()
         self._avoid = Avoided()
         self._pause = Pause(mount)
         self.leases = Leases(mount, lease_ms)
@@ -220,9 +217,9 @@ class SlotStore:
         self._hasher = Hasher("external", space_id=space_id(manifest),
                               block_size=geometry.block_size)
         self._link = Link(mount, [Space(space, manifest)], may_miss=may_miss)
-        self._opening: Optional[Attempt] = None
-        self._open: Optional[Movers] = None
-        self._base: Optional[Movers] = None  # the last that was open
+        self._opening: Attempt | None = None
+        self._open: Movers | None = None
+        self._base: Movers | None = None  # the last that was open
         try:
             here = self._link.now
             if isinstance(mount, Directories):
@@ -255,7 +252,7 @@ class SlotStore:
                      "would be faster into: %s", why)
         return not (why and only_huge)
 
-    def move(self, space: str, manifest: Dict[str, Any],
+    def move(self, space: str, manifest: dict[str, Any],
              private: bool = False) -> None:
         """To another space, whose blocks have the same geometry. private:
         nobody else knows it, and it is removed when it is left."""
@@ -269,7 +266,7 @@ class SlotStore:
         self._saving.clear()
         self._link.move([Space(space, manifest)], MOVE_SECONDS)
         self._enter(space).wait_once(MOVE_SECONDS)
-        self._remove_private()
+        leave_spaces(self.mount, self._private, self._chores)
         if private:
             self._private.append(space)
 
@@ -302,16 +299,8 @@ class SlotStore:
                              for movers in self._left]
             self._left = []
 
-    def _remove_private(self) -> None:
-        for name in self._private:
-            self._chores.add(functools.partial(self._remove_space, name))
-
-    def _remove_space(self, name: str) -> None:
-        if leave_space(self.mount, name) and name in self._private:
-            self._private.remove(name)
-
     @property
-    def _movers(self) -> Optional[Movers]:
+    def _movers(self) -> Movers | None:
         if self._open is None and self._opening is not None:
             self._open = self._opening.take()
             if self._open is not None:
@@ -386,11 +375,10 @@ class SlotStore:
         found = self._there(ids)
         if not self._avoid:
             return found
-        return bytes(
-            there and not self._avoid.has_now(ids[i * ID_BYTES:][:ID_BYTES])
-            for i, there in enumerate(found))
+        return bytes(there and not self._avoid.has_now(id)
+                     for id, there in zip(split_ids(ids), found))
 
-    def hold(self, keys: Sequence[bytes], seconds: float) -> List[int]:
+    def hold(self, keys: Sequence[bytes], seconds: float) -> list[int]:
         """Let nobody evict their blocks: numbers for leases.release()."""
         return self.leases.hold(self.ids_of(keys), self.space, seconds)
 
@@ -436,7 +424,7 @@ class SlotStore:
                 self._deadline_ms, len(pages) * self.memory.slot_bytes)))
 
     def save(self, job: int, keys: Sequence[bytes], slots: Sequence[int],
-             before: Optional[Mapping[bytes, bytes]] = None) -> None:
+             before: Mapping[bytes, bytes] | None = None) -> None:
         """Start to write slots[i] as the block of keys[i], where it is not
         there and not being written by another job. before: from a key to that
         of the chunk before it, as far as they are known."""
@@ -449,8 +437,7 @@ class SlotStore:
             slots = self._leave_out(one, slots)
         self._start(one, slots, lambda ids, pages: self._by_now().writes.save(
             ids, pages, parents=self._parents(one.sent, before or {}),
-            may_refuse=True, completions=self._ends,
-            deadline_ms=deadline_of(
+            may_refuse=True, completions=self._ends, deadline_ms=deadline_of(
                 self._deadline_ms, len(pages) * self.memory.slot_bytes)))
 
     def leave(self, job: int, keys: Sequence[bytes]) -> None:
@@ -472,7 +459,7 @@ class SlotStore:
             [before[key] for key in known]))))
         return b"".join(ids.get(key, NO_ID) for key in keys)
 
-    def _leave_out(self, one: _Job, slots: Sequence[int]) -> List[int]:
+    def _leave_out(self, one: _Job, slots: Sequence[int]) -> list[int]:
         ids = self.ids_of(one.keys)
         there = self._there(ids)
         one.sent, left = [], []
@@ -489,7 +476,7 @@ class SlotStore:
         return left
 
     def _start(self, one: _Job, slots: Sequence[int],
-               submit: Callable[[bytes, List[int]], Task]) -> None:
+               submit: Callable[[bytes, list[int]], Task]) -> None:
         self._jobs[one.job] = one
         if not one.sent:
             self._over.append(one)
@@ -509,7 +496,7 @@ class SlotStore:
         if not one.is_load:
             self._saving.update(split_ids(one.ids))
 
-    def finished(self) -> List[Finished]:
+    def finished(self) -> list[Finished]:
         """The jobs that have ended since the last call: with them their slots
         are the engine's again, so one whose slots are lent has not."""
         self._take_news()
@@ -579,8 +566,7 @@ class SlotStore:
         elif errno.ETIMEDOUT in errors:
             self._pause.ended(errno.ETIMEDOUT, seconds)
         elif one.is_load:
-            self._pause.ended(errno.EIO if errno.EIO in errors else 0,
-                              seconds)
+            self._pause.ended(errno.EIO if errno.EIO in errors else 0, seconds)
 
     def _settle(self, one: _Job, key: bytes, id: bytes,
                 outcome: Outcome) -> bool:
@@ -608,8 +594,7 @@ class SlotStore:
                                   outcome.text)
                 group = self._by_now().writes
                 self._chores.add(
-                    lambda: remove_blocks(self.mount, self.space, [id],
-                                          group))
+                    lambda: remove_blocks(self.mount, self.space, [id], group))
         return False
 
     def drain(self) -> None:
@@ -636,7 +621,7 @@ class SlotStore:
                         "memory stays mapped", self.mount)
         self._jobs.clear()
         self._tasks.clear()
-        self._remove_private()
+        leave_spaces(self.mount, self._private, self._chores)
         idle = self._chores.end()
         if self._opening is not None:
             self._opening.give_up()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Sequence
 
 from ..namespace import check_name, default_name
 from .epochs import Epochs
@@ -25,7 +25,7 @@ def plan_for(vllm_config: Any, kv_cache_config: Any) -> Plan:
 
 
 def load_mode(vllm_config: Any, plan: Plan, options: ConnectorOptions,
-              ) -> Tuple[str, str]:
+              ) -> tuple[str, str]:
     """How loads are done, and why that is not what was asked for, or ""."""
     if options.load == "async":
         return "async", ""
@@ -54,7 +54,7 @@ def space_prefix(model: Any) -> str:
 
 
 def manifest_for(vllm_config: Any, kv_cache_config: Any, plan: Plan,
-                 options: ConnectorOptions) -> Dict[str, Any]:
+                 options: ConnectorOptions) -> dict[str, Any]:
     """The engine's, as it starts: looks at the model's files."""
     return engine_manifest(
         EngineConfigs(vllm_config, kv_cache_config),
@@ -62,7 +62,7 @@ def manifest_for(vllm_config: Any, kv_cache_config: Any, plan: Plan,
 
 
 def spaces_for(model: Any, stages: Sequence[Plan], options: ConnectorOptions,
-               common: Dict[str, Any], epochs: Epochs) -> List[Space]:
+               common: dict[str, Any], epochs: Epochs) -> list[Space]:
     """A space for each home, in their order. model: its name; stages: a plan
     of each; common: the engine's manifest of the start. The same tokens have
     other blocks in another epoch."""
@@ -75,14 +75,14 @@ def spaces_for(model: Any, stages: Sequence[Plan], options: ConnectorOptions,
             in zip(space_names(stages, base), manifests)]
 
 
-def _manifest(common: Dict[str, Any], stages: Sequence[Plan],
-              home: Home) -> Dict[str, Any]:
+def _manifest(common: dict[str, Any], stages: Sequence[Plan],
+              home: Home) -> dict[str, Any]:
     """What the engine's own manifest does not say: how blocks are laid out,
     and which of its groups, and of the pipeline's stages, these are of."""
     plan = stages[home.stage]
     group = plan.groups[home.group]
     assert group.geometry is not None
-    places: Dict[str, Any] = {}
+    places: dict[str, Any] = {}
     if len(stages) > 1:
         # Spaces of a pipeline belong together: a block of a request has its
         # name from the first of them.

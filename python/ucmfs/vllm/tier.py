@@ -34,16 +34,13 @@ import hashlib
 import itertools
 import threading
 import time
-from typing import (Any, ClassVar, Dict, Iterable, List, Mapping, Optional,
-                    Sequence, Set, Tuple)
+from typing import Any, ClassVar, Iterable, Mapping, Sequence
 
 import numpy as np
-from vllm.v1.kv_offload.base import (Locality, LookupResult, Medium,
-                                     OffloadingCounterMetadata,
-                                     OffloadingEvent, OffloadingGaugeMetadata,
-                                     OffloadingHistogramMetadata,
-                                     OffloadingMetricMetadata,
-                                     RequestOffloadingContext)
+from vllm.v1.kv_offload.base import (
+    Locality, LookupResult, Medium, OffloadingCounterMetadata,
+    OffloadingEvent, OffloadingGaugeMetadata, OffloadingHistogramMetadata,
+    OffloadingMetricMetadata, RequestOffloadingContext)
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
 from ucmfs.errors import ConfigError
@@ -53,8 +50,7 @@ from .adapters import Adapters
 from .engine import Engine
 from .epochs import Epochs
 from .fingerprint import (EngineConfigs, Overrides, digest, engine_configs,
-                          engine_manifest, hashes, plain,
-                          refuse_counted_media)
+                          engine_manifest, hashes, plain, refuse_counted_media)
 from .metrics import BUCKETS, SHARED, by_cause
 from .mount import Teller, cause_of, log
 from .options import TierOptions, parse
@@ -65,7 +61,7 @@ from .tier_store import THERE, UNKNOWN, TierStore
 from .wishes import USUAL, Wishes, wishes_of
 
 # Memory that hanging reads may write to, when its tier has ended.
-_lent: List[Any] = []
+_lent: list[Any] = []
 
 BATCH_FIRST = 64    # keys of a request that are looked up at once, and
 BATCH_MOST = 4096   # at most, as long as they are found
@@ -77,7 +73,7 @@ HOLD_SECONDS = 60.0
 
 def tier_manifest(spec: Any, slot_bytes: int, config: TierOptions,
                   configs: EngineConfigs,
-                  stages: Sequence[Layers] = ()) -> Dict[str, Any]:
+                  stages: Sequence[Layers] = ()) -> dict[str, Any]:
     """The manifest of the space of a tier's blocks. stages: of a pipeline, the
     layers of each rank.
 
@@ -87,7 +83,7 @@ def tier_manifest(spec: Any, slot_bytes: int, config: TierOptions,
     offload = spec.config
     refuse_counted_media(configs.vllm)
     if config.namespace:
-        engine: Dict[str, Any] = {
+        engine: dict[str, Any] = {
             "engine": {"name": "vllm", "declared": config.namespace},
             "hash": hashes(configs.vllm, offload.cache.tokens_per_hash),
             "tenant": config.tenant, "epoch": config.epoch}
@@ -128,7 +124,7 @@ def _is_portable(offload: Any) -> bool:
                 and offload.parallel.pp_size == 1)
 
 
-def _ranks(offload: Any) -> Dict[str, Any]:
+def _ranks(offload: Any) -> dict[str, Any]:
     parallel = offload.parallel
     return {"worker_bytes": offload.worker_kv_bytes_per_block,
             "world_size": parallel.world_size,
@@ -141,12 +137,11 @@ def _ranks(offload: Any) -> Dict[str, Any]:
 _OF_A_RANK = frozenset(("page_bytes", "spec"))
 
 
-def _without_ranks(engine: Dict[str, Any]) -> Dict[str, Any]:
+def _without_ranks(engine: dict[str, Any]) -> dict[str, Any]:
     out = {key: value for key, value in engine.items() if key != "parallel"}
     if "groups" in out:
-        out["groups"] = [
-            {key: value for key, value in group.items()
-             if key not in _OF_A_RANK} for group in out["groups"]]
+        out["groups"] = [{key: value for key, value in group.items()
+                          if key not in _OF_A_RANK} for group in out["groups"]]
     return out
 
 
@@ -162,8 +157,8 @@ _COUNTERS = (
 _HISTOGRAMS = ("load_seconds", "save_seconds")
 
 
-def _metric_definitions() -> Dict[str, OffloadingMetricMetadata]:
-    out: Dict[str, OffloadingMetricMetadata] = {
+def _metric_definitions() -> dict[str, OffloadingMetricMetadata]:
+    out: dict[str, OffloadingMetricMetadata] = {
         _PREFIX + name: OffloadingCounterMetadata(
             documentation=text,
             labelnames=(*_MOUNT, "cause") if by_cause(text) else _MOUNT)
@@ -173,8 +168,7 @@ def _metric_definitions() -> Dict[str, OffloadingMetricMetadata]:
             documentation="From the submission of a job until its end was "
             "seen, in seconds.", labelnames=_MOUNT, buckets=BUCKETS)
     out[_PREFIX + "connected"] = OffloadingGaugeMetadata(
-        documentation="1 while the mount answers, else 0.",
-        labelnames=_MOUNT)
+        documentation="1 while the mount answers, else 0.", labelnames=_MOUNT)
     return out
 
 
@@ -189,30 +183,29 @@ class _Known:
     been asked for. They are asked for mostly in order, one by one."""
 
     def __init__(self) -> None:
-        self.keys: List[bytes] = []
+        self.keys: list[bytes] = []
         self.next = 0
         self.size = BATCH_FIRST
-        self.found: List[bytes] = []  # keys, in this step
-        self.held: List[bytes] = []   # keys that are leased
-        self.holds: List[int] = []
+        self.found: list[bytes] = []  # keys, in this step
+        self.held: list[bytes] = []   # keys that are leased
+        self.holds: list[int] = []
         self.until = 0.0              # when they are to be leased anew
         self.loads = 0                # jobs under way
         self.wishes = USUAL
-        self.to_pin: Dict[bytes, None] = {}  # what was found, if it wants that
+        self.to_pin: dict[bytes, None] = {}  # what was found, if it wants that
         self.request: Any = None  # vLLM's
-        self.adapter: Optional[bytes] = None  # what that is; None: not asked
+        self.adapter: bytes | None = None  # what that is; None: not asked
         self.left_out = False  # nobody can say, or it has become another
-        self._renamed: Dict[bytes, int] = {}
-        self._ends: Dict[Tuple[int, int], bytes] = {}  # by group and token
+        self._renamed: dict[bytes, int] = {}
+        self._ends: dict[tuple[int, int], bytes] = {}  # by group and token
         self._taken = 0
 
-    def names(self, keys: Iterable[bytes]) -> List[bytes]:
+    def names(self, keys: Iterable[bytes]) -> list[bytes]:
         """What the keys are called in the store."""
         if not self.adapter:
             return list(keys)
         return [hashlib.sha256(self.adapter + key[:-GROUP_BYTES]).digest()
-                [:len(key) - GROUP_BYTES] + key[-GROUP_BYTES:]
-                for key in keys]
+                [:len(key) - GROUP_BYTES] + key[-GROUP_BYTES:] for key in keys]
 
     def positions(self, context: Any) -> Any:
         """Where chunks end, by what they are called; from 0.32 on. They only
@@ -225,7 +218,7 @@ class _Known:
         return self._renamed
 
     def before(self, keys: Sequence[bytes], positions: Any,
-               chunk_tokens: Mapping[int, int]) -> Dict[bytes, bytes]:
+               chunk_tokens: Mapping[int, int]) -> dict[bytes, bytes]:
         """From a key to that of the chunk before it, where vLLM tells where
         the chunks end (positions; from 0.32 on). They only become more."""
         if not positions:
@@ -243,7 +236,7 @@ class _Known:
                     out[key] = found
         return out
 
-    def batch(self, key: bytes, positions: Any) -> List[bytes]:
+    def batch(self, key: bytes, positions: Any) -> list[bytes]:
         """The key and those that will be asked for behind it."""
         if not positions:
             return [key]
@@ -299,20 +292,20 @@ class UcmfsTier(SecondaryTierManager):
             int(getattr(group, "group_id", i)):
                 group.tokens_per_block * offload.cache.blocks_per_chunk
             for i, group in enumerate(offload.groups)}
-        self._events: Optional[List[OffloadingEvent]] = None
+        self._events: list[OffloadingEvent] | None = None
         if self.config.enable_kv_events:
             self._events = self._event_list(offloading_spec)
-        self._verdicts: Dict[bytes, int] = {}  # of this step
-        self._requests: Dict[str, _Known] = {}
-        self._doubtful: Set[str] = set()  # had KV at the last reset
-        self._stale: Set[str] = set()     # have KV of other weights
-        self._loads: Dict[int, _Known] = {}  # by job
-        self._to_pin: Set[int] = set()       # jobs whose blocks are
-        self._keys: Dict[int, Dict[bytes, bytes]] = {}  # of jobs, by name
+        self._verdicts: dict[bytes, int] = {}  # of this step
+        self._requests: dict[str, _Known] = {}
+        self._doubtful: set[str] = set()  # had KV at the last reset
+        self._stale: set[str] = set()     # have KV of other weights
+        self._loads: dict[int, _Known] = {}  # by job
+        self._to_pin: set[int] = set()       # jobs whose blocks are
+        self._keys: dict[int, dict[bytes, bytes]] = {}  # of jobs, by name
         self._teller = Teller(self.config.mount)
         self._stats: Any = None
         self._lookups = self._hits = 0
-        self._told_connected: Optional[bool] = None
+        self._told_connected: bool | None = None
         self._mount_label = (self.config.mount,)
         self._store = TierStore(
             _memory_of(primary_kv_view), mount=self.config.mount,
@@ -324,7 +317,7 @@ class UcmfsTier(SecondaryTierManager):
         log.info("ucmfs: tier on %s, space %s; %s", self.config.mount,
                  self.space, self._store.describe())
 
-    def _event_list(self, spec: Any) -> Optional[List[OffloadingEvent]]:
+    def _event_list(self, spec: Any) -> list[OffloadingEvent] | None:
         if spec.kv_events_config.enable_kv_cache_events:
             return []
         log.warning("ucmfs: enable_kv_events is set, and vLLM publishes no "
@@ -342,7 +335,7 @@ class UcmfsTier(SecondaryTierManager):
         return layers_of(self._engine.shares(), offload.parallel.world_size,
                          offload.worker_kv_bytes_per_block)
 
-    def _space_now(self) -> Tuple[str, Dict[str, Any]]:
+    def _space_now(self) -> tuple[str, dict[str, Any]]:
         """The name of the space, and its manifest."""
         manifest = self._epochs.in_force(self._manifest)
         name = self.config.space
@@ -400,7 +393,7 @@ class UcmfsTier(SecondaryTierManager):
             if not self._is_kept(known, req_context.req_id):
                 return LookupResult.MISS
             key, = known.names([key])
-        found: Optional[int] = 0
+        found: int | None = 0
         if self._wishes(req_context).load:
             found = self._verdicts.get(key)
         if found is None:
@@ -424,12 +417,12 @@ class UcmfsTier(SecondaryTierManager):
         return self._verdicts[key]
 
     @staticmethod
-    def _found(known: _Known, keys: List[bytes]) -> None:
+    def _found(known: _Known, keys: list[bytes]) -> None:
         known.found += keys
         if known.wishes.pin:
             known.to_pin.update(dict.fromkeys(keys))
 
-    def _hold_new(self, known: _Known, found: List[bytes]) -> None:
+    def _hold_new(self, known: _Known, found: list[bytes]) -> None:
         """At once, where they are asked for together: on a store that is full
         the end of the step may be too late."""
         held = set(known.held)
@@ -566,7 +559,7 @@ class UcmfsTier(SecondaryTierManager):
         return self._is_kept(known, name, late=True)
 
     def _named(self, known: _Known, job: int,
-               keys: List[bytes]) -> List[bytes]:
+               keys: list[bytes]) -> list[bytes]:
         """What a job's keys are called."""
         if not known.adapter:
             return keys
@@ -598,30 +591,25 @@ class UcmfsTier(SecondaryTierManager):
             self._end_load(one)
             for key in one.failed:
                 self._verdicts.pop(key, None)
-            return self._job_result(one)
-        if one.job in self._to_pin:
+        elif one.job in self._to_pin:
             self._to_pin.remove(one.job)
             self._store.pin(one.present)
-        if self._events is not None and one.present:
+        if not one.is_load and self._events is not None and one.present:
             self._events.append(OffloadingEvent(
                 keys=self._keys_of(one), medium=self.medium, removed=False,
                 locality=self.locality))
-        return self._job_result(one)
+        partly = one.is_load and one.failed and one.present
+        present = tuple(self._keys_of(one)) if partly else None
+        self._keys.pop(one.job, None)
+        return JobResult(job_id=one.job, success=not one.failed,
+                         successful_keys=present,
+                         transfer_time=one.seconds, transfer_bytes=one.moved)
 
-    def _keys_of(self, one: Finished) -> List[bytes]:
+    def _keys_of(self, one: Finished) -> list[bytes]:
         """Of the blocks that are present, as vLLM knows them."""
         keys = self._keys.get(one.job)
         return [keys[name] for name in one.present] if keys \
             else list(one.present)
-
-    def _job_result(self, one: Finished) -> JobResult:
-        partly = one.is_load and one.failed and one.present
-        present = tuple(self._keys_of(one)) if partly else None
-        self._keys.pop(one.job, None)
-        return JobResult(
-            job_id=one.job, success=not one.failed,
-            successful_keys=present,
-            transfer_time=one.seconds, transfer_bytes=one.moved)
 
     def _end_load(self, one: Finished) -> None:
         known = self._loads.pop(one.job, None)
@@ -655,16 +643,15 @@ class UcmfsTier(SecondaryTierManager):
 
     @classmethod
     def build_metric_definitions(
-            cls, extra_config: Dict[str, Any],
-    ) -> Dict[str, OffloadingMetricMetadata]:
+            cls, extra_config: Any) -> dict[str, OffloadingMetricMetadata]:
         return _metric_definitions()
 
     @classmethod
-    def config_info_keys(cls, tier_config: Dict[str, Any]) -> Tuple[str, ...]:
+    def config_info_keys(cls, tier_config: dict[str, Any]) -> tuple[str, ...]:
         """vLLM 0.33: labels of its series of facts."""
         return ("ucmfs_mount", "ucmfs_space")
 
-    def config_info(self) -> Dict[str, Any]:
+    def config_info(self) -> dict[str, Any]:
         return {"ucmfs_mount": self.config.mount, "ucmfs_space": self.space}
 
     def _count(self, one: Finished) -> None:

@@ -8,12 +8,13 @@ belongs to its asker's thread: Answers stand for it here.
 from __future__ import annotations
 
 import errno
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Sequence
 
+from .._pack import split_ids
 from .answers import LATE_SECONDS, Answers
 from .mount import Open
 from .place import Directories
-from .slots import ID_BYTES, SlotStore
+from .slots import SlotStore
 
 ABSENT, THERE, UNKNOWN = range(3)
 _GONE = (errno.ENOENT, errno.EBADMSG)  # a damaged one is removed
@@ -22,8 +23,8 @@ _GONE = (errno.ENOENT, errno.EBADMSG)  # a damaged one is removed
 class TierStore(SlotStore):
     """See SlotStore."""
 
-    _answers: Optional[Answers] = None
-    _answers_of: Optional[Open] = None  # what they are answers of
+    _answers: Answers | None = None
+    _answers_of: Open | None = None  # what they are answers of
 
     def verdicts(self, keys: Sequence[bytes]) -> bytes:
         """Of each key ABSENT, THERE, or UNKNOWN: to be asked for again."""
@@ -36,12 +37,11 @@ class TierStore(SlotStore):
         if unknown == none and not self._avoid:
             return found
         return bytes(
-            UNKNOWN if unknown[i] else THERE if found[i] and not
-            self._avoid.has_now(ids[i * ID_BYTES:(i + 1) * ID_BYTES])
-            else ABSENT
-            for i in range(len(keys)))
+            UNKNOWN if unsure else
+            THERE if there and not self._avoid.has_now(id) else ABSENT
+            for id, there, unsure in zip(split_ids(ids), found, unknown))
 
-    def _waiting(self) -> Optional[Open]:
+    def _waiting(self) -> Open | None:
         """What is open, where look-ups wait."""
         here = self._link.now
         return None if here is None or here.asker is None else here

@@ -16,15 +16,15 @@ that have been woken or have ended since; asleep says what holds.
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Tuple
+from typing import Mapping
 
 
 class Undecided:
     def __init__(self) -> None:
-        self._awake: Dict[str, None] = {}  # in order
+        self._awake: dict[str, None] = {}  # in order
         # Until which step, and at which pace.
-        self._asleep: Dict[str, Tuple[int, int]] = {}
-        self._wakes: Dict[int, List[str]] = {}  # by step
+        self._asleep: dict[str, tuple[int, int]] = {}
+        self._wakes: dict[int, list[str]] = {}  # by step
         self._step = 0  # those up to here have woken
 
     def __contains__(self, request: str) -> bool:
@@ -59,7 +59,7 @@ class Undecided:
         self._asleep.pop(request, None)
 
     def due(self, step: int, scheduled: Mapping[str, int],
-            total: int) -> List[str]:
+            total: int) -> list[str]:
         """Those to look at in a step; to be asked in each. scheduled: tokens
         of each request in it; total: of all."""
         while self._wakes and self._step < step:

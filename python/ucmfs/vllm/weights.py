@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import weakref
-from typing import Any, Iterator, List, Tuple
+from typing import Any, Iterator
 
 log = logging.getLogger("vllm.ucmfs")
 
@@ -42,7 +42,7 @@ def digest_of_model(worker: Any, whole: bool) -> str:
         return ""
 
 
-def _models(worker: Any) -> List[Any]:
+def _models(worker: Any) -> list[Any]:
     runner = worker.model_runner
     found = [runner.get_model()]
     ask = getattr(runner, "get_draft_model", None)
@@ -53,12 +53,12 @@ def _models(worker: Any) -> List[Any]:
     return found
 
 
-def _parameters(model: Any) -> Iterator[Tuple[str, Any]]:
+def _parameters(model: Any) -> Iterator[tuple[str, Any]]:
     for name, parameter in model.named_parameters():
         yield from _inner(name, parameter)
 
 
-def _inner(name: str, tensor: Any) -> Iterator[Tuple[str, Any]]:
+def _inner(name: str, tensor: Any) -> Iterator[tuple[str, Any]]:
     """The tensors that hold a parameter's bytes: of some kinds inner ones."""
     partitions = getattr(tensor, "partitions", None)
     flatten = getattr(tensor, "__tensor_flatten__", None)
@@ -122,7 +122,7 @@ def _sums(rows: Any) -> Any:
 # ---- adapters ----
 
 # A reload makes another object, so what is known of one stays true.
-_adapters: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
+_adapters: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
 def digest_of_adapter(worker: Any, lora: Any) -> str:

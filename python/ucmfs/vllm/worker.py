@@ -19,8 +19,7 @@ import os
 import time
 from array import array
 from dataclasses import dataclass, field, replace
-from typing import (Any, Dict, Iterator, List, Mapping, NamedTuple, Optional,
-                    Sequence, Set, Tuple)
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from ..errors import ConfigError, UcmfsError
 from ..layout import Layout, Raw, raw_of
@@ -55,7 +54,7 @@ class _Tensor(NamedTuple):
     page_bytes: int
 
 
-def _without_tokens(raw: Raw, name: str) -> Tuple[Raw, str]:
+def _without_tokens(raw: Raw, name: str) -> tuple[Raw, str]:
     """A page that is not so many tokens, but a state, or several tokens in
     one: whatever its dimensions mean."""
     inner = [i for i, size in enumerate(raw.shape) if i and size > 1]
@@ -73,8 +72,8 @@ class Spaces(NamedTuple):
     layers of: a loader's group, and whose hasher makes the names of other
     ranks' shards."""
 
-    groups: Dict[int, Any]
-    hashers: Dict[int, Any]
+    groups: dict[int, Any]
+    hashers: dict[int, Any]
 
 
 class Behind(NamedTuple):
@@ -82,7 +81,7 @@ class Behind(NamedTuple):
     that their names are of, whatever the worker has moved to since."""
 
     event: Any
-    jobs: List[Job]
+    jobs: list[Job]
     spaces: Spaces
 
 
@@ -94,14 +93,14 @@ class Transfer:
 
     job: Job
     is_load: bool
-    parts: List[Part]
-    tasks: List[Any]
+    parts: list[Part]
+    tasks: list[Any]
     began: float
     spaces: Spaces
     errno: int = 0
-    layers: Set[str] = field(default_factory=set)
+    layers: set[str] = field(default_factory=set)
     open: int = 0
-    lent: Set[Any] = field(default_factory=set)
+    lent: set[Any] = field(default_factory=set)
 
     def begun(self) -> Iterator[Any]:
         """The tasks that there are."""
@@ -134,35 +133,35 @@ class UcmfsWorker:
         self._new_loader: Any = None
         self._loader: Any = None
         self._known_groups = 0
-        self._left: List[Any] = []  # loaders, until their tasks are done
+        self._left: list[Any] = []  # loaders, until their tasks are done
         # By their places in the plan, the groups that this stage keeps.
-        self._groups: Dict[int, Group] = {
+        self._groups: dict[int, Group] = {
             g: group for g, group in enumerate(self.plan.groups)
             if group.layers}
-        self._layouts: Dict[int, Layout] = {}
+        self._layouts: dict[int, Layout] = {}
         self._cuda: Any = None
         self._space = -1
-        self._entry: Optional[Attempt] = None  # into the spaces of a number
+        self._entry: Attempt | None = None  # into the spaces of a number
         self._entering = -1
         self._spaces = Spaces({}, {})
         self._ends: Any = None  # the queue of what has become of tasks
-        self._transfers: Dict[Any, Transfer] = {}  # by their open tasks
-        self._over: List[Transfer] = []  # ended, and not accounted for
-        self._loads: Dict[str, Transfer] = {}
-        self._sync: List[Transfer] = []
-        self._layer_of: Dict[str, int] = {}
-        self._queued: List[Job] = []
-        self._behind: List[Behind] = []
-        self._saves: Dict[int, Transfer] = {}  # by job
-        self._bad_pages: Set[int] = set()
-        self._failed: Set[str] = set()
-        self._step: Optional[UcmfsMetadata] = None
+        self._transfers: dict[Any, Transfer] = {}  # by their open tasks
+        self._over: list[Transfer] = []  # ended, and not accounted for
+        self._loads: dict[str, Transfer] = {}
+        self._sync: list[Transfer] = []
+        self._layer_of: dict[str, int] = {}
+        self._queued: list[Job] = []
+        self._behind: list[Behind] = []
+        self._saves: dict[int, Transfer] = {}  # by job
+        self._bad_pages: set[int] = set()
+        self._failed: set[str] = set()
+        self._step: UcmfsMetadata | None = None
         self._polled = time.monotonic()
         self._chores = Chores("ucmfs-remove")
 
     # ---- the KV cache ----
 
-    def register_kv_caches(self, kv_caches: Dict[str, Any]) -> None:
+    def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         """Refuses what the table of strides cannot express."""
         from ..loader import Loader
         from ..task import Completions
@@ -197,11 +196,11 @@ class UcmfsWorker:
                  self._loader.describe() if self._loader else "no mount yet",
                  " or ".join(str(x.runs) for x in self._layouts.values()))
 
-    def _layout_of(self, group: Group, kv_caches: Dict[str, Any]) -> Layout:
+    def _layout_of(self, group: Group, kv_caches: dict[str, Any]) -> Layout:
         assert group.geometry is not None
         tensors = [self._tensor_of(name, group, kv_caches)
                    for name in group.layers]
-        sizes: Dict[Tuple[int, str], int] = {
+        sizes: dict[tuple[int, str], int] = {
             place: tensor.page_bytes
             for place, tensor in zip(group.places, tensors)}
         layout = Layout(group.geometry, self.plan.num_blocks)
@@ -211,14 +210,13 @@ class UcmfsWorker:
                                        sizes.get((row, "v"), 0))
         for name, (row, plane), tensor in zip(group.layers, group.places,
                                               tensors):
-            layout.add_tensor(
-                tensor.raw, tensor.dims, name=name, layer=row,
-                plane=plane if (row, "v") in sizes else "both",
-                kernel_blocks_per_page=tensor.kernel_blocks)
+            layout.add_tensor(tensor.raw, tensor.dims, name=name, layer=row,
+                              plane=plane if (row, "v") in sizes else "both",
+                              kernel_blocks_per_page=tensor.kernel_blocks)
         return layout.seal()
 
     def _tensor_of(self, name: str, group: Group,
-                   kv_caches: Dict[str, Any]) -> "_Tensor":
+                   kv_caches: dict[str, Any]) -> _Tensor:
         tensor = kv_caches.get(name)
         if tensor is None:
             raise ConfigError("kv_caches", f"layer {name} is not there")
@@ -251,8 +249,7 @@ class UcmfsWorker:
             self._entering = meta.space
             spaces = {g: meta.spaces[Home(self._stage, g)]
                       for g in self._groups}
-            self._entry = Attempt("ucmfs-spaces",
-                                  lambda: self._enter(spaces),
+            self._entry = Attempt("ucmfs-spaces", lambda: self._enter(spaces),
                                   lambda found: self._leave(*found))
         assert self._entry is not None
         if wait:
@@ -269,8 +266,8 @@ class UcmfsWorker:
         self._space, self._entry = meta.space, None
         return True
 
-    def _enter(self, spaces: Mapping[int, Tuple[str, bytes]],
-               ) -> Tuple[Any, Spaces]:
+    def _enter(self, spaces: Mapping[int, tuple[str, bytes]],
+               ) -> tuple[Any, Spaces]:
         """A loader, and its groups of spaces that the scheduler has made for
         this stage; their blocks must be what the pages here are."""
         from ..hash import Hasher
@@ -283,8 +280,7 @@ class UcmfsWorker:
             if mine != there:
                 raise ConfigError(
                     "kv_cache_groups", f"group {group.index}: pages are "
-                    f"{mine} in rank {self.rank}, and {there} in space "
-                    f"{name}")
+                    f"{mine} in rank {self.rank}, and {there} in space {name}")
         loader = self._loader
         if loader is None or self._known_groups + len(spaces) > MOST_GROUPS:
             loader = self._new_loader()
@@ -322,8 +318,7 @@ class UcmfsWorker:
         """This rank's names of the blocks before them."""
         if self.plan.shards == 1:
             return part.parents
-        mine = spaces.hashers[part.group].rank_ids(self._shard,
-                                                   part.parents)
+        mine = spaces.hashers[part.group].rank_ids(self._shard, part.parents)
         return b"".join(
             mine[at:at + 16] if part.parents[at:at + 16] != NO_ID else NO_ID
             for at in range(0, len(mine), 16))
@@ -392,15 +387,11 @@ class UcmfsWorker:
 
     def _end_sync(self) -> None:
         """Loads of this step: all of them have been used by now."""
-        transfers, self._sync = self._sync, []
-        if not transfers:
-            return
-        self._sync = transfers
         self._wait_sync()
-        self._sync = []
+        transfers, self._sync = self._sync, []
         for transfer in transfers:
-            unseen = (self._mode == "layerwise"
-                      and len(transfer.layers) < len(self._layer_of))
+            unseen = self._mode == "layerwise" and \
+                len(transfer.layers) < len(self._layer_of)
             if unseen:
                 # Whatever ran did not wait for the layers: who knows what it
                 # has read.
@@ -440,7 +431,7 @@ class UcmfsWorker:
             self._saves[job.job] = transfer
             self._follow(transfer)
 
-    def _here(self, job: Job) -> List[Part]:
+    def _here(self, job: Job) -> list[Part]:
         """Of a job, what is of groups that this stage has layers of."""
         return [part for part in job.parts if part.group in self._groups]
 
@@ -464,21 +455,23 @@ class UcmfsWorker:
             self.meta.saved[job.job] = 1
             if num:
                 self.meta.bad_saves[job.job] = num
-            self.stats.add_failed("save_failed_blocks",
-                                  [errno.ENOTCONN] * num)
+            self.stats.add_failed("save_failed_blocks", [errno.ENOTCONN] * num)
 
-    def get_finished(self, finished: Set[str]) -> Set[str]:
+    def get_finished(self, finished: set[str]) -> set[str]:
         """Requests whose loads have ended; each is told once."""
         for request in finished:
             if request in self._loads:
                 self._loads[request].cancel()
         self._poll_events()
-        if self._step is not None and self._step.idle:
-            self._wait_a_little()
+        if self._step is not None and self._step.idle and self._transfers \
+                and not self._over:
+            self._take_news(IDLE_SECONDS)
         self._take_news()
         ended = self._settle()
         if self._left and not (self._loads or self._saves or self._behind):
-            self._close_left()
+            for loader in self._left:
+                apart("ucmfs-close", loader.close)
+            self._left = []
         # vLLM leaves out what idle steps report, if it is nothing, so which
         # step an output is of has to be told.
         if self._step is not None and (self._step.report
@@ -522,7 +515,7 @@ class UcmfsWorker:
             if not transfer.open:
                 self._over.append(transfer)
 
-    def _settle(self) -> Set[str]:
+    def _settle(self) -> set[str]:
         """Account for what has ended: the requests whose loads have."""
         over, self._over = self._over, []
         ended = set()
@@ -537,20 +530,11 @@ class UcmfsWorker:
                     self._failed.add(request)
         return ended
 
-    def _close_left(self) -> None:
-        for loader in self._left:
-            apart("ucmfs-close", loader.close)
-        self._left = []
-
     def _poll_events(self) -> None:
         """Saves whose step is done may begin."""
         while self._behind and self._behind[0].event.query():
             first = self._behind.pop(0)
             self._start_saves(first.jobs, first.spaces)
-
-    def _wait_a_little(self) -> None:
-        if self._transfers and not self._over:
-            self._take_news(IDLE_SECONDS)
 
     # ---- outcomes ----
 
@@ -558,15 +542,12 @@ class UcmfsWorker:
         """Account for a load that is done: True if any of it failed."""
         told = Loaded(errno=transfer.errno, ranks=1)
         for part, task in zip(transfer.parts, transfer.tasks):
-            if task is None:
-                errors = [transfer.errno or errno.EIO] * part.num
-            else:
-                errors = task.errors()
+            errors = [transfer.errno or errno.EIO] * part.num \
+                if task is None else task.errors()
             good = 0 if all_bad else errors.count(0)
             told.blocks += good
             told.failed += part.num - good
-            told.num_bytes += good * self.plan.groups[
-                part.group].payload_bytes
+            told.num_bytes += good * self.plan.groups[part.group].payload_bytes
             if good < part.num:
                 self._fail(part, errors, told, all_bad)
                 if task is not None:
@@ -575,10 +556,12 @@ class UcmfsWorker:
         # It has ended at some time since it was last looked at.
         late = (now - max(self._polled, transfer.began)) / 2
         told.seconds = max(now - transfer.began - late, 1e-6)
-        self._count_load(told)
+        self.stats.add("loads")
+        self.stats.add("loaded_blocks", told.blocks)
+        self.stats.add("loaded_bytes", told.num_bytes)
+        self.stats.observe_load(told.seconds)
         UcmfsWorkerMetadata.aggregate(
-            self.meta, UcmfsWorkerMetadata(
-                loads={transfer.job.request: told}))
+            self.meta, UcmfsWorkerMetadata(loads={transfer.job.request: told}))
         return told.failed > 0
 
     def _fail(self, part: Part, errors: Sequence[int], told: Loaded,
@@ -596,8 +579,7 @@ class UcmfsWorker:
         self.stats.add_failed("load_failed_blocks", [
             e or errno.ECANCELED for e in errors] if all_bad else errors)
 
-    def _drop_damaged(self, transfer: Transfer, part: Part,
-                      task: Any) -> None:
+    def _drop_damaged(self, transfer: Transfer, part: Part, task: Any) -> None:
         bad = [i for i, e in enumerate(task.errors()) if e == errno.EBADMSG]
         names = [task.ids[16 * i:16 * i + 16] for i in bad]
         if not names:
@@ -611,15 +593,8 @@ class UcmfsWorker:
         if not self._may_remove:
             return
         group = transfer.spaces.groups[part.group]
-        self._chores.add(
-            lambda: remove_blocks(self._options.mount, group.space, names,
-                                  group))
-
-    def _count_load(self, told: Loaded) -> None:
-        self.stats.add("loads")
-        self.stats.add("loaded_blocks", told.blocks)
-        self.stats.add("loaded_bytes", told.num_bytes)
-        self.stats.observe_load(told.seconds)
+        self._chores.add(lambda: remove_blocks(self._options.mount,
+                                               group.space, names, group))
 
     def _end_save(self, transfer: Transfer) -> None:
         """Account for a save that is done; its pages were before."""
@@ -628,10 +603,9 @@ class UcmfsWorker:
             self.meta.copied[transfer.job.job] = 1
         bad = unwanted = 0
         for part, task in zip(transfer.parts, transfer.tasks):
-            errors = [errno.EIO] * part.num if task is None \
-                else task.errors()
-            there = task.num_skipped if task is not None else 0
-            refused = task.num_refused if task is not None else 0
+            errors = [errno.EIO] * part.num if task is None else task.errors()
+            there, refused = (0, 0) if task is None else (
+                task.num_skipped, task.num_refused)
             good = errors.count(0) - there - refused
             bad += part.num - errors.count(0) + refused
             unwanted += refused
@@ -647,22 +621,22 @@ class UcmfsWorker:
         if unwanted:
             self.meta.refused[transfer.job.job] = unwanted
 
-    def take_bad_pages(self) -> Set[int]:
+    def take_bad_pages(self) -> set[int]:
         """Pages of loads that failed; with several groups their numbers say
         nothing, and requests are told instead (take_failed)."""
         pages, self._bad_pages = self._bad_pages, set()
         return set() if self._whole_requests else pages
 
-    def take_failed(self) -> Set[str]:
+    def take_failed(self) -> set[str]:
         """Requests, told by get_finished(), whose load failed."""
         failed, self._failed = self._failed, set()
         return failed if self._whole_requests else set()
 
-    def take_meta(self) -> Optional[UcmfsWorkerMetadata]:
+    def take_meta(self) -> UcmfsWorkerMetadata | None:
         meta, self.meta = self.meta, UcmfsWorkerMetadata()
         return None if meta == UcmfsWorkerMetadata() else meta
 
-    def get_stats(self) -> Optional[UcmfsStats]:
+    def get_stats(self) -> UcmfsStats | None:
         return None if self.stats.is_empty() else self.stats.take()
 
     def shutdown(self) -> None:
