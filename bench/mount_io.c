@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #define VERIFY_MAX 1000
@@ -312,9 +311,8 @@ static int make_block(struct bench *bench, struct name *name)
 				slot->bytes, bench->file_size);
 }
 
-/* say: what was summed, as our own writers do. */
 static int write_file(struct bench *bench, int dirfd, const char *path,
-		      int extra, bool say)
+		      int extra)
 {
 	int fd = openat(dirfd, path,
 			O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | extra, 0644);
@@ -328,9 +326,6 @@ static int write_file(struct bench *bench, int dirfd, const char *path,
 		close(fd);
 		return -EIO;
 	}
-	if (say && fsetxattr(fd, "user.ucmfs.written", bench->slots[0].bytes,
-			     bench->block.data_offset, 0))
-		complain(path, "user.ucmfs.written");
 	return close(fd) ? complain(path, "close") : 0;
 }
 
@@ -341,7 +336,7 @@ static int commit_plain(struct bench *bench, int dirfd, const char *path,
 	int err;
 
 	snprintf(temp, sizeof(temp), "%s.tmp", path);
-	err = write_file(bench, dirfd, temp, extra, false);
+	err = write_file(bench, dirfd, temp, extra);
 	if (!err && renameat(dirfd, temp, dirfd, path))
 		err = complain(path, "rename");
 	return err;
@@ -359,8 +354,7 @@ static int write_one(struct bench *bench, const struct side *side,
 		return err;
 	began = now_ns();
 	if (side->is_mount)
-		err = write_file(bench, side->new_dirfd, name->path, extra,
-				 true);
+		err = write_file(bench, side->new_dirfd, name->path, extra);
 	else
 		err = commit_plain(bench, side->new_dirfd, name->path, extra);
 	*spent += now_ns() - began;

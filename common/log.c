@@ -30,8 +30,9 @@ static const char *const marks[UCM_LOG_LEVELS] = {
 	[UCM_LOG_DEBUG] = "debug: ",
 };
 
-static ucm_log_sink current_sink = ucm_log_stderr;
-static enum ucm_log_level current_most = UCM_LOG_INFO;
+/* A daemon that enters the background sets them beside its threads. */
+static _Atomic(ucm_log_sink) current_sink = ucm_log_stderr;
+static _Atomic(enum ucm_log_level) current_most = UCM_LOG_INFO;
 static int log_fd = -1;
 static _Atomic uint64_t counts[UCM_LOG_LEVELS];
 static _Atomic uint64_t count_left_out;
@@ -177,7 +178,7 @@ log_line(enum ucm_log_level level, const char *prefix, const char *format,
 	vsnprintf(raw + len, sizeof(raw) - (size_t)len, format, args);
 	escape(raw, line, sizeof(line));
 	if (!ucm_log_redirected(level, line))
-		current_sink(level, line);
+		atomic_load(&current_sink)(level, line);
 	atomic_fetch_add_explicit(&counts[level], 1, memory_order_relaxed);
 	errno = saved;
 }

@@ -722,14 +722,20 @@ int ucm_os_statfs(int fd, struct statfs *out)
 	return CALL(.what = DO_STATFS, .fd = fd, .statfs_out = out);
 }
 
+/* Its mode is 0777, with which another user to whom a descriptor is passed can open
+ * it again for writing (/proc/self/fd), and seal it. */
 int ucm_os_memory_file(const char *name)
 {
 	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int err = fd < 0 || fchmod(fd, 0600) ? -errno : 0;
 
 	if (fd < 0)
-		return -errno;
+		return err;
 	ucm_guard_inherit(fd, -1);
-	return fd;
+	if (!err)
+		return fd;
+	ucm_os_close(fd);
+	return err;
 }
 
 int ucm_os_memory_of(const char *name, size_t len)

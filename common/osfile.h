@@ -55,7 +55,8 @@ int ucm_os_stat_root(struct ucm_guard *guard, const char *path,
 int ucm_os_real_path(struct ucm_guard *guard, const char *path,
 		     char **path_out);
 
-/* A file in memory, under nobody's guard. It can be sealed (fcntl(2)). */
+/* A file in memory, without a guard. It can be sealed (fcntl(2)). Another user that
+ * is given a descriptor cannot open it again. */
 int ucm_os_memory_file(const char *name);
 /* One of that length, of zeros: sealed, so that nobody makes it shorter, which
  * would kill whoever has mapped it, or longer. */

@@ -8,7 +8,7 @@
  *   spaces/NAME/3f/3f9a….bin    those of another one
  *   spaces/NAME/space.json      what its blocks are
  *   files/                      any other files
- *   .ucmfs/                     what is ours; UCM_TREE_CONTROL and others below
+ *   .ucmfs/                     what is ours; UCM_TREE_SOCKET and others below
  *
  * No other source spells one of these (tests/props/paths.py). Paths are below
  * the mount point or the directory, and never begin with a slash. Names are
@@ -35,12 +35,10 @@
 #define UCM_TREE_OWN ".ucmfs"
 
 /* What a mount has in .ucmfs for programs. */
-#define UCM_TREE_BUDGET UCM_TREE_OWN "/budget"
-#define UCM_TREE_CONTROL UCM_TREE_OWN "/control"
 #define UCM_TREE_DEBUG UCM_TREE_OWN "/debug"
 #define UCM_TREE_FIRST_WRITE UCM_TREE_OWN "/first-write"
-#define UCM_TREE_INDEX UCM_TREE_OWN "/index"
 #define UCM_TREE_METRICS UCM_TREE_OWN "/metrics"
+#define UCM_TREE_SOCKET UCM_TREE_OWN "/socket"
 #define UCM_TREE_STATS UCM_TREE_OWN "/stats.json" /* a mount is told by it */
 
 #define UCM_BUCKETS 256

@@ -26,8 +26,8 @@ import subprocess
 import sys
 
 TABLES = {
-    "UCM": "block blocks control error hash index lessee load log shards "
-           "space".split(),
+    "UCM": "block blocks client control error hash index lessee load log serve "
+           "shards space".split(),
     "UCMSPARSE": "position repr repr_load retrieve sparse".split(),
 }
 BYTES = ("ucm_id", "ucm_move", "ucm_span")
@@ -106,9 +106,8 @@ class Declarations:
     def number(self, text):
         text = re.sub(r"\b(0x[0-9a-fA-F]+|\d+)[uUlL]+\b", r"\1", text)
         try:
-            return operator.index(eval(
-                text.strip().replace("/", "//"), {"__builtins__": {}},
-                self.constants))
+            return operator.index(eval(text.strip().replace("/", "//"),
+                                       {"__builtins__": {}}, self.constants))
         except (NameError, SyntaxError, TypeError):
             raise Unknown(text) from None
 
@@ -120,9 +119,8 @@ class Declarations:
         if struct and "union {" in text:
             return
         if struct:
-            self.structs[struct[1]] = [
-                field for line in split(struct[2], ";")
-                for field in self.fields(line)]
+            self.structs[struct[1]] = [field for line in split(struct[2], ";")
+                                       for field in self.fields(line)]
         elif enum:
             self.add_enum(enum[1], split(enum[2], ","))
         elif pointer:
@@ -142,8 +140,7 @@ class Declarations:
         first, *others = split(line, ",")
         base = re.match(r"(?:const |enum |struct )*\w+ ", first)
         texts = [first, *(base[0] + other for other in others)]
-        return [(re.search(r"(\w+)(\[.*)?$", text)[1], text)
-                for text in texts]
+        return [(re.search(r"(\w+)(\[.*)?$", text)[1], text) for text in texts]
 
     def add_enum(self, tag, members):
         """Its constants, and its names if they count from 0. The one that is

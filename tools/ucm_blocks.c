@@ -14,7 +14,7 @@
 #include "common/cleanup.h"
 #include "common/parse.h"
 #include "tools/ucm_args.h"
-#include "tools/ucm_client.h"
+#include "tools/ucm_target.h"
 #include "tools/ucm_ids.h"
 #include "tools/ucm_keep.h"
 #include "tools/ucm_list.h"
@@ -30,7 +30,7 @@ static struct options {
 	bool keeps; /* that was given */
 	bool with_space;
 	/* of the command */
-	ucm_client_call *call;
+	ucm_target_call *call;
 	const char *done; /* what became of the blocks */
 	struct ucm_ids ids;
 } opt;
@@ -136,7 +136,7 @@ static bool is_held(const struct results *results, size_t i)
 }
 
 /* One call for all that were held. */
-static int ask_holders(struct ucm_client *client, struct results *results)
+static int ask_holders(struct ucm_target *target, struct results *results)
 {
 	_cleanup_free_ struct ucm_control_place *places = NULL;
 	struct ucm_ids held = { 0 };
@@ -151,7 +151,7 @@ static int ask_holders(struct ucm_client *client, struct results *results)
 	if (!err && !places)
 		err = -ENOMEM;
 	if (!err && held.num)
-		err = ucm_client_locate(client, opt.common.space, held.ids,
+		err = ucm_target_locate(target, opt.common.space, held.ids,
 					held.num, places);
 	for (size_t i = 0; !err && i < opt.ids.num; i++) {
 		if (is_held(results, i))
@@ -225,10 +225,10 @@ static json_t *describe(const struct results *results)
 /* ---- the call ---- */
 
 /* Every block of the space, as a listing finds them. */
-static int list_ids(struct ucm_client *client, struct ucm_progress *progress)
+static int list_ids(struct ucm_target *target, struct ucm_progress *progress)
 {
 	struct ucm_list rows = { 0 };
-	int err = ucm_list_read(client, opt.common.space, "", &rows, progress);
+	int err = ucm_list_read(target, opt.common.space, "", &rows, progress);
 
 	for (size_t i = 0; !err && i < rows.num; i++) {
 		err = ucm_ids_add(&opt.ids, &rows.rows[i].id);
@@ -239,10 +239,10 @@ static int list_ids(struct ucm_client *client, struct ucm_progress *progress)
 	return err;
 }
 
-static int run_call(struct ucm_client *client, struct results *results,
+static int run_call(struct ucm_target *target, struct results *results,
 		    struct ucm_progress *progress)
 {
-	int err = ucm_client_batch(client, opt.call, opt.common.space,
+	int err = ucm_target_batch(target, opt.call, opt.common.space,
 				   opt.ids.ids, opt.ids.num, results->of,
 				   progress);
 
@@ -255,7 +255,7 @@ static int run_call(struct ucm_client *client, struct results *results,
 	}
 	count_failed(results);
 	return opt.call == ucm_blocks_evict && results->failed
-		       ? ask_holders(client, results)
+		       ? ask_holders(target, results)
 		       : 0;
 }
 
@@ -269,7 +269,7 @@ static int tell_results(const struct results *results)
 	return ucm_tool_flush() | status;
 }
 
-static int call_blocks(struct ucm_client *client)
+static int call_blocks(struct ucm_target *target)
 {
 	_cleanup_free_ int32_t *of = NULL;
 	_cleanup_free_ uint16_t *flags = NULL;
@@ -279,17 +279,17 @@ static int call_blocks(struct ucm_client *client)
 
 	ucm_progress_begin(&progress);
 	if (opt.all)
-		err = list_ids(client, &progress);
+		err = list_ids(target, &progress);
 	of = calloc(opt.ids.num + 1, sizeof(*of));
 	flags = calloc(opt.ids.num + 1, sizeof(*flags));
 	results = (struct results){ .of = of, .flags = flags };
 	if (!err && (!of || !flags))
 		err = ucm_tool_complain("no memory");
 	if (!err)
-		err = run_call(client, &results, &progress);
+		err = run_call(target, &results, &progress);
 	ucm_progress_clear(&progress);
 	if (!err && opt.with_space && !results.failed)
-		err = ucm_media_remove_space(client->media, opt.common.space);
+		err = ucm_media_remove_space(target->media, opt.common.space);
 	return err ? UCM_EXIT_FAILED : tell_results(&results);
 }
 
@@ -333,12 +333,12 @@ static int check_tiers(void)
 static int run_tiers(void)
 {
 	return opt.keeps ? ucm_keep(&opt.common, opt.keep)
-			 : ucm_client_run_tiers(&opt.common,
+			 : ucm_target_run_tiers(&opt.common,
 						ucm_media_open_to_remove,
 						call_blocks);
 }
 
-static int run(ucm_client_call *call, const char *done, int argc, char **argv)
+static int run(ucm_target_call *call, const char *done, int argc, char **argv)
 {
 	int status = check_tiers() ?: read_ids(argc, argv);
 
@@ -347,7 +347,7 @@ static int run(ucm_client_call *call, const char *done, int argc, char **argv)
 	if (!status && opt.common.tiers)
 		status = run_tiers();
 	else if (!status)
-		status = ucm_client_run(opt.common.mount, call_blocks);
+		status = ucm_target_run(opt.common.mount, call_blocks);
 	ucm_ids_fini(&opt.ids);
 	return status;
 }

@@ -19,7 +19,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "tools/ucm_args.h"
-#include "tools/ucm_client.h"
+#include "tools/ucm_target.h"
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
 
@@ -76,7 +76,7 @@ static int64_t patience_ms(const struct ucm_control_drain *drain)
 }
 
 /* Until it is empty, or nothing leaves it any more. */
-static int look_on(struct ucm_client *client, struct ucm_control_drain *drain)
+static int look_on(struct ucm_target *target, struct ucm_control_drain *drain)
 {
 	const struct timespec poll = { .tv_nsec = POLL_NS };
 	int64_t moved_ms = ucm_monotonic_ms();
@@ -89,7 +89,7 @@ static int look_on(struct ucm_client *client, struct ucm_control_drain *drain)
 	while (!err && !interrupted && drain->draining && drain->blocks &&
 	       ucm_monotonic_ms() - moved_ms < patience_ms(drain)) {
 		nanosleep(&poll, NULL);
-		err = ucm_blocks_drain(client->blocks, opt.directory,
+		err = ucm_blocks_drain(target->blocks, opt.directory,
 				       UCM_DRAIN_ASK, drain);
 		ucm_progress_say(&progress,
 				 "%" PRIu64 " of %" PRIu64 " blocks are left",
@@ -112,7 +112,7 @@ static const char *state_of(const struct ucm_control_drain *drain)
 	return drain->blocks ? "being drained" : "drained";
 }
 
-static int tell_result(const struct ucm_client *client,
+static int tell_result(const struct ucm_target *target,
 		       const struct ucm_control_drain *drain)
 {
 	int status = looks_on() && drain->blocks ? UCM_EXIT_FAILED : 0;
@@ -120,7 +120,7 @@ static int tell_result(const struct ucm_client *client,
 	if (opt.common.json)
 		return ucm_json_print(
 			json_pack("{so so ss sb sI sI sI}", "mount",
-				  ucm_json_text(client->mount), "directory",
+				  ucm_json_text(target->mount), "directory",
 				  ucm_json_text(opt.directory), "state",
 				  state_of(drain), "draining",
 				  (int)drain->draining, "blocks",
@@ -150,11 +150,11 @@ static const char *words(int err)
 	switch (err) {
 	case -ENOENT: return "no directory of this mount";
 	case -EROFS: return "it is read-only";
-	default: return ucm_client_words(err);
+	default: return ucm_target_words(err);
 	}
 }
 
-static int drain_directory(struct ucm_client *client)
+static int drain_directory(struct ucm_target *target)
 {
 	_cleanup_free_ struct ucm_control_drain *drain =
 		calloc(1, sizeof(*drain));
@@ -165,13 +165,13 @@ static int drain_directory(struct ucm_client *client)
 
 	if (!drain)
 		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
-	err = ucm_blocks_drain(client->blocks, opt.directory, what, drain);
+	err = ucm_blocks_drain(target->blocks, opt.directory, what, drain);
 	if (!err && looks_on())
-		err = look_on(client, drain);
+		err = look_on(target, drain);
 	if (err)
 		return ucm_tool_fail(UCM_EXIT_FAILED, "%s: %s", opt.directory,
 				     words(err));
-	return tell_result(client, drain);
+	return tell_result(target, drain);
 }
 
 static int run(int argc, char **argv)
@@ -189,7 +189,7 @@ static int run(int argc, char **argv)
 	opt.directory = realpath(argv[0], NULL) ?: strdup(argv[0]);
 	if (!opt.directory)
 		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
-	status = ucm_client_run(opt.common.mount, drain_directory);
+	status = ucm_target_run(opt.common.mount, drain_directory);
 	free(opt.directory);
 	return status;
 }

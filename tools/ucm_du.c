@@ -33,7 +33,7 @@ struct sum {
 };
 
 struct report {
-	struct ucm_client *client;
+	struct ucm_target *target;
 	struct ucm_progress progress;
 	struct sum total;
 	json_t *spaces; /* JSON */
@@ -79,12 +79,12 @@ static void tell_space(struct report *report, const char *space,
 	char folder[UCM_TREE_FOLDER_MAX];
 
 	ucm_tree_folder(space, folder);
-	for (unsigned i = 0; i < UCM_CLIENT_TIERS; i++) {
+	for (unsigned i = 0; i < UCM_TARGET_TIERS; i++) {
 		const char *tier;
 
 		if (!sums[i].blocks)
 			continue;
-		tier = ucm_client_tier(report->client, i);
+		tier = ucm_target_tier(report->target, i);
 		if (opt.common.json)
 			add_json(report, folder, tier, &sums[i]);
 		else
@@ -97,10 +97,10 @@ static void tell_space(struct report *report, const char *space,
 /* One that cannot be read is reported, and the others go on. */
 static void do_space(struct report *report, const char *space)
 {
-	struct sum sums[UCM_CLIENT_TIERS] = { 0 };
+	struct sum sums[UCM_TARGET_TIERS] = { 0 };
 	struct ucm_list rows = { 0 };
 
-	if (ucm_list_read(report->client, space, "", &rows,
+	if (ucm_list_read(report->target, space, "", &rows,
 			  &report->progress) || rows.failed)
 		report->status = UCM_EXIT_FAILED;
 	if (rows.failed)
@@ -120,7 +120,7 @@ static int do_spaces(struct report *report)
 		do_space(report, opt.common.space);
 		return 0;
 	}
-	if (ucm_spaces_read(report->client, &spaces, &num))
+	if (ucm_spaces_read(report->target, &spaces, &num))
 		return UCM_EXIT_FAILED;
 	for (size_t i = 0; i < num; i++)
 		do_space(report, spaces[i]);
@@ -130,29 +130,29 @@ static int do_spaces(struct report *report)
 
 static json_t *describe(const struct report *report)
 {
-	return json_pack("{so s{sI sI} so}", ucm_client_kind(report->client),
-			 ucm_json_text(ucm_client_name(report->client)), "total",
+	return json_pack("{so s{sI sI} so}", ucm_target_kind(report->target),
+			 ucm_json_text(ucm_target_name(report->target)), "total",
 			 "blocks", (json_int_t)report->total.blocks, "bytes",
 			 (json_int_t)report->total.bytes, "spaces",
 			 report->spaces);
 }
 
-static void print_head(const struct ucm_client *client)
+static void print_head(const struct ucm_target *target)
 {
-	ucm_client_title(client);
+	ucm_target_title(target);
 	printf("%-24s %-8s %10s %14s\n", "SPACE", "TIER", "BLOCKS", "BYTES");
 }
 
-static int tell(struct ucm_client *client)
+static int tell(struct ucm_target *target)
 {
-	struct report report = { .client = client };
+	struct report report = { .target = target };
 	int status;
 
 	ucm_progress_begin(&report.progress);
 	if (opt.common.json)
 		report.spaces = json_array();
 	else
-		print_head(client);
+		print_head(target);
 	status = do_spaces(&report);
 	ucm_progress_clear(&report.progress);
 	if (status) {
@@ -170,8 +170,8 @@ static int run(int argc, char **argv)
 {
 	(void)argc, (void)argv;
 	return opt.common.tiers
-		       ? ucm_client_run_tiers(&opt.common, ucm_media_open, tell)
-		       : ucm_client_run_each(opt.common.mount, tell);
+		       ? ucm_target_run_tiers(&opt.common, ucm_media_open, tell)
+		       : ucm_target_run_each(opt.common.mount, tell);
 }
 
 const struct ucm_command ucm_du_command = {

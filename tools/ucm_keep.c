@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "hashing/tree.h"
-#include "tools/ucm_client.h"
+#include "tools/ucm_target.h"
 #include "tools/ucm_list.h"
 #include "tools/ucm_oldest.h"
 #include "tools/ucm_text.h"
@@ -183,15 +183,15 @@ static int make_room(struct keep *keep)
 	return tell(keep);
 }
 
-static int run(struct ucm_client *client)
+static int run(struct ucm_target *target)
 {
-	struct keep keep = { .media = client->media };
+	struct keep keep = { .media = target->media };
 	int status = UCM_EXIT_FAILED;
 
 	ucm_progress_begin(&keep.progress);
 	if (order.common->json)
 		keep.failures = json_array();
-	if (!ucm_spaces_read(client, &keep.spaces, &keep.num_spaces))
+	if (!ucm_spaces_read(target, &keep.spaces, &keep.num_spaces))
 		status = make_room(&keep);
 	ucm_progress_clear(&keep.progress);
 	ucm_spaces_free(keep.spaces, keep.num_spaces);
@@ -204,5 +204,5 @@ int ucm_keep(const struct ucm_common *common, uint64_t bytes)
 {
 	order.common = common;
 	order.bytes = bytes;
-	return ucm_client_run_tiers(common, ucm_media_open_to_remove, run);
+	return ucm_target_run_tiers(common, ucm_media_open_to_remove, run);
 }

@@ -98,7 +98,7 @@ static int add_rows(struct ucm_list *rows, const struct bucket *bucket)
 	return 0;
 }
 
-static int locate(struct ucm_client *client, const char *space,
+static int locate(struct ucm_target *target, const char *space,
 		  struct bucket *bucket)
 {
 	struct ucm_control_place *more;
@@ -109,11 +109,11 @@ static int locate(struct ucm_client *client, const char *space,
 	if (!more)
 		return ucm_tool_complain("no memory");
 	bucket->places = more;
-	return ucm_client_locate(client, space, bucket->ids.ids,
+	return ucm_target_locate(target, space, bucket->ids.ids,
 				 bucket->ids.num, more);
 }
 
-static int read_bucket(struct ucm_client *client, const char *space,
+static int read_bucket(struct ucm_target *target, const char *space,
 		       const char *prefix, unsigned number,
 		       struct bucket *bucket, struct ucm_list *rows)
 {
@@ -124,7 +124,7 @@ static int read_bucket(struct ucm_client *client, const char *space,
 
 	ucm_tree_folder(space, folder);
 	ucm_tree_bucket_path(folder, number, bucket_path);
-	if (asprintf(&path, "%s/%s", client->mount, bucket_path) < 0) {
+	if (asprintf(&path, "%s/%s", target->mount, bucket_path) < 0) {
 		path = NULL;
 		return -ENOMEM;
 	}
@@ -135,11 +135,11 @@ static int read_bucket(struct ucm_client *client, const char *space,
 		ucm_tool_complain("%s: %s", path, strerror(-err));
 		return err;
 	}
-	err = locate(client, space, bucket);
+	err = locate(target, space, bucket);
 	return err ? err : add_rows(rows, bucket);
 }
 
-int ucm_list_read(struct ucm_client *client, const char *space,
+int ucm_list_read(struct ucm_target *target, const char *space,
 		  const char *prefix, struct ucm_list *rows,
 		  struct ucm_progress *progress)
 {
@@ -153,10 +153,10 @@ int ucm_list_read(struct ucm_client *client, const char *space,
 		ucm_tree_bucket_name(i, name);
 		if (strncmp(name, prefix, strnlen(prefix, 2)))
 			continue;
-		err = client->media
-			      ? ucm_media_each(client->media, space, i,
+		err = target->media
+			      ? ucm_media_each(target->media, space, i,
 					       add_row, &adding)
-			      : read_bucket(client, space, prefix, i, &bucket,
+			      : read_bucket(target, space, prefix, i, &bucket,
 					    rows);
 		if (progress)
 			ucm_progress_tell(progress, rows->num, 0, 0);
@@ -252,7 +252,7 @@ static int add_each(void *arg, const char *name)
 	return add_space(&spaces->names, &spaces->num, name);
 }
 
-int ucm_spaces_read(const struct ucm_client *client, char ***out,
+int ucm_spaces_read(const struct ucm_target *target, char ***out,
 		    size_t *num_out)
 {
 	struct spaces spaces = { NULL, 0 };
@@ -260,10 +260,10 @@ int ucm_spaces_read(const struct ucm_client *client, char ***out,
 	int err = add_each(&spaces, "");
 
 	if (!err)
-		err = client->media
-			      ? ucm_media_spaces(client->media, add_each,
+		err = target->media
+			      ? ucm_media_spaces(target->media, add_each,
 						 &spaces)
-			      : ucm_space_list(client->mount, NULL, add_each,
+			      : ucm_space_list(target->mount, NULL, add_each,
 					       &spaces, &error);
 	if (err) {
 		ucm_tool_complain("%s",

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "tools/ucm_args.h"
-#include "tools/ucm_client.h"
+#include "tools/ucm_target.h"
 
 struct ucm_row {
 	struct ucm_id id;
@@ -28,7 +28,7 @@ struct ucm_list {
 
 /* Add those whose id begins with the hex digits of prefix ("": all) to a zeroed
  * *rows; fini also after an error. 0 or -errno (reported). */
-int ucm_list_read(struct ucm_client *client, const char *space,
+int ucm_list_read(struct ucm_target *target, const char *space,
 		  const char *prefix, struct ucm_list *rows,
 		  struct ucm_progress *progress);
 void ucm_list_fini(struct ucm_list *rows);
@@ -49,7 +49,7 @@ int ucm_list_prefix(const struct ucm_arg *arg, char *value);
 
 /* The names of all spaces, the default one ("") first, then sorted; each with
  * its NUL, num of them; to free. 0 or -errno (reported). */
-int ucm_spaces_read(const struct ucm_client *client, char ***out,
+int ucm_spaces_read(const struct ucm_target *target, char ***out,
 		    size_t *num_out);
 void ucm_spaces_free(char **spaces, size_t num);
 

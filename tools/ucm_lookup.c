@@ -9,7 +9,7 @@
 
 #include "common/cleanup.h"
 #include "tools/ucm_args.h"
-#include "tools/ucm_client.h"
+#include "tools/ucm_target.h"
 #include "tools/ucm_ids.h"
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
@@ -85,7 +85,7 @@ static int tell(const struct answer *answer)
 	return ucm_tool_flush() | status;
 }
 
-static int ask(struct ucm_client *client)
+static int ask(struct ucm_target *target)
 {
 	_cleanup_free_ int32_t *results =
 		calloc(opt.ids.num + 1, sizeof(*results));
@@ -94,7 +94,7 @@ static int ask(struct ucm_client *client)
 
 	if (!results || !digits)
 		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
-	if (ucm_client_batch(client, ucm_blocks_lookup, opt.common.space,
+	if (ucm_target_batch(target, ucm_blocks_lookup, opt.common.space,
 			     opt.ids.ids, opt.ids.num, results, NULL))
 		return UCM_EXIT_FAILED;
 	read_results(results, opt.ids.num, &answer);
@@ -107,9 +107,9 @@ static int run(int argc, char **argv)
 
 	if (!ucm_ids_read(argc ? argv[0] : "-", &opt.ids))
 		status = opt.common.tiers
-				 ? ucm_client_run_tiers(&opt.common,
+				 ? ucm_target_run_tiers(&opt.common,
 							ucm_media_open, ask)
-				 : ucm_client_run(opt.common.mount, ask);
+				 : ucm_target_run(opt.common.mount, ask);
 	ucm_ids_fini(&opt.ids);
 	return status;
 }

@@ -50,11 +50,11 @@ static size_t num_shown(const struct ucm_list *rows)
 	return rows->num < opt.limit ? rows->num : (size_t)opt.limit;
 }
 
-static void print_rows(struct ucm_client *client, const struct ucm_list *rows)
+static void print_rows(struct ucm_target *target, const struct ucm_list *rows)
 {
 	time_t now = time(NULL);
 
-	ucm_client_title(client);
+	ucm_target_title(target);
 	printf("%-32s %10s %-8s %8s %5s %5s\n", "ID", "SIZE", "TIER", "USES",
 	       "AGE", "USED");
 	for (size_t i = 0; i < num_shown(rows); i++) {
@@ -63,11 +63,11 @@ static void print_rows(struct ucm_client *client, const struct ucm_list *rows)
 		char hex[UCM_ID_HEX + 1], uses[16] = "-";
 
 		ucm_id_format(&row->id, hex);
-		if (!client->media)
+		if (!target->media)
 			snprintf(uses, sizeof(uses), "%" PRIu32, place->uses);
 		printf("%s %10s %-8s %8s %5s %5s%s%s%s%s\n", hex,
 		       ucm_text_size(place->size, !opt.human).text,
-		       ucm_client_tier(client, place->tier), uses,
+		       ucm_target_tier(target, place->tier), uses,
 		       ucm_text_age(now - place->mtime_ns / 1000000000).text,
 		       ucm_text_age(now - place->atime_s).text,
 		       place->flags & UCM_PLACE_PINNED ? " pinned" : "",
@@ -95,22 +95,22 @@ static json_t *add_daemons(json_t *json, const struct ucm_control_place *place)
 	return json;
 }
 
-static json_t *describe(struct ucm_client *client, const struct ucm_row *row)
+static json_t *describe(struct ucm_target *target, const struct ucm_row *row)
 {
 	const struct ucm_control_place *place = &row->place;
 	json_t *json = json_pack("{so sI ss sf sI sb sb}", "id",
 				 ucm_json_id(&row->id), "size",
 				 (json_int_t)place->size, "tier",
-				 ucm_client_tier(client, place->tier),
+				 ucm_target_tier(target, place->tier),
 				 "committed", (double)place->mtime_ns / 1e9,
 				 "used", (json_int_t)place->atime_s, "pinned",
 				 place->flags & UCM_PLACE_PINNED, "copy",
 				 place->flags & UCM_PLACE_COPY);
 
-	return client->media ? json : add_daemons(json, place);
+	return target->media ? json : add_daemons(json, place);
 }
 
-static json_t *describe_all(struct ucm_client *client,
+static json_t *describe_all(struct ucm_target *target,
 			    const struct ucm_list *rows)
 {
 	char folder[UCM_TREE_FOLDER_MAX];
@@ -118,27 +118,27 @@ static json_t *describe_all(struct ucm_client *client,
 
 	for (size_t i = 0; i < num_shown(rows); i++) {
 		if (json_array_append_new(blocks,
-					  describe(client, pick(rows, i)))) {
+					  describe(target, pick(rows, i)))) {
 			json_decref(blocks);
 			return NULL;
 		}
 	}
 	ucm_tree_folder(opt.common.space, folder);
-	return json_pack("{so so sI sI so}", ucm_client_kind(client),
-			 ucm_json_text(ucm_client_name(client)), "space",
+	return json_pack("{so so sI sI so}", ucm_target_kind(target),
+			 ucm_json_text(ucm_target_name(target)), "space",
 			 ucm_json_text(folder),
 			 "found", (json_int_t)rows->num, "failed",
 			 (json_int_t)rows->failed, "blocks", blocks);
 }
 
-static int list(struct ucm_client *client)
+static int list(struct ucm_target *target)
 {
 	struct ucm_list rows = { 0 };
 	struct ucm_progress progress;
 	int status, err;
 
 	ucm_progress_begin(&progress);
-	err = ucm_list_read(client, opt.common.space, opt.prefix, &rows,
+	err = ucm_list_read(target, opt.common.space, opt.prefix, &rows,
 			    &progress);
 	ucm_progress_clear(&progress);
 	if (err) {
@@ -151,9 +151,9 @@ static int list(struct ucm_client *client)
 	status = rows.failed ? UCM_EXIT_FAILED : 0;
 	ucm_list_sort(&rows, opt.order);
 	if (opt.common.json) {
-		status = ucm_json_print(describe_all(client, &rows), status);
+		status = ucm_json_print(describe_all(target, &rows), status);
 	} else {
-		print_rows(client, &rows);
+		print_rows(target, &rows);
 		status |= ucm_tool_flush();
 	}
 	ucm_list_fini(&rows);
@@ -164,12 +164,12 @@ static int run(int argc, char **argv)
 {
 	(void)argc, (void)argv;
 	if (!opt.common.tiers)
-		return ucm_client_run_each(opt.common.mount, list);
+		return ucm_target_run_each(opt.common.mount, list);
 	if (opt.order == UCM_ROWS_USES)
 		return ucm_tool_fail(UCM_EXIT_USAGE,
 				     "--sort uses: without a daemon nothing "
 				     "counts them; try --help");
-	return ucm_client_run_tiers(&opt.common, ucm_media_open, list);
+	return ucm_target_run_tiers(&opt.common, ucm_media_open, list);
 }
 
 const struct ucm_command ucm_ls_command = {

@@ -27,7 +27,7 @@
 #include "fs/block/verify.h"
 #include "hashing/tree.h"
 #include "tools/ucm_args.h"
-#include "tools/ucm_client.h"
+#include "tools/ucm_target.h"
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
 
@@ -276,7 +276,7 @@ static void do_place(const char *place)
 
 	if (answers == -ENOENT)
 		return do_directory(place, NULL);
-	err = ucm_client_stats(place, &stats);
+	err = ucm_target_stats(place, &stats);
 	if (err == -EACCES)
 		ucm_mount_complain(place, "stats.json", err);
 	if (err)

@@ -24,7 +24,7 @@
 #include "common/parse.h"
 #include "hashing/tree.h"
 #include "tools/ucm_args.h"
-#include "tools/ucm_client.h"
+#include "tools/ucm_target.h"
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
 
@@ -267,7 +267,7 @@ static void tell_space_of(struct report *report, const json_t *space)
 static int tell_all(struct report *report)
 {
 	json_t *stats, *one;
-	int err = ucm_client_stats(report->mount, &stats);
+	int err = ucm_target_stats(report->mount, &stats);
 	size_t i;
 
 	if (err == -EACCES)

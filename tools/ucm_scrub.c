@@ -23,7 +23,7 @@
 #include "fs/block/verify.h"
 #include "hashing/tree.h"
 #include "tools/ucm_args.h"
-#include "tools/ucm_client.h"
+#include "tools/ucm_target.h"
 #include "tools/ucm_mark.h"
 #include "tools/ucm_report.h"
 #include "tools/ucm_tool.h"
@@ -142,7 +142,7 @@ static const char *scrub_report(struct scrub *scrub,
 
 	if (err)
 		return err == -ENOENT ? "not mounted any more"
-				      : ucm_client_words(err);
+				      : ucm_target_words(err);
 	if (is_there(scrub, space, item, st))
 		return result == -ENOENT ? NULL : "not quarantined";
 	scrub->quarantined++;
@@ -398,10 +398,10 @@ static int open_mount(const char *mount, struct ucm_media **out)
 	json_t *stats = NULL, *tier, *directory;
 	unsigned num = 0;
 	size_t i, j;
-	int err = ucm_client_stats(mount, &stats);
+	int err = ucm_target_stats(mount, &stats);
 
 	if (err == -EACCES)
-		ucm_tool_complain("%s: %s", mount, ucm_client_words(-EPERM));
+		ucm_tool_complain("%s: %s", mount, ucm_target_words(-EPERM));
 	if (err)
 		return err;
 	json_array_foreach(json_object_get(stats, "tiers"), i, tier) {
@@ -477,9 +477,9 @@ static int run_scrub(const char *mount, const char *of,
 	return err ? UCM_EXIT_FAILED : 0;
 }
 
-static int run_tiers(struct ucm_client *client)
+static int run_tiers(struct ucm_target *target)
 {
-	return run_scrub(NULL, ucm_client_name(client), client->media);
+	return run_scrub(NULL, ucm_target_name(target), target->media);
 }
 
 static int run(int argc, char **argv)
@@ -490,7 +490,7 @@ static int run(int argc, char **argv)
 
 	(void)argc, (void)argv;
 	if (opt.common.tiers)
-		return ucm_client_run_tiers(&opt.common, ucm_media_open,
+		return ucm_target_run_tiers(&opt.common, ucm_media_open,
 					    run_tiers);
 	mount = ucm_mount_find(opt.common.mount);
 	if (!mount || open_mount(mount, &media))

@@ -24,7 +24,7 @@
 #include "common/osfile.h"
 #include "hashing/tree.h"
 #include "tools/ucm_args.h"
-#include "tools/ucm_client.h"
+#include "tools/ucm_target.h"
 #include "tools/ucm_ids.h"
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
@@ -39,7 +39,7 @@ static const struct ucm_arg args[] = {
 };
 
 struct subject {
-	struct ucm_client *client;
+	struct ucm_target *target;
 	struct ucm_control_place place;
 	char path[4096];   /* "": not known */
 	char opens[16], leases[48]; /* before we open it; "": not known */
@@ -69,14 +69,14 @@ static void read_attr(const char *path, const char *name, char *value,
 
 static int open_in_mount(struct subject *subject)
 {
-	const struct ucm_client *client = subject->client;
+	const struct ucm_target *target = subject->target;
 	char folder[UCM_TREE_FOLDER_MAX], below[UCM_TREE_PATH_MAX];
 	_cleanup_free_ char *path = NULL;
 	int fd;
 
 	ucm_tree_folder(common.space, folder);
 	ucm_tree_block_path(folder, &id, below);
-	if (asprintf(&path, "%s/%s", client->mount, below) < 0) {
+	if (asprintf(&path, "%s/%s", target->mount, below) < 0) {
 		path = NULL;
 		return fail("no memory");
 	}
@@ -94,7 +94,7 @@ static int open_in_mount(struct subject *subject)
 
 static int find_in_directories(struct subject *subject)
 {
-	struct ucm_media *media = subject->client->media;
+	struct ucm_media *media = subject->target->media;
 	struct ucm_media_block block = { .copies = 0 };
 	int err = ucm_media_find(media, common.space, &id, &block);
 
@@ -102,13 +102,13 @@ static int find_in_directories(struct subject *subject)
 	subject->place.result = err;
 	if (block.copies > 1)
 		snprintf(subject->copy, sizeof(subject->copy), "%s",
-			 ucm_client_tier(subject->client, block.second));
+			 ucm_target_tier(subject->target, block.second));
 	return 0;
 }
 
 static int open_in_directory(const struct subject *subject)
 {
-	int fd = ucm_media_open_block(subject->client->media, common.space,
+	int fd = ucm_media_open_block(subject->target->media, common.space,
 				      &id, &subject->place);
 
 	return fd >= 0 ? fd : fail(fd == -ENOENT ? "absent" : strerror(-fd));
@@ -155,9 +155,9 @@ static int read_subject(struct subject *subject)
 {
 	_cleanup_fd_ int fd = -1;
 	struct stat st;
-	int err = subject->client->media
+	int err = subject->target->media
 			  ? find_in_directories(subject)
-			  : ucm_client_locate(subject->client, common.space,
+			  : ucm_target_locate(subject->target, common.space,
 					      &id, 1, &subject->place);
 
 	if (err)
@@ -166,11 +166,11 @@ static int read_subject(struct subject *subject)
 		return fail(subject->place.result == -ENOENT
 				    ? "absent"
 				    : strerror(-subject->place.result));
-	err = ucm_client_path(subject->client, common.space, &id,
+	err = ucm_target_path(subject->target, common.space, &id,
 			      &subject->place, subject->path);
 	if (err && err != -EPERM)
 		return err == -ENOENT ? fail("absent") : err;
-	fd = subject->client->media ? open_in_directory(subject)
+	fd = subject->target->media ? open_in_directory(subject)
 				    : open_in_mount(subject);
 	if (fd < 0)
 		return fd;
@@ -267,13 +267,13 @@ static size_t fill_fields(const struct subject *subject, struct field *fields)
 	add(&at, "space", "%s", folder);
 	add(&at, "size", "%" PRIu64, place->size);
 	add_header(&at, &subject->block);
-	add(&at, "tier", "%s", ucm_client_tier(subject->client, place->tier));
+	add(&at, "tier", "%s", ucm_target_tier(subject->target, place->tier));
 	add(&at, "directory", "%u", place->directory);
 	if (*subject->copy)
 		add(&at, "copy", "%s", subject->copy);
 	if (*subject->children)
 		add(&at, "children", "%s", subject->children);
-	if (!subject->client->media) {
+	if (!subject->target->media) {
 		add(&at, "generation", "%" PRIu32, place->generation);
 		add(&at, "uses", "%" PRIu32, place->uses);
 	}
@@ -418,9 +418,9 @@ static int tell(const struct subject *subject)
 	return ucm_tool_flush();
 }
 
-static int show(struct ucm_client *client)
+static int show(struct ucm_target *target)
 {
-	struct subject subject = { .client = client };
+	struct subject subject = { .target = target };
 	int status = read_subject(&subject) ? UCM_EXIT_FAILED
 					    : tell(&subject);
 
@@ -436,8 +436,8 @@ static int run(int argc, char **argv)
 		return ucm_tool_fail(UCM_EXIT_USAGE,
 				     "'%s': not an id; try --help", argv[0]);
 	if (common.tiers)
-		return ucm_client_run_tiers(&common, ucm_media_open, show);
-	return ucm_client_run(common.mount, show);
+		return ucm_target_run_tiers(&common, ucm_media_open, show);
+	return ucm_target_run(common.mount, show);
 }
 
 const struct ucm_command ucm_stat_command = {

@@ -16,7 +16,7 @@
 #include "common/cleanup.h"
 #include "hashing/tree.h"
 #include "tools/ucm_args.h"
-#include "tools/ucm_client.h"
+#include "tools/ucm_target.h"
 #include "tools/ucm_metrics.h"
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
@@ -65,13 +65,13 @@ static json_t *tier_of(const struct ucm_metrics *metrics, const char *name)
 }
 
 /* What the metrics have of the tiers; a mount without metrics: nothing. */
-static json_t *tiers_of(struct ucm_client *client,
+static json_t *tiers_of(struct ucm_target *target,
 			const struct ucm_metrics *metrics)
 {
 	json_t *list = json_array();
 
-	for (unsigned i = 0; i < UCM_CLIENT_TIERS && client->tiers[i]; i++)
-		json_array_append_new(list, tier_of(metrics, client->tiers[i]));
+	for (unsigned i = 0; i < UCM_TARGET_TIERS && target->tiers[i]; i++)
+		json_array_append_new(list, tier_of(metrics, target->tiers[i]));
 	return list;
 }
 
@@ -83,11 +83,11 @@ static json_t *whole_of(const struct ucm_control_statistics *stats)
 			 (json_int_t)stats->bytes);
 }
 
-static int ask_stats(struct ucm_client *client, struct status *out)
+static int ask_stats(struct ucm_target *target, struct status *out)
 {
 	struct ucm_control_statistics stats;
 	struct ucm_metrics metrics;
-	int err = ucm_client_statistics(client, &stats);
+	int err = ucm_target_statistics(target, &stats);
 
 	if (err)
 		return err;
@@ -96,9 +96,9 @@ static int ask_stats(struct ucm_client *client, struct status *out)
 			       (int)stats.scanned, "counters",
 			       counters_of(&stats), "space", whole_of(&stats));
 	out->missing = "tiers, passthrough and io_uring, spaces";
-	if (out->stats && !ucm_metrics_read(client->mount, &metrics)) {
+	if (out->stats && !ucm_metrics_read(target->mount, &metrics)) {
 		json_object_set_new(out->stats, "tiers",
-				    tiers_of(client, &metrics));
+				    tiers_of(target, &metrics));
 		json_object_set_new(
 			out->stats, "transport",
 			json_pack("{sb sb}", "passthrough",
@@ -267,15 +267,15 @@ static void print_spaces(const json_t *spaces)
 	}
 }
 
-static int print_status(const struct ucm_client *client,
+static int print_status(const struct ucm_target *target,
 			const struct status *status)
 {
 	const json_t *stats = status->stats;
 	const char *version =
 		json_string_value(json_object_get(stats, "version"));
 
-	printf("%s%-12s %s\n", client->turn > 1 ? "\n" : "", "mount",
-	       client->mount);
+	printf("%s%-12s %s\n", target->turn > 1 ? "\n" : "", "mount",
+	       target->mount);
 	if (version)
 		printf("%-12s %s, up %s\n", "version", version,
 		       ucm_text_age((int64_t)number(stats, "uptime_s")).text);
@@ -291,29 +291,29 @@ static int print_status(const struct ucm_client *client,
 	return ucm_tool_flush();
 }
 
-static json_t *describe(const struct ucm_client *client,
+static json_t *describe(const struct ucm_target *target,
 			const struct status *status)
 {
 	const json_t *counters = json_object_get(status->stats, "counters");
 
 	return json_pack("{so so ss? sO}", "mount",
-			 ucm_json_text(client->mount), "hit_rate",
+			 ucm_json_text(target->mount), "hit_rate",
 			 ucm_json_share(number(counters, "hits"),
 					number(counters, "lookups")),
 			 "missing", status->missing, "stats", status->stats);
 }
 
-static int show(struct ucm_client *client)
+static int show(struct ucm_target *target)
 {
 	struct status status = { 0 };
-	int result, err = ucm_client_stats(client->mount, &status.stats);
+	int result, err = ucm_target_stats(target->mount, &status.stats);
 
 	if (err == -EACCES)
-		err = ask_stats(client, &status);
+		err = ask_stats(target, &status);
 	if (err)
 		return UCM_EXIT_FAILED;
-	result = common.json ? ucm_json_print(describe(client, &status), 0)
-			     : print_status(client, &status);
+	result = common.json ? ucm_json_print(describe(target, &status), 0)
+			     : print_status(target, &status);
 	json_decref(status.stats);
 	return result;
 }
@@ -321,7 +321,7 @@ static int show(struct ucm_client *client)
 static int run(int argc, char **argv)
 {
 	(void)argc, (void)argv;
-	return ucm_client_run_each(common.mount, show);
+	return ucm_target_run_each(common.mount, show);
 }
 
 const struct ucm_command ucm_status_command = {

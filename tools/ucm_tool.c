@@ -10,7 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include <ucm/client.h>
 
 #include "common/cleanup.h"
 #include "hashing/tree.h"
@@ -101,11 +104,44 @@ int ucm_tool_read(const char *path, size_t max, char **out, size_t *len_out)
 	return fd < 0 ? -errno : read_fd(fd, max, out, len_out);
 }
 
+static bool is_socket(const char *path)
+{
+	struct stat st;
+
+	return !stat(path, &st) && S_ISSOCK(st.st_mode);
+}
+
+/* A daemon without a mount gives its texts by the socket. */
+static int open_text(const char *path, const char *name)
+{
+	static const char *const texts[] = {
+		[UCM_TEXT_STATS] = "stats.json",
+		[UCM_TEXT_CONFIG] = "config.yaml",
+		[UCM_TEXT_METRICS] = "metrics",
+	};
+	struct ucm_serve_request head = { .verb = UCM_SERVE_TEXT };
+	struct ucm_client *client;
+	int fd = -1, err;
+
+	while (head.argument < 3 && strcmp(texts[head.argument], name))
+		head.argument++;
+	if (head.argument == 3)
+		return -ENOENT;
+	err = ucm_client_connect(path, &client);
+	if (err)
+		return err;
+	err = ucm_client_call(client, &head, NULL, 0, NULL, 0, &fd);
+	ucm_client_close(client);
+	return err == -EPERM ? -EACCES : err ? err : fd;
+}
+
 int ucm_mount_open(const char *mount, const char *name, int flags)
 {
 	_cleanup_free_ char *path = NULL;
 	int fd;
 
+	if (is_socket(mount))
+		return open_text(mount, name);
 	if (asprintf(&path, "%s/" UCM_TREE_OWN "/%s", mount, name) < 0) {
 		path = NULL;
 		return -ENOMEM;

@@ -55,7 +55,8 @@ char *ucm_mount_find(const char *arg);
  * (not reported; -EFBIG if there is more). */
 int ucm_tool_read(const char *path, size_t max, char **out, size_t *len_out);
 
-/* MOUNT/.ucmfs/NAME: a descriptor, or all of it as above. */
+/* MOUNT/.ucmfs/NAME, or what a daemon without a mount has under that name (mount: its
+ * socket): a descriptor, or all of it as above. */
 int ucm_mount_open(const char *mount, const char *name, int flags);
 int ucm_mount_read(const char *mount, const char *name, size_t max, char **out,
 		   size_t *len_out);

@@ -55,7 +55,7 @@ static const struct ucm_arg args[] = {
 
 /* Two samples, of which the older one is thrown away for the next. */
 struct view {
-	struct ucm_client *client;
+	struct ucm_target *target;
 	struct ucm_sample before, now;
 	struct ucm_hottest hottest;
 };
@@ -67,13 +67,13 @@ static int look(struct view *view)
 	ucm_sample_fini(&view->before);
 	view->before = view->now;
 	view->now.has_metrics = false;
-	err = ucm_sample_take(view->client, &view->now);
-	return err ? err : ucm_hottest_take(view->client, &view->hottest);
+	err = ucm_sample_take(view->target, &view->now);
+	return err ? err : ucm_hottest_take(view->target, &view->hottest);
 }
 
 static int once(struct view *view)
 {
-	int err = ucm_sample_take(view->client, &view->now);
+	int err = ucm_sample_take(view->target, &view->now);
 
 	if (!err) {
 		poll(NULL, 0, opt.delay_ms);
@@ -82,12 +82,12 @@ static int once(struct view *view)
 	if (err)
 		return UCM_EXIT_FAILED;
 	if (opt.common.json)
-		return ucm_json_print(ucm_top_describe(view->client,
+		return ucm_json_print(ucm_top_describe(view->target,
 						       &view->before,
 						       &view->now,
 						       &view->hottest),
 				      0);
-	ucm_top_print(view->client, &view->before, &view->now, &view->hottest,
+	ucm_top_print(view->target, &view->before, &view->now, &view->hottest,
 		      stdout);
 	return ucm_tool_flush();
 }
@@ -113,7 +113,7 @@ static int make_text(struct view *view, char **out, size_t *len)
 	if (!file)
 		return -ENOMEM;
 	if (view->before.at_ns)
-		ucm_top_print(view->client, &view->before, &view->now,
+		ucm_top_print(view->target, &view->before, &view->now,
 			      &view->hottest, file);
 	else
 		fputs("ucm top: the first look", file);
@@ -275,20 +275,20 @@ static int show(struct view *view)
 	err = watch(&watcher);
 	ucm_screen_close();
 	if (err) /* what was said on that screen is gone */
-		ucm_tool_complain("%s: %s", view->client->mount,
-				  ucm_client_words(err));
+		ucm_tool_complain("%s: %s", view->target->mount,
+				  ucm_target_words(err));
 	stop(&watcher);
 	return err ? UCM_EXIT_FAILED : 0;
 }
 
-static int run_top(struct ucm_client *client)
+static int run_top(struct ucm_target *target)
 {
 	struct view *view = calloc(1, sizeof(*view));
 	int status;
 
 	if (!view)
 		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
-	view->client = client;
+	view->target = target;
 	view->hottest.most = (size_t)opt.blocks;
 	view->hottest.space = opt.common.space;
 	status = opt.once || opt.common.json ? once(view) : show(view);
@@ -301,7 +301,7 @@ static int run_top(struct ucm_client *client)
 static int run(int argc, char **argv)
 {
 	(void)argc, (void)argv;
-	return ucm_client_run(opt.common.mount, run_top);
+	return ucm_target_run(opt.common.mount, run_top);
 }
 
 const struct ucm_command ucm_top_command = {

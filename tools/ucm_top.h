@@ -41,16 +41,16 @@ struct ucm_hottest {
 };
 
 /* 0 or -errno (reported). fini also of a zeroed one. */
-int ucm_sample_take(struct ucm_client *client, struct ucm_sample *out);
+int ucm_sample_take(struct ucm_target *target, struct ucm_sample *out);
 void ucm_sample_fini(struct ucm_sample *sample);
 
-int ucm_hottest_take(struct ucm_client *client, struct ucm_hottest *hottest);
+int ucm_hottest_take(struct ucm_target *target, struct ucm_hottest *hottest);
 
 /* What went on between two samples. */
-void ucm_top_print(struct ucm_client *client, const struct ucm_sample *before,
+void ucm_top_print(struct ucm_target *target, const struct ucm_sample *before,
 		   const struct ucm_sample *now,
 		   const struct ucm_hottest *hottest, FILE *out);
-json_t *ucm_top_describe(struct ucm_client *client,
+json_t *ucm_top_describe(struct ucm_target *target,
 			 const struct ucm_sample *before,
 			 const struct ucm_sample *now,
 			 const struct ucm_hottest *hottest);

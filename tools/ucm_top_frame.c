@@ -14,18 +14,18 @@
 
 /* Two samples, and what lies between them. */
 struct span {
-	struct ucm_client *client;
+	struct ucm_target *target;
 	const struct ucm_sample *before, *now;
 	const struct ucm_metrics *metrics, *metrics_before; /* NULL: none */
 	double seconds;
 };
 
-static struct span span_of(struct ucm_client *client,
+static struct span span_of(struct ucm_target *target,
 			   const struct ucm_sample *before,
 			   const struct ucm_sample *now)
 {
 	struct span span = {
-		.client = client,
+		.target = target,
 		.before = before,
 		.now = now,
 		.seconds = (double)(now->at_ns - before->at_ns) / 1e9,
@@ -94,7 +94,7 @@ static void print_head(const struct span *span, FILE *out)
 		strftime(clock, sizeof(clock), "%H:%M:%S", &tm);
 	if (hits >= 0)
 		snprintf(share, sizeof(share), "%.1f %%", 100 * hits);
-	fprintf(out, "ucm top  %s  %s\n", clock, span->client->mount);
+	fprintf(out, "ucm top  %s  %s\n", clock, span->target->mount);
 	fprintf(out, "%" PRIu64 " blocks, %s on disk, %s free of %s%s\n",
 		stats->blocks, ucm_text_size(stats->bytes, false).text,
 		ucm_text_size(stats->free_bytes, false).text,
@@ -137,8 +137,8 @@ static void print_tiers(const struct span *span, FILE *out)
 	fprintf(out, "\n%-12s %8s %8s %8s %10s %10s\n", "TIER", "SIZE", "FREE",
 		"USED", "OPENED/s", "WRITTEN/s");
 	for (unsigned i = 0;
-	     i < UCM_CLIENT_TIERS && span->client->tiers[i]; i++)
-		print_tier(span, span->client->tiers[i], out);
+	     i < UCM_TARGET_TIERS && span->target->tiers[i]; i++)
+		print_tier(span, span->target->tiers[i], out);
 }
 
 /* The operations that there are samples of, by the metrics' own order. */
@@ -195,16 +195,16 @@ static void print_hottest(const struct span *span,
 		fprintf(out, "%s %8" PRIu32 " %6s %8s %-8s %s\n", hex,
 			place->uses, ucm_text_age(now - place->atime_s).text,
 			ucm_text_size(place->size, false).text,
-			ucm_client_tier(span->client, place->tier),
+			ucm_target_tier(span->target, place->tier),
 			hottest->blocks[i].folder);
 	}
 }
 
-void ucm_top_print(struct ucm_client *client, const struct ucm_sample *before,
+void ucm_top_print(struct ucm_target *target, const struct ucm_sample *before,
 		   const struct ucm_sample *now,
 		   const struct ucm_hottest *hottest, FILE *out)
 {
-	struct span span = span_of(client, before, now);
+	struct span span = span_of(target, before, now);
 
 	print_head(&span, out);
 	print_tiers(&span, out);
@@ -218,9 +218,9 @@ static json_t *describe_tiers(const struct span *span)
 {
 	json_t *list = json_array();
 
-	for (unsigned i = 0; span->metrics && i < UCM_CLIENT_TIERS &&
-			     span->client->tiers[i]; i++) {
-		const char *tier = span->client->tiers[i];
+	for (unsigned i = 0; span->metrics && i < UCM_TARGET_TIERS &&
+			     span->target->tiers[i]; i++) {
+		const char *tier = span->target->tiers[i];
 
 		json_array_append_new(
 			list,
@@ -266,7 +266,7 @@ static json_t *describe_hottest(const struct span *span,
 			json_pack("{so so ss sI sI}", "id",
 				  ucm_json_id(&hot->row.id), "space",
 				  ucm_json_text(hot->folder), "tier",
-				  ucm_client_tier(span->client,
+				  ucm_target_tier(span->target,
 						  hot->row.place.tier),
 				  "uses", (json_int_t)hot->row.place.uses,
 				  "used", (json_int_t)hot->row.place.atime_s));
@@ -274,17 +274,17 @@ static json_t *describe_hottest(const struct span *span,
 	return list;
 }
 
-json_t *ucm_top_describe(struct ucm_client *client,
+json_t *ucm_top_describe(struct ucm_target *target,
 			 const struct ucm_sample *before,
 			 const struct ucm_sample *now,
 			 const struct ucm_hottest *hottest)
 {
-	struct span span = span_of(client, before, now);
+	struct span span = span_of(target, before, now);
 	double hits = hit_share(&span);
 
 	return json_pack(
 		"{so sf sI sI sI sI sf so sf sf sf sf so so so}", "mount",
-		ucm_json_text(client->mount), "seconds", span.seconds, "blocks",
+		ucm_json_text(target->mount), "seconds", span.seconds, "blocks",
 		(json_int_t)now->stats.blocks, "bytes",
 		(json_int_t)now->stats.bytes, "total_bytes",
 		(json_int_t)now->stats.total_bytes, "free_bytes",

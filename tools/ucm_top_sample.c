@@ -16,14 +16,14 @@
 
 #define REST 10 /* times as long as it took to look at all blocks */
 
-int ucm_sample_take(struct ucm_client *client, struct ucm_sample *out)
+int ucm_sample_take(struct ucm_target *target, struct ucm_sample *out)
 {
 	struct ucm_sample sample = { .at_ns = ucm_monotonic_ns() };
-	int err = ucm_client_statistics(client, &sample.stats);
+	int err = ucm_target_statistics(target, &sample.stats);
 
 	if (err)
 		return err;
-	sample.has_metrics = !ucm_metrics_read(client->mount, &sample.metrics);
+	sample.has_metrics = !ucm_metrics_read(target->mount, &sample.metrics);
 	*out = sample;
 	return 0;
 }
@@ -62,12 +62,12 @@ static void insert(struct ucm_hottest *hottest, const struct ucm_row *row,
 	snprintf(hottest->blocks[at].folder, UCM_TREE_FOLDER_MAX, "%s", folder);
 }
 
-static int add_space(struct ucm_client *client, struct ucm_hottest *hottest,
+static int add_space(struct ucm_target *target, struct ucm_hottest *hottest,
 		     const char *space)
 {
 	char folder[UCM_TREE_FOLDER_MAX];
 	struct ucm_list rows = { 0 };
-	int err = ucm_list_read(client, space, "", &rows, NULL);
+	int err = ucm_list_read(target, space, "", &rows, NULL);
 
 	ucm_tree_folder(space, folder);
 	for (size_t i = 0; i < rows.num; i++) {
@@ -79,39 +79,39 @@ static int add_space(struct ucm_client *client, struct ucm_hottest *hottest,
 }
 
 /* A private space of somebody else is none of ours. */
-static bool may_read(const struct ucm_client *client, const char *space)
+static bool may_read(const struct ucm_target *target, const char *space)
 {
 	char folder[UCM_TREE_FOLDER_MAX];
 	_cleanup_free_ char *path = NULL;
 
 	ucm_tree_folder(space, folder);
-	if (asprintf(&path, "%s/%s", client->mount, folder) < 0) {
+	if (asprintf(&path, "%s/%s", target->mount, folder) < 0) {
 		path = NULL;
 		return false;
 	}
 	return !faccessat(AT_FDCWD, path, R_OK | X_OK, AT_EACCESS);
 }
 
-static int add_spaces(struct ucm_client *client, struct ucm_hottest *hottest)
+static int add_spaces(struct ucm_target *target, struct ucm_hottest *hottest)
 {
 	char **spaces;
 	size_t num;
 	int err;
 
 	if (hottest->space)
-		return add_space(client, hottest, hottest->space);
-	err = ucm_spaces_read(client, &spaces, &num);
+		return add_space(target, hottest, hottest->space);
+	err = ucm_spaces_read(target, &spaces, &num);
 	if (err)
 		return err;
 	for (size_t i = 0; i < num && !err; i++) {
-		if (may_read(client, spaces[i]))
-			err = add_space(client, hottest, spaces[i]);
+		if (may_read(target, spaces[i]))
+			err = add_space(target, hottest, spaces[i]);
 	}
 	ucm_spaces_free(spaces, num);
 	return err;
 }
 
-int ucm_hottest_take(struct ucm_client *client, struct ucm_hottest *hottest)
+int ucm_hottest_take(struct ucm_target *target, struct ucm_hottest *hottest)
 {
 	int64_t began_ns = ucm_monotonic_ns(), now_ns;
 	int err;
@@ -119,7 +119,7 @@ int ucm_hottest_take(struct ucm_client *client, struct ucm_hottest *hottest)
 	if (!hottest->most || began_ns < hottest->next_ns)
 		return 0;
 	hottest->num = 0;
-	err = add_spaces(client, hottest);
+	err = add_spaces(target, hottest);
 	now_ns = ucm_monotonic_ns();
 	hottest->next_ns = now_ns + REST * (now_ns - began_ns);
 	return err;

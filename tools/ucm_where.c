@@ -9,7 +9,7 @@
 
 #include "common/cleanup.h"
 #include "tools/ucm_args.h"
-#include "tools/ucm_client.h"
+#include "tools/ucm_target.h"
 #include "tools/ucm_ids.h"
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
@@ -24,7 +24,7 @@ static const struct ucm_arg args[] = {
 };
 
 struct found {
-	struct ucm_client *client;
+	struct ucm_target *target;
 	const struct ucm_id *id;
 	struct ucm_control_place place;
 	char path[4096]; /* "": not known */
@@ -45,7 +45,7 @@ static void print_found(const struct found *found)
 		printf("%s %s\n", hex, why_not(found->place.result));
 	else
 		printf("%s %s %s\n", hex,
-		       ucm_client_tier(found->client, found->place.tier),
+		       ucm_target_tier(found->target, found->place.tier),
 		       *found->path ? found->path : "-");
 }
 
@@ -60,7 +60,7 @@ static json_t *describe(const struct found *found)
 	else if (!err)
 		err = json_object_set_new(
 			json, "tier",
-			json_string(ucm_client_tier(found->client,
+			json_string(ucm_target_tier(found->target,
 						    found->place.tier)));
 	if (!err && *found->path)
 		err = json_object_set_new(json, "path",
@@ -77,18 +77,18 @@ static int find(struct found *found)
 
 	found->path[0] = '\0';
 	if (!found->place.result)
-		err = ucm_client_path(found->client, common.space, found->id,
+		err = ucm_target_path(found->target, common.space, found->id,
 				      &found->place, found->path);
 	if (err == -ENOENT) /* gone since */
 		found->place.result = err;
 	return err == -ENOENT || err == -EPERM ? 0 : err;
 }
 
-static int tell_all(struct ucm_client *client,
+static int tell_all(struct ucm_target *target,
 		    const struct ucm_control_place *places)
 {
 	json_t *list = common.json ? json_array() : NULL;
-	struct found found = { .client = client };
+	struct found found = { .target = target };
 	int status = 0;
 
 	for (size_t i = 0; i < ids.num; i++) {
@@ -111,16 +111,16 @@ static int tell_all(struct ucm_client *client,
 			   : ucm_tool_flush() | status;
 }
 
-static int locate(struct ucm_client *client)
+static int locate(struct ucm_target *target)
 {
 	_cleanup_free_ struct ucm_control_place *places =
 		calloc(ids.num, sizeof(*places));
 
 	if (!places)
 		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
-	if (ucm_client_locate(client, common.space, ids.ids, ids.num, places))
+	if (ucm_target_locate(target, common.space, ids.ids, ids.num, places))
 		return UCM_EXIT_FAILED;
-	return tell_all(client, places);
+	return tell_all(target, places);
 }
 
 static int run(int argc, char **argv)
@@ -131,9 +131,9 @@ static int run(int argc, char **argv)
 		return ucm_tool_fail(UCM_EXIT_USAGE, "no ID; try --help");
 	if (!ucm_ids_take(&ids, argc, argv))
 		status = common.tiers
-				 ? ucm_client_run_tiers(&common,
+				 ? ucm_target_run_tiers(&common,
 							ucm_media_open, locate)
-				 : ucm_client_run(common.mount, locate);
+				 : ucm_target_run(common.mount, locate);
 	ucm_ids_fini(&ids);
 	return status;
 }

@@ -18,7 +18,7 @@
 #include "common/clock.h"
 #include "hashing/tree.h"
 #include "tools/ucm_args.h"
-#include "tools/ucm_client.h"
+#include "tools/ucm_target.h"
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
 
@@ -118,7 +118,7 @@ static json_t *list_directories(const json_t *stats, int err)
 /* ---- the call, and its progress ---- */
 
 struct call {
-	struct ucm_client *client;
+	struct ucm_target *target;
 	sem_t ended;
 	int err;
 };
@@ -127,7 +127,7 @@ static void *make_call(void *arg)
 {
 	struct call *call = arg;
 
-	call->err = work->call(call->client->blocks);
+	call->err = work->call(call->target->blocks);
 	sem_post(&call->ended);
 	return NULL;
 }
@@ -175,7 +175,7 @@ static void tell_flush(struct ucm_progress *progress, const json_t *before,
 }
 
 static void tell(struct ucm_progress *progress, const json_t *before,
-		 const struct ucm_client *client)
+		 const struct ucm_target *target)
 {
 	json_t *now = NULL;
 
@@ -185,15 +185,15 @@ static void tell(struct ucm_progress *progress, const json_t *before,
 					 1000000000);
 		return;
 	}
-	if (!ucm_client_stats(client->mount, &now))
+	if (!ucm_target_stats(target->mount, &now))
 		work->tell(progress, before, now);
 	json_decref(now);
 }
 
 /* What the call returned. */
-static int run_call(struct ucm_client *client, const json_t *before)
+static int run_call(struct ucm_target *target, const json_t *before)
 {
-	struct call call = { .client = client };
+	struct call call = { .target = target };
 	struct ucm_progress progress;
 	pthread_t thread;
 
@@ -204,7 +204,7 @@ static int run_call(struct ucm_client *client, const json_t *before)
 		make_call(&call);
 	} else {
 		while (!has_ended(&call))
-			tell(&progress, before, client);
+			tell(&progress, before, target);
 		pthread_join(thread, NULL);
 	}
 	sem_destroy(&call.ended);
@@ -222,17 +222,17 @@ static const char *words(int err)
 	case -EINTR:
 		return "interrupted";
 	default:
-		return ucm_client_words(err);
+		return ucm_target_words(err);
 	}
 }
 
-static void print_failure(const struct ucm_client *client, const json_t *list,
+static void print_failure(const struct ucm_target *target, const json_t *list,
 			  int err)
 {
 	json_t *directory;
 	size_t i;
 
-	ucm_tool_complain("%s: %s", client->mount, words(err));
+	ucm_tool_complain("%s: %s", target->mount, words(err));
 	json_array_foreach(list, i, directory) {
 		const char *path = json_string_value(
 			json_object_get(directory, "path"));
@@ -251,13 +251,13 @@ static void print_failure(const struct ucm_client *client, const json_t *list,
 	}
 }
 
-static int print_result(const struct ucm_client *client, const json_t *before,
+static int print_result(const struct ucm_target *target, const json_t *before,
 			const json_t *after, double seconds)
 {
 	uint64_t was = blocks_of(before), is = blocks_of(after);
 	uint64_t left = refused(after) - refused(before);
 
-	printf("%s: %s in %s", client->mount, work->done,
+	printf("%s: %s in %s", target->mount, work->done,
 	       ucm_text_duration(seconds).text);
 	if (work->finds)
 		printf(", %" PRIu64 " blocks, %" PRIu64 " more than before", is,
@@ -269,12 +269,12 @@ static int print_result(const struct ucm_client *client, const json_t *before,
 	return ucm_tool_flush();
 }
 
-static json_t *describe(const struct ucm_client *client, const json_t *before,
+static json_t *describe(const struct ucm_target *target, const json_t *before,
 			const json_t *after, double seconds, int err,
 			json_t *list)
 {
 	return json_pack("{so ss sb sf sI sI sI ss? so}", "mount",
-			 ucm_json_text(client->mount), "call",
+			 ucm_json_text(target->mount), "call",
 			 work->name, "done", !err, "seconds", seconds,
 			 "blocks_before", (json_int_t)blocks_of(before),
 			 "blocks", (json_int_t)blocks_of(after), "no_room",
@@ -282,31 +282,31 @@ static json_t *describe(const struct ucm_client *client, const json_t *before,
 			 err ? words(err) : NULL, "directories", list);
 }
 
-static int run_on(struct ucm_client *client)
+static int run_on(struct ucm_target *target)
 {
 	json_t *before = NULL, *after = NULL, *list;
 	int64_t began_ns = ucm_monotonic_ns();
-	int status, err = ucm_client_stats(client->mount, &before);
+	int status, err = ucm_target_stats(target->mount, &before);
 	double seconds;
 
 	/* who may not read it may not make the call, which says so */
 	if (err && err != -EACCES)
 		return UCM_EXIT_FAILED;
-	err = run_call(client, before);
+	err = run_call(target, before);
 	seconds = (double)(ucm_monotonic_ns() - began_ns) / 1e9;
 	if (before)
-		ucm_client_stats(client->mount, &after);
+		ucm_target_stats(target->mount, &after);
 	list = err && err != -EINTR && after ? list_directories(after, err)
 					     : json_array();
 	status = err ? UCM_EXIT_FAILED : 0;
 	if (common.json) {
-		status = ucm_json_print(describe(client, before, after,
+		status = ucm_json_print(describe(target, before, after,
 						 seconds, err, json_incref(list)),
 					status);
 	} else if (err) {
-		print_failure(client, list, err);
+		print_failure(target, list, err);
 	} else {
-		status = print_result(client, before, after, seconds);
+		status = print_result(target, before, after, seconds);
 	}
 	json_decref(list);
 	json_decref(before);
@@ -335,7 +335,7 @@ static int run(int argc, char **argv)
 		break;
 	}
 	status = ucm_args_take_mount(&common, argc, argv);
-	return status < 0 ? ucm_client_run(common.mount, run_on) : status;
+	return status < 0 ? ucm_target_run(common.mount, run_on) : status;
 }
 
 const struct ucm_command ucm_sync_command = {

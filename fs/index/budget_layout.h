@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * budget_layout.h - the memory of .ucmfs/budget, in which the loaders of a node
+ * budget_layout.h - the memory in which the loaders of a node
  * share its budget, and readers of the index count their look-ups. Everybody may
  * write to it: what is in there is a wish or a count, and nothing to rely on. Each
  * word is in the byte order of the machine, and changed by itself. All zero at
@@ -15,7 +15,6 @@
 #include <ucm/control.h>
 
 #define UCM_SHARERS_MAX 255u
-#define UCM_SHARERS_LAYOUT 1u /* as the daemon says: nobody can change that */
 
 struct ucm_sharer {
 	_Atomic uint64_t owner; /* whose place it is; 0: nobody's */
@@ -28,7 +27,7 @@ struct ucm_sharer {
 };
 
 struct ucm_sharers_memory {
-	/* Blocks looked up in .ucmfs/index: readers add, the daemon takes. */
+	/* Blocks looked up in the mapped index: readers add, the daemon takes. */
 	_Atomic uint64_t hits, misses;
 	uint64_t zero[6];
 	struct ucm_sharer sharers[UCM_SHARERS_MAX];

@@ -2,9 +2,9 @@
 /*
  * memory_layout.h - how the index lies in the memory that other processes map.
  *
- * The reference for .ucmfs/index, version 3; doc/index-format.md has it in
+ * The reference for the live index, version 3; doc/index-format.md has it in
  * words. Little-endian. The daemon writes, everybody else reads; what changes
- * after the file can be opened is _Atomic. Only the layout and its arithmetic:
+ * after the memory has been passed to others is _Atomic. Only the layout and its arithmetic:
  * the reader (fs/reader/find.c) trusts no number in it and checks each against
  * the file's size.
  */

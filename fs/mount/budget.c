@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * budget.c - .ucmfs/budget: the memory in which the loaders of the node share
- * what the options budget and inflight give them, and clients count what they
- * look up in the index.
+ * budget.c - the memory in which the loaders of the node share what the options
+ * budget and inflight give them, and clients count what they look up in the index.
  *
- * The daemon makes it, and hands it out; what is in there is the clients', and
- * anybody's who may open it. It cannot be made shorter, which would kill whoever
+ * The daemon makes it, and hands it out by its socket; what is in there is the
+ * clients'. It cannot be made shorter, which would kill whoever
  * has mapped it, and the daemon relies on nothing in it: what it reads is
  * counted in statistics, as it is.
  */
@@ -22,7 +21,7 @@
 
 #define COUNT_MOST (UINT64_C(1) << 48)
 
-void ucm_iobudget_file_open(struct ucm_daemon *daemon)
+void ucm_iobudget_memory_open(struct ucm_daemon *daemon)
 {
 	void *shared;
 
@@ -42,7 +41,7 @@ void ucm_iobudget_file_open(struct ucm_daemon *daemon)
 		daemon->shared = shared;
 }
 
-void ucm_iobudget_file_close(struct ucm_daemon *daemon)
+void ucm_iobudget_memory_close(struct ucm_daemon *daemon)
 {
 	if (daemon->shared)
 		munmap(daemon->shared, sizeof(*daemon->shared));

@@ -2,10 +2,9 @@
 /*
  * control.c - .ucmfs/ and the files in it.
  *
- * Each is made anew when it is opened, so that a reader sees one moment. What
- * is written to one is taken by each write(2) for itself. The index and the
- * budget are the opposite: whoever maps them sees every change at once, and the
- * budget's loaders make them. As first-write, they are memory.
+ * Each text is made anew when it is opened, so that a reader sees one moment. What
+ * is written to one is taken by each write(2) for itself. first-write is a byte of
+ * memory, and socket leads to the daemon's socket.
  */
 #include <config.h>
 
@@ -21,56 +20,8 @@
 
 #include "common/log.h"
 #include "common/osfile.h"
-#include "fs/index/memory.h"
 
 static const struct ucm_handle_ops control_handle, memory_handle;
-
-/* ---- memory that others map ---- */
-
-static int index_memory(struct ucm_daemon *daemon)
-{
-	return ucm_index_live(daemon->store->index)->fd;
-}
-
-static size_t index_size(struct ucm_daemon *daemon)
-{
-	return ucm_index_memory_size(ucm_index_live(daemon->store->index));
-}
-
-static _Atomic bool *index_refused(struct ucm_daemon *daemon)
-{
-	return &daemon->index_refused;
-}
-
-static int budget_memory(struct ucm_daemon *daemon)
-{
-	return daemon->budget_fd;
-}
-
-static size_t budget_size(struct ucm_daemon *daemon)
-{
-	return daemon->budget_fd < 0 ? 0 : UCM_CONTROL_BUDGET_BYTES;
-}
-
-static _Atomic bool *budget_refused(struct ucm_daemon *daemon)
-{
-	return &daemon->budget_refused;
-}
-
-static int first_write_memory(struct ucm_daemon *daemon)
-{
-	return ucm_first_write_memory(daemon);
-}
-
-static size_t first_write_size(struct ucm_daemon *daemon)
-{
-	return ucm_first_write_memory(daemon) < 0 ? 0 : 1;
-}
-
-static _Atomic bool *first_write_refused(struct ucm_daemon *daemon)
-{
-	return &daemon->first_write_refused;
-}
 
 /* ---- config.yaml ---- */
 
@@ -112,37 +63,24 @@ static int debug_write(struct ucm_daemon *daemon, const char *text)
 	return err;
 }
 
-/* ---- control: for calls, not for reading ---- */
-
-static char *control_text(struct ucm_daemon *daemon, size_t *len_out)
-{
-	char *text = strdup("for ioctl(2); see ucm-control(7)\n");
-
-	(void)daemon;
-	*len_out = text ? strlen(text) : 0;
-	return text;
-}
-
 /* ---- the files ---- */
 
+/* What it is: a text; a link, whose target may be NULL; or, where it has neither, a
+ * byte of memory (first_write.c). */
 struct control {
 	const char *name;
 	mode_t mode;
 	bool daemons; /* its owner is the daemon's user, not that of blocks/ */
-	/* NULL: it is memory; others than its maker may write to it if its mode
-	 * says so. < 0: there is none. */
 	char *(*text)(struct ucm_daemon *daemon, size_t *len_out);
-	int (*memory)(struct ucm_daemon *daemon);
-	size_t (*size)(struct ucm_daemon *daemon);
-	/* Memory: it cannot be mapped; and what that means, once in the log. */
-	_Atomic bool *(*refused)(struct ucm_daemon *daemon);
-	const char *without;
+	const char *(*link)(const struct ucm_daemon *daemon);
 	/* One write(2) to it. NULL: it cannot be written to. */
 	int (*write)(struct ucm_daemon *daemon, const char *text);
-	/* NULL: -ENOTTY. */
-	int (*call)(fuse_req_t req, unsigned number, const void *in,
-		    size_t in_size, size_t out_size, void **out);
 };
+
+static const char *socket_link(const struct ucm_daemon *daemon)
+{
+	return daemon->socket;
+}
 
 static const struct control controls[] = {
 	/* these two show paths and tenants' names */
@@ -156,52 +94,19 @@ static const struct control controls[] = {
 		.text = debug_text,
 		.write = debug_write,
 	},
-	{
-		.name = "index",
-		.mode = 0444,
-		.memory = index_memory,
-		.size = index_size,
-		.refused = index_refused,
-		.without = "clients ask for each block",
-	},
-	{
-		.name = "budget",
-		.mode = 0666,
-		.memory = budget_memory,
-		.size = budget_size,
-		.refused = budget_refused,
-		.without = "loaders keep to all of it, each by itself, and "
-			   "look-ups in the index are not counted",
-	},
-	{
-		.name = "first-write",
-		.mode = 0600,
-		.daemons = true,
-		.memory = first_write_memory,
-		.size = first_write_size,
-		.refused = first_write_refused,
-		.without = "the first saves may wait for one another",
-	},
-	{
-		.name = "control",
-		.mode = 0444,
-		.text = control_text,
-		.call = ucm_control_call,
-	},
+	{ .name = "first-write", .mode = 0600, .daemons = true },
+	{ .name = "socket", .mode = 0777, .link = socket_link },
 };
 #define NUM_CONTROLS (sizeof(controls) / sizeof(controls[0]))
 
-int ucm_control_memory(struct ucm_daemon *daemon, const char *name)
+char *ucm_control_text(struct ucm_daemon *daemon, const char *name,
+		       size_t *len_out)
 {
-	const struct control *control = controls;
-	int fd;
-
-	while (strcmp(control->name, name) != 0)
-		control++;
-	fd = control->memory(daemon);
-	if (fd < 0)
-		return -ENOENT;
-	return atomic_load(control->refused(daemon)) ? -EOPNOTSUPP : fd;
+	for (size_t i = 0; i < NUM_CONTROLS; i++) {
+		if (!strcmp(controls[i].name, name))
+			return controls[i].text(daemon, len_out);
+	}
+	return NULL;
 }
 
 /* NULL: there is none. */
@@ -215,10 +120,15 @@ static const struct control *control_of(fuse_ino_t ino)
 static int control_size(struct ucm_daemon *daemon,
 			const struct control *control, size_t *out)
 {
+	const char *target = control->link ? control->link(daemon) : NULL;
 	char *text;
 
+	if (control->link) {
+		*out = target ? strlen(target) : 0;
+		return target ? 0 : -ENOENT;
+	}
 	if (!control->text) {
-		*out = control->size(daemon);
+		*out = ucm_first_write_memory(daemon) < 0 ? 0 : 1;
 		return 0;
 	}
 	text = control->text(daemon, out);
@@ -236,7 +146,7 @@ static int control_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
 	if (err)
 		return err;
 	ucm_attr_folder(daemon, ino, out);
-	out->st_mode = S_IFREG | control->mode;
+	out->st_mode = (control->link ? S_IFLNK : S_IFREG) | control->mode;
 	if (control->daemons) {
 		out->st_uid = geteuid();
 		out->st_gid = getegid();
@@ -248,15 +158,18 @@ static int control_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
 	return 0;
 }
 
-static int control_ioctl(struct ucm_account *account, fuse_ino_t ino,
-			 unsigned number, const void *in, size_t in_size,
-			 size_t out_size, void **out)
+static int control_readlink(struct ucm_account *account, fuse_ino_t ino,
+			    char *target)
 {
 	const struct control *control = control_of(ino);
+	const char *path = control && control->link
+				   ? control->link(account->daemon)
+				   : NULL;
 
-	if (!control || !control->call)
-		return -ENOTTY;
-	return control->call(account->req, number, in, in_size, out_size, out);
+	if (!path)
+		return -EINVAL;
+	strcpy(target, path);
+	return 0;
 }
 
 /* ---- a file with a text: made when it is opened ---- */
@@ -315,14 +228,13 @@ static ssize_t control_write(struct ucm_daemon *daemon,
 	return err ? err : len;
 }
 
-/* ---- memory: nothing but passthrough makes a shared mapping live ---- */
+/* ---- memory, which the kernel takes for a backing file ---- */
 
 /* Under file->lock. */
-static int control_first_memory(fuse_req_t req, const struct control *control,
-				struct ucm_handle *file)
+static int control_first_memory(fuse_req_t req, struct ucm_handle *file)
 {
-	struct ucm_daemon *daemon = ucm_daemon_of(req);
-	int fd = fcntl(control->memory(daemon), F_DUPFD_CLOEXEC, 0);
+	int fd = fcntl(ucm_first_write_memory(ucm_daemon_of(req)),
+		       F_DUPFD_CLOEXEC, 0);
 	int id;
 
 	if (fd < 0)
@@ -330,13 +242,7 @@ static int control_first_memory(fuse_req_t req, const struct control *control,
 	id = ucm_passthrough_register(req, fd);
 	if (id < 0) {
 		ucm_os_close(fd);
-		if (!ucm_passthrough_is_refusal(id))
-			return id;
-		if (!atomic_exchange(control->refused(daemon), true))
-			ucm_warning("%s: the kernel refused it as a backing "
-				    "file; %s",
-				    control->name, control->without);
-		return -EOPNOTSUPP;
+		return ucm_passthrough_is_refusal(id) ? -EOPNOTSUPP : id;
 	}
 	file->backing_id = id;
 	file->fd = fd;
@@ -346,23 +252,19 @@ static int control_first_memory(fuse_req_t req, const struct control *control,
 static int control_open_memory(fuse_req_t req, fuse_ino_t ino,
 			       struct fuse_file_info *fi)
 {
-	const struct control *control = control_of(ino);
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
 	struct ucm_handle *file;
 	int err = 0;
 
-	if (ucm_open_changes(fi) && !(control->mode & 0222))
-		return -EPERM;
 	if (!atomic_load(&daemon->passthrough) ||
-	    atomic_load(control->refused(daemon)) ||
-	    control->memory(daemon) < 0)
+	    ucm_first_write_memory(daemon) < 0)
 		return -EOPNOTSUPP;
 	file = ucm_handle_open(daemon, &memory_handle, ino);
 	if (!file)
 		return -ENOMEM;
 	pthread_mutex_lock(&file->lock);
 	if (!file->opens)
-		err = control_first_memory(req, control, file);
+		err = control_first_memory(req, file);
 	if (!err)
 		ucm_handle_count_open(file, fi);
 	pthread_mutex_unlock(&file->lock);
@@ -436,7 +338,7 @@ static const struct ucm_handle_ops memory_handle = {
 const struct ucm_node_ops ucm_control_ops = {
 	.getattr = control_getattr,
 	.open = control_open,
-	.ioctl = control_ioctl,
+	.readlink = control_readlink,
 };
 
 const struct ucm_node_ops ucm_control_dir_ops = {

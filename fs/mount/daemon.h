@@ -11,10 +11,10 @@
  * buckets.c, blocks.c, staging.c, manifest.c, control.c, files.c,
  * files_xattr.c), node.c (inode numbers, attributes), listing.c, handles.c,
  * opens.c (open inodes and files being written), account.c (what is counted and
- * traced of a request), ioctl.c, metrics.c, stats_json.c (what files of .ucmfs/
- * say and do), expire.c (staging that is old), kept.c (blocks that were just
- * closed), options.c, session.c (mounting and the loop), first_write.c (the
- * mount's first write), main.c.
+ * traced of a request), metrics.c, stats_json.c (what files of .ucmfs/ say),
+ * socket.c (where the socket is, and what it serves), expire.c (staging that is
+ * old), kept.c (blocks that were just closed), options.c, session.c (mounting and
+ * the loop), first_write.c (the mount's first write), main.c.
  */
 #ifndef UCM_DAEMON_H
 #define UCM_DAEMON_H
@@ -79,10 +79,11 @@ struct ucm_daemon {
 	_Atomic bool passthrough;	    /* in use */
 	_Atomic bool refused[UCM_MAX_DIRS]; /* not for files in there */
 	_Atomic unsigned num_refused;
-	_Atomic bool index_refused;  /* it cannot be mapped; logged */
-	_Atomic bool budget_refused; /* likewise */
-	_Atomic bool first_write_refused;
-	int budget_fd; /* .ucmfs/budget; < 0: there is none */
+	dev_t device;		   /* of the mount */
+	struct ucm_server *server; /* NULL: none (socket.c) */
+	char *socket;		   /* its path; NULL: none */
+	int index_fd;		   /* what it gives to map; < 0: nothing */
+	int budget_fd;		   /* likewise */
 	struct ucm_sharers_memory *shared; /* it, mapped; or NULL */
 	struct ucm_first_write *first_write; /* or NULL */
 	bool uring;		     /* in use */
@@ -234,7 +235,6 @@ struct ucm_handle {
 	struct ucm_key key;	     /* the block, or the block to be */
 	struct ucm_open open;	     /* of a block: for the store to count */
 	struct ucm_temp temp;	     /* if it has one */
-	struct ucm_word *word;	     /* what temp.word is, or NULL */
 	struct ucm_staging_name *name; /* under files.lock */
 	uint64_t counted;	     /* of files/: bytes in the tier's */
 	bool writes;	    /* space.json: open for writing, which FLUSH does
@@ -483,9 +483,6 @@ void ucm_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void ucm_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
 		    int to_set, struct fuse_file_info *fi);
 void ucm_op_statfs(fuse_req_t req, fuse_ino_t ino);
-void ucm_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
-		  struct fuse_file_info *fi, unsigned flags, const void *in_buf,
-		  size_t in_size, size_t out_size);
 void ucm_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		     size_t size);
 void ucm_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
@@ -507,7 +504,13 @@ void ucm_expiry_stop(struct ucm_daemon *daemon);
 
 /* ---- mounting (session.c) ---- */
 
-/* Mount, serve until asked to stop, unmount. files_dir: the number of the
+/* READY=1, to systemd and to ready-fd (ready.c). */
+void ucm_say_ready(struct ucm_daemon *daemon);
+/* The listening socket that systemd has opened for this process; -1: none. */
+int ucm_systemd_socket(void);
+
+/* Mount, serve until asked to stop, unmount; without a mount point, serve the
+ * socket. files_dir: the number of the
  * directory that has files/. trace: NULL, or the caller's. 0 or
  * -errno (logged). */
 int ucm_daemon_run(struct ucm_options *options, struct ucm_store *store,

@@ -59,7 +59,6 @@ static void free_file(struct ucm_daemon *daemon, struct ucm_handle *file)
 		ucm_store_drop(daemon->store, &file->temp);
 	pthread_mutex_destroy(&file->lock);
 	free(file->name);
-	free(file->word);
 	free(file);
 }
 

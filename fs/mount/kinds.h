@@ -135,10 +135,6 @@ struct ucm_node_ops {
 	/* target: PATH_MAX bytes. NULL: -EINVAL. */
 	int (*readlink)(struct ucm_account *account, fuse_ino_t ino,
 			char *target);
-	/* *out: to free, whatever is returned. NULL: -ENOTTY. */
-	int (*ioctl)(struct ucm_account *account, fuse_ino_t ino,
-		     unsigned number, const void *in, size_t in_size,
-		     size_t out_size, void **out);
 };
 
 extern const struct ucm_node_ops ucm_root_ops;
@@ -257,10 +253,10 @@ extern const struct ucm_files_quota_ops ucm_files_quota_hooks;
 /* files/ itself, as it stands in the root. */
 int ucm_files_ops_root(struct ucm_daemon *daemon, struct fuse_entry_param *out);
 
-/* The memory of .ucmfs/budget (budget.c), what its loaders say of themselves, and
- * the look-ups in the index, which are added to the store's statistics. */
-void ucm_iobudget_file_open(struct ucm_daemon *daemon);
-void ucm_iobudget_file_close(struct ucm_daemon *daemon);
+/* The memory of the node's budget (budget.c), what its loaders say of themselves,
+ * and the look-ups in the index, which are added to the store's statistics. */
+void ucm_iobudget_memory_open(struct ucm_daemon *daemon);
+void ucm_iobudget_memory_close(struct ucm_daemon *daemon);
 void ucm_iobudget_count(struct ucm_daemon *daemon, uint64_t *loaders,
 		      uint64_t *bytes);
 void ucm_iobudget_count_lookups(struct ucm_daemon *daemon);
@@ -273,12 +269,13 @@ void ucm_first_write_fini(struct ucm_daemon *daemon);
 /* The memory of .ucmfs/first-write, or < 0. */
 int ucm_first_write_memory(const struct ucm_daemon *daemon);
 
-/* The descriptor of the memory that the file of this name shows: "index" or
- * "budget". -ENOENT: there is none; -EOPNOTSUPP: it is not to be mapped. */
-int ucm_control_memory(struct ucm_daemon *daemon, const char *name);
+/* A text of .ucmfs: "stats.json", "config.yaml", "metrics"; to free. */
+char *ucm_control_text(struct ucm_daemon *daemon, const char *name, size_t *len_out);
 
-/* A call on .ucmfs/control (ioctl.c); as ioctl above. */
-int ucm_control_call(fuse_req_t req, unsigned number, const void *in,
-		     size_t in_size, size_t out_size, void **out);
+/* The daemon's socket (socket.c). 0, or -errno (logged); without one a mount
+ * is served all the same. */
+int ucm_socket_start(struct ucm_daemon *daemon);
+/* False: a request hangs all the same. */
+bool ucm_socket_stop(struct ucm_daemon *daemon, unsigned wait_ms);
 
 #endif

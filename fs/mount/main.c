@@ -48,9 +48,11 @@ static int check_mountpoint(const char *mountpoint,
 			    const struct ucm_store *store,
 			    struct ucm_error *error)
 {
-	char *path = realpath(mountpoint, NULL);
+	char *path = mountpoint ? realpath(mountpoint, NULL) : NULL;
 	struct stat st;
 
+	if (!mountpoint)
+		return 0;
 	if (!path) {
 		if (ucm_mount_is_dead(errno))
 			return 0; /* a dead mount, soon to be detached */
@@ -99,6 +101,9 @@ static int open_trace(const struct ucm_options *options,
 	*out = NULL;
 	if (!options->trace)
 		return 0;
+	if (!options->mountpoint)
+		return ucm_error_set(error, -EINVAL,
+				     "trace: there is no mount to trace");
 	for (unsigned i = 0; i < store->dirs.num_tiers; i++)
 		tiers[i] = store->dirs.tiers[i].name;
 	mount = realpath(options->mountpoint, NULL);
@@ -171,7 +176,9 @@ static int run(struct ucm_options *options)
 			      strerror(-err));
 		return complain(&error);
 	}
-	options->config.mount = mount = absolute(options->mountpoint);
+	mount = options->mountpoint ? absolute(options->mountpoint)
+				    : strdup(options->socket);
+	options->config.mount = mount;
 	err = ucm_store_open(&options->config, &store, &error);
 	options->config.mount = NULL;
 	free(mount);

@@ -424,30 +424,3 @@ void ucm_op_statfs(fuse_req_t req, fuse_ino_t ino)
 	ucm_request_begin(&r, req, UCM_OP_STATFS, serve_statfs, ino);
 	ucm_request_run(&r);
 }
-
-static void serve_ioctl(struct ucm_fuse_request *r)
-{
-	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
-
-	r->answer = UCM_ANSWER_IOCTL;
-	free(r->out);
-	r->out = NULL;
-	r->err = ops->ioctl ? ops->ioctl(&r->account, r->ino, r->number, r->in,
-					 r->in_size, r->out_size, &r->out)
-			    : -ENOTTY;
-}
-
-void ucm_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
-		  struct fuse_file_info *fi, unsigned flags,
-		  const void *in_buf, size_t in_size, size_t out_size)
-{
-	struct ucm_fuse_request r;
-
-	(void)arg, (void)fi, (void)flags;
-	ucm_request_begin(&r, req, UCM_OP_IOCTL, serve_ioctl, ino);
-	r.number = cmd;
-	r.in = in_buf;
-	r.in_size = in_buf ? in_size : 0;
-	r.out_size = out_size;
-	ucm_request_run(&r);
-}

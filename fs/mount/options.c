@@ -10,7 +10,9 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "common/cleanup.h"
 #include "common/error.h"
 #include "common/parse.h"
 #include "fs/watch/trace.h"
@@ -140,6 +142,7 @@ void ucm_options_fini(struct ucm_options *options)
 	free(options->log_file);
 	free(options->trace);
 	free(options->files);
+	free(options->socket);
 }
 
 static const struct option_row *find_row(const char *name)
@@ -409,12 +412,27 @@ static int read_config(struct ucm_options *options, char *text,
 			       options, error);
 }
 
+/* The background's working directory is another. */
+static int set_socket(struct ucm_options *options, const char *path)
+{
+	_cleanup_free_ char *here = *path == '/' ? NULL : getcwd(NULL, 0);
+
+	free(options->socket);
+	options->socket = NULL;
+	if (*path == '/')
+		options->socket = strdup(path);
+	else if (!here || asprintf(&options->socket, "%s/%s", here, path) < 0)
+		options->socket = NULL;
+	return options->socket ? 0 : -ENOMEM;
+}
+
 static int take_flags(struct ucm_options *options, int argc, char **argv,
 		      const char **lists, struct ucm_error *error)
 {
 	static const struct option longs[] = {
 		{ "help", no_argument, NULL, 'h' },
 		{ "version", no_argument, NULL, 'V' },
+		{ "socket", required_argument, NULL, 'S' },
 		{ NULL, 0, NULL, 0 },
 	};
 	int flag, num = 0;
@@ -430,10 +448,18 @@ static int take_flags(struct ucm_options *options, int argc, char **argv,
 		case 'o': lists[num++] = optarg; break;
 		case 'h': options->show_help = true; break;
 		case 'V': options->show_version = true; break;
+		case 'S':
+			if (set_socket(options, optarg))
+				return ucm_error_set(error, -EINVAL,
+						     "socket: %m");
+			break;
 		case 'n': case 's': case 'v': case 't': break;
 		case ':':
 			return ucm_error_set(error, -EINVAL,
-					     "-%c needs a value", optopt);
+					     optopt == 'S'
+						     ? "--socket needs a PATH"
+						     : "-%c needs a value",
+					     optopt);
 		default:
 			return ucm_error_set(
 				error, -EINVAL, "unknown flag '%s'",
@@ -445,10 +471,18 @@ static int take_flags(struct ucm_options *options, int argc, char **argv,
 }
 
 /* "ucmfs mount SOURCE MOUNTPOINT" is the same; a directory that is called so is
- * ./mount. */
+ * ./mount, and one that is called serve is ./serve. */
 static int take_operands(struct ucm_options *options, int argc, char **argv,
 			 struct ucm_error *error)
 {
+	if (optind < argc && !strcmp(argv[optind], "serve")) {
+		if (argc - optind != 2 || !options->socket)
+			return ucm_error_set(error, -EINVAL,
+					     "serve needs SOURCE and "
+					     "--socket PATH, and no more");
+		options->source = argv[optind + 1];
+		return 0;
+	}
 	if (optind < argc && !strcmp(argv[optind], "mount"))
 		optind++;
 	if (argc - optind != 2)
@@ -520,8 +554,10 @@ void ucm_options_help(FILE *out)
 {
 	fprintf(out,
 		"Usage: ucmfs [mount] SOURCE MOUNTPOINT [-f] [-d] [-o OPTIONS]\n"
+		"       ucmfs serve SOURCE --socket PATH [-f] [-o OPTIONS]\n"
 		"\n"
-		"Mount KV-cache blocks that lie in tiers of directories.\n"
+		"Mount KV-cache blocks that lie in tiers of directories, or serve "
+		"them without a mount.\n"
 		"SOURCE: tiers, fast to slow, separated by ':'; directories of "
 		"one tier by ',';\n"
 		"  a tier may be named: nvme=/nvme0/kv,/nvme1/kv:nfs=/mnt/nfs/kv\n"
@@ -530,6 +566,8 @@ void ucm_options_help(FILE *out)
 		"\n"
 		"  -f             stay in the foreground\n"
 		"  -d             print every request (implies -f)\n"
+		"  --socket PATH  where programs connect to [a mount: "
+		"/run/ucmfs/NUMBER.sock]\n"
 		"  -h, --help     this text\n"
 		"  -V, --version  versions of ucmfs and libfuse\n"
 		"\n"

@@ -31,7 +31,8 @@ enum ucm_log_to {
 
 struct ucm_options {
 	const char *source;
-	const char *mountpoint;
+	const char *mountpoint; /* NULL: it serves the socket alone */
+	char *socket; /* absolute; NULL: a mount's own */
 	bool foreground;
 	bool debug;
 	bool show_help;

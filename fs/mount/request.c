@@ -126,9 +126,6 @@ static void request_reply(struct ucm_fuse_request *request)
 	case UCM_ANSWER_STATFS: fuse_reply_statfs(req, &request->u.vfs); break;
 	case UCM_ANSWER_XATTR: request_reply_xattr(request); break;
 	case UCM_ANSWER_TEXT: fuse_reply_readlink(req, request->out); break;
-	case UCM_ANSWER_IOCTL:
-		fuse_reply_ioctl(req, 0, request->out, request->out_size);
-		break;
 	case UCM_ANSWER_OFFSET: fuse_reply_lseek(req, request->off); break;
 	}
 }

@@ -35,7 +35,6 @@ enum ucm_answer {
 	UCM_ANSWER_STATFS,
 	UCM_ANSWER_XATTR, /* out, out_size; or its size alone, if none fits */
 	UCM_ANSWER_TEXT,  /* out */
-	UCM_ANSWER_IOCTL, /* out, out_size */
 	UCM_ANSWER_OFFSET,
 };
 
@@ -49,14 +48,14 @@ struct ucm_fuse_request {
 	fuse_ino_t ino, newparent;
 	const char *name;
 	const char *text; /* a second name, a link's target, a value */
-	const void *in;	  /* bytes: of a value, an ioctl, a write */
+	const void *in;	  /* bytes: of a value, a write */
 	size_t in_size;
 	struct fuse_bufvec *write; /* in a thread of the transport */
 	const struct stat *attr;
 	struct fuse_file_info *fi;
 	size_t size; /* of the answer, at most */
 	off_t off, len;
-	unsigned number; /* mode, flags, to_set, whence, an ioctl's */
+	unsigned number; /* mode, flags, to_set, whence */
 
 	/* The answer. */
 	enum ucm_answer answer;

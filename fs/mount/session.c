@@ -13,15 +13,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <sys/sysmacros.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,42 +36,6 @@
 #include "fs/mount/unprivileged.h"
 #include "fs/store/mover.h"
 #include "fs/store/wishes.h"
-
-/* ---- being ready ---- */
-
-/* sd_notify(3): one datagram to the socket that systemd names. */
-static void notify_systemd(void)
-{
-	const char *path = getenv("NOTIFY_SOCKET");
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	_cleanup_fd_ int fd = -1;
-	size_t len = path ? strlen(path) : 0;
-
-	if (len < 2 || len >= sizeof(address.sun_path))
-		return;
-	memcpy(address.sun_path, path, len);
-	if (path[0] == '@')
-		address.sun_path[0] = '\0';
-	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 ||
-	    sendto(fd, "READY=1", 7, MSG_NOSIGNAL, (struct sockaddr *)&address,
-		   (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)) <
-		    0)
-		ucm_warning("NOTIFY_SOCKET: %m");
-}
-
-static void say_ready(struct ucm_daemon *daemon)
-{
-	static const char text[] = "READY=1\n";
-	int fd = daemon->options->ready_fd;
-
-	notify_systemd();
-	if (fd < 0)
-		return;
-	if (write(fd, text, sizeof(text) - 1) < 0)
-		ucm_warning("ready-fd %d: %m", fd);
-	close(fd);
-}
 
 /* ---- what the kernel and libfuse offer ---- */
 
@@ -187,7 +151,7 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	choose_uring(daemon, conn);
 	ucm_first_write_start(daemon);
 	yield_to_readers(daemon);
-	say_ready(daemon);
+	ucm_say_ready(daemon);
 }
 
 static const struct fuse_lowlevel_ops operations = {
@@ -223,7 +187,6 @@ static const struct fuse_lowlevel_ops operations = {
 	.removexattr = ucm_op_removexattr,
 	.create = ucm_op_create,
 	.fallocate = ucm_op_fallocate,
-	.ioctl = ucm_op_ioctl,
 	.lseek = ucm_op_lseek,
 };
 
@@ -334,7 +297,7 @@ static void detach_dead_mount(const char *mountpoint)
 	}
 }
 
-/* ---- one life ---- */
+/* ---- the process ---- */
 
 static void raise_file_limit(void)
 {
@@ -407,11 +370,12 @@ static void serve_index(struct ucm_daemon *daemon)
 {
 	int err = ucm_index_memory_serve(ucm_index_live(daemon->store->index));
 
+	daemon->index_fd = ucm_index_live(daemon->store->index)->fd;
 	if (!err)
 		return;
 	ucm_warning("index: set_robust_list: %s; clients ask for each block",
 		    strerror(-err));
-	atomic_store(&daemon->index_refused, true);
+	daemon->index_fd = -1;
 }
 
 /* Without it blocks are opened anew each time, and that is all. */
@@ -432,9 +396,33 @@ static int start_quotas(struct ucm_daemon *daemon)
 				      &daemon->quota_ops);
 }
 
+/* The program that waits for our exit status has it: what may fail comes before. */
+static int leave_starter(struct ucm_daemon *daemon)
+{
+	int err = ucm_background_ready();
+
+	if (err)
+		ucm_error("background: %s", strerror(-err));
+	else
+		choose_log(daemon->options);
+	return err;
+}
+
+static int start_store(struct ucm_daemon *daemon)
+{
+	int err;
+
+	serve_index(daemon);
+	err = ucm_expiry_start(daemon);
+	if (err)
+		return err;
+	if (daemon->session)
+		start_keeping(daemon);
+	return ucm_store_start(daemon->store);
+}
+
 static int serve(struct ucm_daemon *daemon)
 {
-	/* what may fail comes while somebody waits for our exit status */
 	int err = ucm_store_begin(daemon->store);
 
 	if (!err)
@@ -443,27 +431,20 @@ static int serve(struct ucm_daemon *daemon)
 		return err;
 	tell_what_is_lacking(daemon->options);
 	ucm_files_warn_of_others(&daemon->file_tree);
-	err = ucm_background_ready();
-	if (err) {
-		ucm_error("background: %s", strerror(-err));
-		return err;
-	}
-	choose_log(daemon->options);
 	daemon->store->on_gone = ucm_kept_gone;
 	daemon->store->on_gone_arg = daemon;
-	serve_index(daemon);
-	err = ucm_expiry_start(daemon);
+	err = leave_starter(daemon);
 	if (!err)
-		start_keeping(daemon);
-	if (!err)
-		err = ucm_store_start(daemon->store);
+		err = start_store(daemon);
 	if (!err)
 		err = ucm_files_count_start(&daemon->file_count,
 					    &daemon->store->dirs);
 	if (!err)
 		err = start_quotas(daemon);
-	if (!err)
+	if (!err) {
+		ucm_socket_start(daemon);
 		err = loop(daemon);
+	}
 	ucm_index_memory_unserve(ucm_index_live(daemon->store->index));
 	return err;
 }
@@ -534,11 +515,14 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 		return -EINVAL;
 	err = fuse_session_mount(daemon->session, mountpoint);
 	if (!err) {
-		ucm_store_serving(daemon->store, device_of_mount(mountpoint));
+		daemon->device = device_of_mount(mountpoint);
+		ucm_store_serving(daemon->store, daemon->device);
 		err = serve(daemon);
 		if (does_one_hang(daemon))
 			cut_connection(mountpoint);
 		fuse_session_unmount(daemon->session);
+		if (!ucm_socket_stop(daemon, daemon->store->close_ms))
+			daemon->store->left = true;
 		if (!ucm_first_write_stop(daemon, daemon->store->close_ms))
 			daemon->store->left = true;
 		if (!err)
@@ -562,6 +546,75 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 	daemon->mountpoint = daemon->options->mountpoint;
 	return err;
 }
+
+/* ---- a socket alone ---- */
+
+static int end_fd; /* an eventfd */
+
+static void end_by_signal(int number)
+{
+	const uint64_t one = 1;
+	ssize_t written = write(end_fd, &one, sizeof(one));
+
+	(void)number, (void)written;
+}
+
+/* They may come at any time from here on. */
+static int take_signals(void)
+{
+	static const int ends[] = { SIGHUP, SIGINT, SIGTERM };
+	const struct sigaction end = { .sa_handler = end_by_signal,
+				       .sa_flags = SA_RESTART };
+
+	end_fd = eventfd(0, EFD_CLOEXEC);
+	if (end_fd < 0)
+		return -errno;
+	signal(SIGPIPE, SIG_IGN);
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+		sigaction(ends[i], &end, NULL);
+	return 0;
+}
+
+static int serve_until_signal(struct ucm_daemon *daemon)
+{
+	uint64_t signals;
+	int err = ucm_socket_start(daemon);
+
+	if (!err)
+		err = leave_starter(daemon);
+	if (err)
+		return err;
+	ucm_say_ready(daemon);
+	while (read(end_fd, &signals, sizeof(signals)) < 0 && errno == EINTR)
+		;
+	return 0;
+}
+
+static int serve_socket(struct ucm_daemon *daemon)
+{
+	int err = take_signals();
+
+	if (!err)
+		err = ucm_store_begin(daemon->store);
+	if (err)
+		return err;
+	ucm_store_serving(daemon->store, 0);
+	if (daemon->options->foreground)
+		choose_log(daemon->options);
+	err = start_store(daemon);
+	if (!err)
+		err = serve_until_signal(daemon);
+	ucm_index_memory_unserve(ucm_index_live(daemon->store->index));
+	if (!ucm_socket_stop(daemon, daemon->store->close_ms))
+		daemon->store->left = true;
+	if (!err)
+		flush_last(daemon);
+	ucm_store_quiet(daemon->store);
+	ucm_expiry_stop(daemon);
+	return err;
+}
+
+/* ---- one life ---- */
 
 static void set_owner(struct ucm_daemon *daemon)
 {
@@ -592,7 +645,8 @@ static void daemon_fini(struct ucm_daemon *daemon)
 	ucm_files_quotas_close(&daemon->file_tree);
 	ucm_files_nodes_fini(&daemon->nodes);
 	ucm_opstats_free(daemon->ops);
-	ucm_iobudget_file_close(daemon);
+	ucm_iobudget_memory_close(daemon);
+	free(daemon->socket);
 	ucm_first_write_fini(daemon);
 	free(daemon);
 }
@@ -609,11 +663,13 @@ int ucm_daemon_run(struct ucm_options *options, struct ucm_store *store,
 	*daemon = (struct ucm_daemon){
 		.options = options,
 		.store = store,
-		.mountpoint = options->mountpoint,
+		.mountpoint = options->mountpoint ? options->mountpoint
+						  : options->socket,
+		.index_fd = -1,
 		.trace = trace,
 		.ops = ucm_opstats_new(),
 	};
-	ucm_iobudget_file_open(daemon);
+	ucm_iobudget_memory_open(daemon);
 	ucm_handles_init(&daemon->files);
 	ucm_files_tree_init(&daemon->file_tree, &store->dirs, files_dir);
 	err = ucm_crews_open(daemon);
@@ -625,9 +681,11 @@ int ucm_daemon_run(struct ucm_options *options, struct ucm_store *store,
 	fuse_set_log_func(log_of_libfuse);
 	raise_file_limit();
 	set_owner(daemon);
-	if (!err)
+	if (!err && !options->mountpoint)
+		err = serve_socket(daemon);
+	else if (!err)
 		err = build_args(daemon, &args);
-	if (!err) {
+	if (!err && options->mountpoint) {
 		daemon->session = fuse_session_new(&args, &operations,
 						  sizeof(operations), daemon);
 		err = daemon->session ? mount_and_serve(daemon) : -EINVAL;

@@ -304,23 +304,7 @@ static int space_get_used(struct ucm_daemon *daemon, fuse_ino_t ino,
 		     : -ENODATA;
 }
 
-/* The others are for our own readers and writers. */
-
-
-/* Its number in .ucmfs/index, if it can be seen there. */
-static int space_get_number(struct ucm_daemon *daemon, fuse_ino_t ino,
-			    char *value)
-{
-	const struct ucm_space *space = ucm_node_space(daemon, ino);
-
-	if (!space ||
-	    !ucm_index_is_published(daemon->store->index, space->number))
-		return -ENODATA;
-	return snprintf(value, UCM_XATTR_MAX, "%u", space->number);
-}
-
-/* How large its blocks are, or are going to be: its writers may say so before
- * the first one is there. */
+/* How large its blocks are. */
 static int space_get_block_bytes(struct ucm_daemon *daemon, fuse_ino_t ino,
 				 char *value)
 {
@@ -329,24 +313,6 @@ static int space_get_block_bytes(struct ucm_daemon *daemon, fuse_ino_t ino,
 
 	return bytes ? snprintf(value, UCM_XATTR_MAX, "%" PRIu64, bytes)
 		     : -ENODATA;
-}
-
-static int space_set_block_bytes(struct ucm_daemon *daemon, fuse_ino_t ino,
-				 const char *value, size_t size)
-{
-	struct ucm_space *space = ucm_node_space(daemon, ino);
-	char text[24] = "";
-	uint64_t bytes;
-
-	if (!space)
-		return -ENOENT;
-	if (size >= sizeof(text))
-		return -EINVAL;
-	memcpy(text, value, size);
-	if (ucm_parse_u64(text, &bytes))
-		return -EINVAL;
-	ucm_space_announce(space, bytes);
-	return 0;
 }
 
 static const struct ucm_xattr space_xattrs[] = {
@@ -358,14 +324,8 @@ static const struct ucm_xattr space_xattrs[] = {
 	},
 	{ .name = UCM_XATTR_PREFIX "used", .get = space_get_used },
 	{
-		.name = UCM_XATTR_PREFIX "index",
-		.get = space_get_number,
-		.unlisted = true,
-	},
-	{
 		.name = UCM_XATTR_PREFIX "block_bytes",
 		.get = space_get_block_bytes,
-		.set = space_set_block_bytes,
 		.unlisted = true,
 	},
 	{ 0 },

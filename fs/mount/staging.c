@@ -11,9 +11,7 @@
  * A FLUSH alone says nothing: shells send one before the first byte, fork sends
  * one in mid-stream, and the kernel sends one for a process that was killed. So
  * the checksums of a file decide there and at RELEASE; one that has none becomes a
- * block at fsync or rename alone. A writer that has summed what it wrote may say so
- * before (user.ucmfs.written: the header): if the file is still the same then,
- * nothing of it is read.
+ * block at fsync or rename alone.
  *
  * The nodes are those of all files being written, also of a space.json that was
  * created (manifest.c): what differs is asked of the open file's table.
@@ -25,7 +23,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -490,82 +487,6 @@ static int staging_rest(struct ucm_account *account, struct ucm_handle *file)
 	return err;
 }
 
-/* ---- what its writer says ---- */
-
-/* A header, all of it, with its checksums. */
-static int staging_parse_word(const char *value, size_t size,
-			      const struct stat *st, struct ucm_block *out)
-{
-	if (ucm_block_parse(value, size, (uint64_t)st->st_size, out) ||
-	    !(out->flags & UCM_BLOCK_HAS_CRC) || size < out->data_offset ||
-	    ucm_block_check_extension(out, value, size))
-		return -EINVAL;
-	return 0;
-}
-
-/* Under file->lock. It counts when the file is committed, if that is still as it
- * is now (user.ucmfs.written). */
-static int staging_hear(struct ucm_daemon *daemon, struct ucm_handle *file,
-			const char *value, size_t size)
-{
-	struct ucm_word word;
-	int fd, err;
-
-	if (file->ops != &writer_handle && file->ops != &staging_handle)
-		return -EOPNOTSUPP;
-	if (file->temp.committed)
-		return -EPERM;
-	fd = ucm_handle_borrow_fd(daemon, file);
-	err = fd < 0 ? fd : ucm_os_fstat(fd, &word.stamp);
-	ucm_handle_return_fd(file, fd);
-	if (!err)
-		err = staging_parse_word(value, size, &word.stamp, &word.block);
-	if (!err && !file->word)
-		file->word = malloc(sizeof(*file->word));
-	if (!err && !file->word)
-		err = -ENOMEM;
-	if (err)
-		return err;
-	*file->word = word;
-	file->temp.word = file->word;
-	return 0;
-}
-
-static int staging_set_written(struct ucm_daemon *daemon, fuse_ino_t ino,
-			       const char *value, size_t size)
-{
-	struct ucm_handle *file = ucm_handle_get(daemon, ino);
-	int err;
-
-	if (!file)
-		return -ENOENT;
-	err = staging_enter(daemon, file);
-	if (!err) {
-		err = staging_hear(daemon, file, value, size);
-		pthread_mutex_unlock(&file->lock);
-	}
-	ucm_handle_put(daemon, file);
-	return err;
-}
-
-/* It is to be heard once. */
-static int staging_get_written(struct ucm_daemon *daemon, fuse_ino_t ino,
-			       char *value)
-{
-	(void)daemon, (void)ino, (void)value;
-	return -ENODATA;
-}
-
-static const struct ucm_xattr staging_xattrs[] = {
-	{
-		.name = UCM_XATTR_PREFIX "written",
-		.get = staging_get_written,
-		.set = staging_set_written,
-		.unlisted = true,
-	},
-	{ 0 },
-};
-
 static const struct ucm_handle_ops writer_handle = {
 	.is_block = true,
 	.has_temp = true,
@@ -587,7 +508,6 @@ static const struct ucm_handle_ops staging_handle = {
 };
 
 const struct ucm_node_ops ucm_staging_ops = {
-	.xattrs = staging_xattrs,
 	.getattr = staging_getattr,
 	.setattr = staging_setattr,
 	.open = staging_open,

@@ -30,6 +30,7 @@
 #include <time.h>
 
 #include <ucm/blocks.h>
+#include <ucm/serve.h>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -52,7 +53,7 @@ struct hold {
 	bool leased;	/* a call has succeeded */
 	int64_t due_ms; /* to be renewed */
 	int64_t end_ms;
-	char space[sizeof(((struct ucm_control_head *)0)->space)];
+	char space[UCM_SERVE_SPACE_MAX];
 	size_t num;
 	struct ucm_id ids[];
 };

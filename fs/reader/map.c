@@ -28,9 +28,8 @@ static int check_header(const struct ucm_index_memory_header *header)
 		   sizeof(header->magic)) != 0)
 		return -EPROTO;
 	if (header->version != UCM_INDEX_MEMORY_VERSION) {
-		ucm_warning(UCM_TREE_INDEX
-			    ": its layout is of version %u, and this library "
-			    "reads version %u: the mount is asked instead",
+		ucm_warning("the index has version %u, and this library reads "
+			    "version %u: the daemon is asked instead",
 			    header->version, UCM_INDEX_MEMORY_VERSION);
 		return -EPROTONOSUPPORT;
 	}

@@ -2,10 +2,9 @@
 /*
  * reader.c - the calls of <ucm/index.h>, and which back end answers them.
  *
- * A space is known by name to the caller and by number to the index. The number
- * is asked for once (an extended attribute of the space's folder, which says
- * whether it is published as well) and holds until the map says that the spaces
- * have changed.
+ * A space is known by name to the caller and by number to the index. The daemon is
+ * asked for the number once, and it holds until the map says that the spaces have
+ * changed.
  */
 #include <config.h>
 
@@ -18,12 +17,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
 #include "common/deadmount.h"
-#include "common/parse.h"
 #include "fs/index/budget_layout.h"
 
 #define CHOICES 8 /* times that the spaces may change under one call */
@@ -41,45 +38,85 @@ static int set_folder(struct ucm_index_reader *reader, const char *space)
 static const char *why_not(int err)
 {
 	switch (err) {
-	case -ENOENT: return "the mount has no " UCM_TREE_INDEX;
-	case -EACCES: return UCM_TREE_INDEX " may not be read";
-	case -EOPNOTSUPP:
-		return "the daemon has no passthrough, and this user cannot "
-		       "look into it";
-	case -EPROTO: return UCM_TREE_INDEX " is no index";
-	case -EPROTONOSUPPORT: return UCM_TREE_INDEX " is of another version";
-	case -EXDEV: return "this is no FUSE mount of this machine";
-	default: return UCM_TREE_INDEX " cannot be mapped";
+	case -EOPNOTSUPP: return "the daemon's memory cannot be mapped";
+	case -EPROTO: return "the memory is not an index";
+	case -EPROTONOSUPPORT: return "the index is of another version";
+	default: return "the index cannot be mapped";
 	}
 }
 
-static int map_index(struct ucm_index_reader *reader)
+/* One that ends before is fatal to whoever reads it. */
+int ucm_reader_map_memory(int fd, int prot, size_t len, void **out)
 {
-	int fd = ucm_reader_memory_open(reader->root, UCM_TREE_INDEX, O_RDONLY);
-	int err = fd < 0 ? fd : ucm_reader_map_open(&reader->map, fd);
+	struct stat st;
 
-	if (err && fd >= 0)
-		close(fd);
+	if (fd < 0)
+		return -EOPNOTSUPP;
+	if (fstat(fd, &st))
+		return -errno;
+	if ((uint64_t)st.st_size < len)
+		return -EPROTO;
+	*out = mmap(NULL, len, prot, MAP_SHARED, fd, 0);
+	return *out == MAP_FAILED ? -errno : 0;
+}
+
+/* The map takes the descriptor, if there is one. */
+static int map_index(struct ucm_index_reader *reader, int memory)
+{
+	int err = memory < 0 ? -EOPNOTSUPP
+			     : ucm_reader_map_open(&reader->map, memory);
+
+	if (err && memory >= 0)
+		close(memory);
 	return err;
 }
 
+static void map_both(struct ucm_index_reader *reader)
+{
+	_cleanup_fd_ int budget_fd = -1;
+	struct ucm_serve_hello hello;
+	void *shared = NULL;
+	int index_fd, err;
+
+	err = ucm_client_hello(reader->client, &hello, &index_fd, &budget_fd);
+	if (err) {
+		reader->why = why_not(err);
+		return;
+	}
+	err = map_index(reader, index_fd);
+	if (err)
+		reader->why = why_not(err);
+	else if (!ucm_reader_map_memory(budget_fd, PROT_READ | PROT_WRITE,
+					sizeof(*reader->shared), &shared))
+		reader->shared = shared;
+}
+
 /* Is the space there, may it be read, and what is its number? */
+static int ask_space(struct ucm_index_reader *reader)
+{
+	struct ucm_serve_request head = { .verb = UCM_SERVE_SPACE };
+	struct ucm_serve_space space = { 0 };
+	int err;
+
+	snprintf(head.space, sizeof(head.space), "%s",
+		 ucm_tree_folder_name(reader->folder));
+	err = ucm_client_call(reader->client, &head, NULL, 0, &space,
+			      sizeof(space), NULL);
+	reader->published = !err && space.flags & UCM_SPACE_PUBLISHED;
+	reader->space = (uint16_t)space.number;
+	return err;
+}
+
 static int resolve(struct ucm_index_reader *reader)
 {
-	char text[8] = "";
-	_cleanup_fd_ int fd = -1;
-	uint64_t number;
+	int err;
 
 	reader->resolved = false;
 	if (reader->map.base)
 		reader->names = ucm_reader_map_names(&reader->map);
-	fd = openat(reader->root, reader->folder,
-		    O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return ucm_mount_error(errno);
-	fgetxattr(fd, "user.ucmfs.index", text, sizeof(text) - 1);
-	reader->published = !ucm_parse_range(text, 0, UINT16_MAX, &number);
-	reader->space = reader->published ? (uint16_t)number : 0;
+	err = ask_space(reader);
+	if (err)
+		return err;
 	reader->resolved = true;
 	if (reader->map.base)
 		reader->why = reader->published
@@ -88,26 +125,7 @@ static int resolve(struct ucm_index_reader *reader)
 	return 0;
 }
 
-static int open_mount(struct ucm_index_reader *reader, const char *mount)
-{
-	void *shared = NULL;
-	int err;
-
-	reader->root = open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (reader->root < 0)
-		return ucm_mount_error(errno);
-	ucm_reader_control_open(reader);
-	err = map_index(reader);
-	if (err)
-		reader->why = why_not(err);
-	else
-		ucm_reader_memory_map(reader->root, UCM_TREE_BUDGET, O_RDWR,
-				      sizeof(*reader->shared), &shared);
-	reader->shared = shared;
-	return resolve(reader);
-}
-
-int ucm_index_open(const char *mount, const char *space,
+int ucm_index_open(const char *where, const char *space,
 		   struct ucm_index_reader **out)
 {
 	struct ucm_index_reader *reader = calloc(1, sizeof(*reader));
@@ -115,13 +133,16 @@ int ucm_index_open(const char *mount, const char *space,
 
 	if (!reader)
 		return -ENOMEM;
-	reader->root = reader->control = -1;
 	err = set_folder(reader, space);
 	if (!err)
-		err = open_mount(reader, mount);
+		err = ucm_client_connect(where, &reader->client);
+	if (!err) {
+		map_both(reader);
+		err = resolve(reader);
+	}
 	if (err) {
 		ucm_index_close(reader);
-		return err;
+		return ucm_mount_error(-err);
 	}
 	*out = reader;
 	return 0;
@@ -145,10 +166,7 @@ void ucm_index_close(struct ucm_index_reader *reader)
 		munmap(reader->shared, sizeof(*reader->shared));
 	}
 	ucm_reader_map_close(&reader->map);
-	if (reader->control >= 0)
-		close(reader->control);
-	if (reader->root >= 0)
-		close(reader->root);
+	ucm_client_close(reader->client);
 	free(reader);
 }
 
@@ -159,8 +177,7 @@ static int choose(struct ucm_index_reader *reader,
 	const struct ucm_reader_map *map = &reader->map;
 	int err;
 
-	*out = reader->control >= 0 ? &ucm_reader_control_ops
-				    : &ucm_reader_stat_ops;
+	*out = &ucm_reader_socket_ops;
 	if (!map->base)
 		return 0;
 	if (!ucm_reader_map_lives(map))
@@ -195,7 +212,7 @@ static void count(struct ucm_index_reader *reader, const uint64_t *present,
 		add_counts(reader);
 }
 
-/* By the back end that is right at the time; or by stat, which always is. */
+/* By the back end that is right at the time. */
 static int lookup(struct ucm_index_reader *reader, const struct ucm_id *ids,
 		  size_t num, uint64_t *present, uint64_t *unknown)
 {
@@ -210,7 +227,7 @@ static int lookup(struct ucm_index_reader *reader, const struct ucm_id *ids,
 		if (err)
 			break;
 		if (i == CHOICES)
-			ops = &ucm_reader_stat_ops;
+			ops = &ucm_reader_socket_ops; /* is always right */
 		err = ops->lookup(reader, ids, num, present, unknown);
 		if (!err && ops == &ucm_reader_map_ops && reader->shared)
 			count(reader, present, num);
@@ -288,7 +305,7 @@ int ucm_index_entry(struct ucm_index_reader *reader, const struct ucm_id *id,
 		if (err)
 			return err;
 		if (i == CHOICES)
-			ops = &ucm_reader_stat_ops;
+			ops = &ucm_reader_socket_ops; /* is always right */
 		err = ops->entry(reader, id, out);
 	}
 	return err;

@@ -3,9 +3,8 @@
  * reader.h - the client's side of the index: what its back ends share.
  *
  * reader.c has the calls of <ucm/index.h> and chooses a back end for each:
- * find.c where the index is mapped (map.c) and has the space, else control.c, or
- * stat.c where there is not even that. blocks.c, the calls of <ucm/blocks.h>,
- * stands beside them.
+ * find.c where the index is mapped (map.c) and has the space, else socket.c. client.c, the calls of
+ * <ucm/client.h>, stands below them, and blocks.c, those of <ucm/blocks.h>, beside.
  * Part of libucm; knows the mount and the layout, and nothing of the daemon.
  */
 #ifndef UCM_READER_H
@@ -14,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <ucm/client.h>
 #include <ucm/index.h>
 
 #include "fs/index/memory_layout.h"
@@ -28,8 +28,7 @@ struct ucm_reader_map {
 };
 
 struct ucm_index_reader {
-	int root;         /* the mount point */
-	int control;      /* .ucmfs/control; -1: it cannot be had */
+	struct ucm_client *client;
 	char folder[UCM_TREE_FOLDER_MAX]; /* the space's */
 	struct ucm_reader_map map;
 	const char *why;  /* not "map", else NULL */
@@ -55,16 +54,12 @@ struct ucm_reader_ops {
 
 /* -ESTALE of its calls: what is published has changed meanwhile. */
 extern const struct ucm_reader_ops ucm_reader_map_ops;
-extern const struct ucm_reader_ops ucm_reader_control_ops;
-extern const struct ucm_reader_ops ucm_reader_stat_ops;
-
-/* Open .ucmfs/control, if it can be had. */
-void ucm_reader_control_open(struct ucm_index_reader *reader);
+extern const struct ucm_reader_ops ucm_reader_socket_ops;
 
 /* Where a block's file lies. */
 struct ucm_reader_place {
 	uint64_t size;
-	uint8_t dir; /* as the daemon numbers them: UCM_CONTROL_DIRECTORY */
+	uint8_t dir; /* as the daemon numbers them: UCM_SERVE_DIRECTORY */
 	/* Of the file whose checksums have all been compared, on this machine
 	 * and not too long ago (common/filestamp.h); 0: it is not known. */
 	uint64_t verified;
@@ -85,19 +80,8 @@ static inline void ucm_bit_set(uint64_t *bitmap, size_t bit)
 	bitmap[bit / 64] |= UINT64_C(1) << bit % 64;
 }
 
-/* ---- memory of the daemon's that the mount shows (memory.c) ---- */
-
-/* A descriptor of UCM_TREE_INDEX or UCM_TREE_BUDGET in the mount at root, to be
- * mapped; the caller's. flags: O_RDONLY or O_RDWR. -EOPNOTSUPP: without passthrough,
- * and not the daemon's user; -EXDEV: root is no FUSE mount. */
-int ucm_reader_memory_open(int root, const char *name, int flags);
-/* Map its first len bytes. Also -EPROTO: it has fewer, or is no file of a mount. */
-int ucm_reader_memory_map(int root, const char *name, int flags, size_t len,
-			  void **out);
-/* The same of what a daemon says of its memory: -ESTALE, it is another file; -EPROTO,
- * it can be made shorter. */
-struct ucm_control_memory;
-int ucm_reader_memory_take(const struct ucm_control_memory *memory, int flags);
+/* Map the first len bytes of memory that a daemon has given. -EPROTO: it has fewer. */
+int ucm_reader_map_memory(int fd, int prot, size_t len, void **out);
 
 /* ---- the map ---- */
 

@@ -216,7 +216,6 @@ void ucm_calls_statistics(struct ucm_store *store,
 {
 	const struct ucm_stats *stats = &store->stats;
 	struct ucm_control_statistics all = {
-		.version = UCM_CONTROL_VERSION,
 		.scanned = atomic_load(&store->scanned),
 		.blocks = atomic_load(&store->blocks),
 #define GET(name) .name = ucm_counted(&stats->name)

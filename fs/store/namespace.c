@@ -288,20 +288,11 @@ uint64_t ucm_space_block_bytes(struct ucm_space *space)
 	uint64_t bytes;
 
 	pthread_mutex_lock(&space->lock);
-	bytes = space->announced;
 	/* of an empty one the geometry is that of the blocks it had */
-	if (space->has_geometry &&
-	    (!bytes || space->has_manifest || !is_empty(space)))
-		bytes = ucm_geometry_file_bytes(&space->geometry);
+	bytes = space->has_geometry ? ucm_geometry_file_bytes(&space->geometry)
+				    : 0;
 	pthread_mutex_unlock(&space->lock);
 	return bytes;
-}
-
-void ucm_space_announce(struct ucm_space *space, uint64_t bytes)
-{
-	pthread_mutex_lock(&space->lock);
-	space->announced = bytes;
-	pthread_mutex_unlock(&space->lock);
 }
 
 bool ucm_space_has_geometry(struct ucm_space *space)

@@ -49,7 +49,6 @@ struct ucm_space {
 	bool has_manifest;
 	bool closing; /* its folders are being removed: no new blocks */
 	unsigned pending; /* commits admitted but not yet in the index */
-	uint64_t announced; /* what a block will take, by its writers; or 0 */
 	struct ucm_geometry geometry;
 	uint8_t space_id[32];
 };
@@ -113,11 +112,8 @@ void ucm_space_drop_manifest(struct ucm_space *space);
 /* Size of block files of a geometry in the paged form. */
 uint64_t ucm_geometry_file_bytes(const struct ucm_geometry *geometry);
 
-/* The same of the space's; of an empty one, what was announced, or what they
- * had; 0 if not known yet. */
+/* The same of the space's; of an empty one, what they had; 0 if not known yet. */
 uint64_t ucm_space_block_bytes(struct ucm_space *space);
-/* A writer says how large its blocks are going to be (0: nobody knows). */
-void ucm_space_announce(struct ucm_space *space, uint64_t bytes);
 bool ucm_space_has_geometry(struct ucm_space *space);
 
 /* Has this bucket of this directory been scanned? */

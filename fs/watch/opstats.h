@@ -37,7 +37,6 @@
 	X(MKDIR, "mkdir")                                                     \
 	X(RMDIR, "rmdir")                                                     \
 	X(STATFS, "statfs")                                                   \
-	X(IOCTL, "ioctl")                                                     \
 	X(LSEEK, "lseek")
 
 enum ucm_op {

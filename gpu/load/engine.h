@@ -130,6 +130,7 @@ struct ucm_load_file {
 	bool again;     /* it is the second that was opened for that place */
 	bool located;   /* and opened there */
 	bool held_located; /* or is still to be */
+	int given; /* what the source gave: a descriptor or -errno */
 	uint64_t located_size; /* which it has there, as its source knows */
 	bool stale;     /* not to be found any more; ends with its last user */
 	bool counted;   /* as used, in its lane */

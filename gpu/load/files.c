@@ -14,7 +14,7 @@
  * mount's open is a question to its daemon. Anything that is not as it should be
  * there is no failure: the mount is asked then, and the directory once more when the
  * file is used again. Where an open may
- * hang (a mount, a file server) it goes through the ring, when the lane of that
+ * hang (a mount, a file server) it is an operation of the ring, when the lane of that
  * directory lets it (lane.h): until then the file has no descriptor, and one
  * that nobody waits for any more just ends. A file in a local directory is opened
  * at once; where that directory is late and has its share of descriptors, it is
@@ -47,6 +47,8 @@
  * be read directly. */
 static struct ucm_dir nowhere = { .fd = -1, .quick = true, .no_direct = true,
 				  .align = 1 };
+/* Where a source gives descriptors: they are of several file systems. */
+static struct ucm_dir given = { .fd = -1 };
 
 static void open_next(struct ucm_load_file *file);
 static void on_opened(struct ucm_engine *engine, struct ucm_engine_op *op);
@@ -106,13 +108,14 @@ static void on_closed(struct ucm_engine *engine, struct ucm_engine_op *op)
 }
 
 /* Opens in local directories do not wait for the ring; so that closes that do
- * have not all descriptors, no more than a few do. */
+ * have not all descriptors, no more than a few do. None does where a descriptor is
+ * needed now. */
 static bool closes_at_once(const struct ucm_load_file *file)
 {
 	const struct ucm_load_files *files = &file->engine->files;
 
-	return file->place.dir->quick &&
-	       (files->spares || files->closing >= CLOSING_MOST);
+	return files->spares ||
+	       (file->place.dir->quick && files->closing >= CLOSING_MOST);
 }
 
 static void end_file(struct ucm_load_file *file)
@@ -299,7 +302,9 @@ static void take_file(struct ucm_load_file *file, int fd,
 		return;
 	}
 	file->size = (uint64_t)st->st_size;
-	file->align = ucm_dir_align(file->place.dir, fd);
+	file->align = file->place.dir == &given
+			      ? ucm_direct_align(fd)
+			      : ucm_dir_align(file->place.dir, fd);
 	file->state = UCM_LOAD_FILE_OPEN;
 	count(file, true);
 }
@@ -370,7 +375,7 @@ static bool enter_lane(struct ucm_load_file *file)
 	return file->lane;
 }
 
-/* In its lane, when that lets it. */
+/* When its turn has come. */
 static void queue_open(struct ucm_load_file *file, int flags)
 {
 	file->op.io = (struct ucm_io){
@@ -482,6 +487,14 @@ static bool took_descriptor(struct ucm_load_file *file, int result)
 	return result >= 0;
 }
 
+/* While it is being opened, pieces that were given up are among its waiters: they
+ * are no reason to try again. */
+static bool is_awaited(struct ucm_load_file *file)
+{
+	ucm_load_end_given_up(&file->waiters);
+	return file->refs > 1; /* the operation's */
+}
+
 static void on_opened(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
 	struct ucm_load_file *file = (struct ucm_load_file *)op;
@@ -489,7 +502,7 @@ static void on_opened(struct ucm_engine *engine, struct ucm_engine_op *op)
 
 	(void)engine;
 	if (!took_descriptor(file, result)) {
-		if (file->refs == 1) /* nobody waits any more */
+		if (!is_awaited(file))
 			ucm_load_file_fail(file, -ECANCELED, 0);
 		else
 			open_next(file);
@@ -560,6 +573,71 @@ static void find_by_call(struct ucm_load_file *file)
 	ucm_engine_queue(file->engine, &file->op);
 }
 
+/* ---- blocks that the source opens ---- */
+
+static ssize_t open_in_source(const void *of, void *buffer, size_t len,
+			      off_t offset)
+{
+	struct ucm_load_file *file = (struct ucm_load_file *)(uintptr_t)of;
+	const struct ucm_shared *shared = file->engine->shared;
+
+	(void)buffer, (void)len, (void)offset;
+	file->given = shared->source_ops->descriptor(
+		shared->source, file->group->space, &file->id);
+	return 0;
+}
+
+static void open_by_source(struct ucm_load_file *file);
+
+/* false: it is opened once more. */
+static bool took_given(struct ucm_load_file *file, int fd)
+{
+	struct ucm_shared *shared = file->engine->shared;
+
+	if (fd >= 0) {
+		file->direct = !fcntl(fd, F_SETFL, O_DIRECT);
+		take_descriptor(file, fd);
+		return true;
+	}
+	if (is_awaited(file) &&
+	    (spare_some(file, fd) ||
+	     (ucm_is_lost(fd) && !file->revived &&
+	      (file->revived = shared->source_ops->lost(shared->source))))) {
+		open_by_source(file);
+		return false;
+	}
+	ucm_load_file_fail(file, fd, 0);
+	return true;
+}
+
+static void on_given(struct ucm_engine *engine, struct ucm_engine_op *op)
+{
+	struct ucm_load_file *file = (struct ucm_load_file *)op;
+	int fd = op->io.result < 0 ? (int)op->io.result : file->given;
+
+	(void)engine;
+	if (!took_given(file, fd))
+		return;
+	ucm_load_file_tell(file);
+	ucm_load_file_put(file); /* the operation's */
+}
+
+static void open_by_source(struct ucm_load_file *file)
+{
+	file->place.dir = &given;
+	if (!enter_lane(file))
+		return;
+	ucm_add(&file->engine->shared->stats.opens, 1);
+	file->op.io = (struct ucm_io){
+		.op = UCM_IO_CALL,
+		.call = open_in_source,
+		.of = file,
+		.align = 1,
+	};
+	file->op.done = on_given;
+	ucm_engine_queue(file->engine, &file->op);
+}
+
 void ucm_load_file_read(const struct ucm_load_file *file, struct ucm_io *io)
 {
 	io->op = file->by_call ? UCM_IO_CALL : UCM_IO_READ;
@@ -582,6 +660,10 @@ static void open_next(struct ucm_load_file *file)
 	}
 	if (open_located(file))
 		return;
+	if (shared->source_ops->descriptor) {
+		open_by_source(file);
+		return;
+	}
 	for (;;) {
 		if (shared->source_ops->place(shared->source,
 					      file->group->space, &file->id,

@@ -162,7 +162,7 @@ static int set_up(struct ucm_loader *loader,
 		return ucm_error_set(error, -EINVAL, "%u threads: at most %u",
 				     threads, MAX_THREADS);
 	shared->source_ops =
-		options->tiers ? &ucm_source_tiers : &ucm_source_mount;
+		options->tiers ? &ucm_source_tiers : &ucm_source_socket;
 	if (ucm_loader_source)
 		shared->source_ops = ucm_loader_source;
 	shared->locates = shared->source_ops->locate && !options->in_mount;
@@ -268,7 +268,7 @@ static int open_save_source(struct ucm_shared *shared,
 	if (!options->mount || shared->source_ops != &ucm_source_tiers)
 		return 0;
 	shared->save_source = NULL;
-	shared->save_ops = &ucm_source_mount;
+	shared->save_ops = &ucm_source_socket;
 	return shared->save_ops->open(options->mount, &shared->save_source,
 				      error);
 }
@@ -480,8 +480,7 @@ static int publish(struct ucm_loader *loader, struct ucm_group *group,
 }
 
 /* The mount may have come back since it was last looked at. */
-static int check_space(struct ucm_shared *shared, const char *space,
-		       uint64_t bytes)
+static int check_space(struct ucm_shared *shared, const char *space)
 {
 	const struct ucm_source_ops *ops = shared->source_ops;
 	int err = ops->check_space(shared->source, space);
@@ -490,8 +489,6 @@ static int check_space(struct ucm_shared *shared, const char *space,
 		err = ops->check_space(shared->source, space);
 	if (!err && shared->locates)
 		ops->chart(shared->source, space);
-	if (!err && shared->save_ops->announce)
-		shared->save_ops->announce(shared->save_source, space, bytes);
 	return err;
 }
 
@@ -507,7 +504,7 @@ int ucm_loader_add_group(struct ucm_loader *loader,
 	err = new_group(loader, layout, space, &group, error);
 	if (err)
 		return err;
-	err = check_space(shared, space, group->file_size);
+	err = check_space(shared, space);
 	if (err)
 		ucm_error_set(error, err, "space '%s': %s", space,
 			      strerror(-err));
@@ -762,15 +759,9 @@ static int remove_block(struct ucm_shared *shared, const char *space,
 			const struct ucm_id *id)
 {
 	const struct ucm_source_ops *ops = shared->save_ops;
-	struct ucm_place place;
-	int err;
 
-	if (ops->remove)
-		return ops->remove(shared->save_source, space, id);
-	err = ops->place(shared->save_source, space, id, 0, &place);
-	if (!err && unlinkat(place.dir->fd, place.path, 0))
-		err = -errno;
-	return err;
+	return ops->remove ? ops->remove(shared->save_source, space, id)
+			   : -EOPNOTSUPP; /* it is only read */
 }
 
 int ucm_loader_remove(struct ucm_loader *loader, unsigned group,

@@ -2,53 +2,32 @@
 /*
  * node.c - what a mount has of the node's budget.
  *
- * The limits, and what the layout of the memory is, are asked of the daemon, and
- * not read from the memory, to which everybody may write. That the daemon has gone
- * is seen in its index, which nobody else can write to; it costs no call.
+ * The limits are the daemon's, and not read from the memory, to which everybody may
+ * write. That the daemon has ended is seen in its index, which no other can write to;
+ * it costs no call.
  */
 #include <config.h>
 
 #include "gpu/load/node.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <ucm/control.h>
+#include <ucm/client.h>
 
 #include "common/cleanup.h"
 #include "common/lifeline.h"
 #include "fs/index/budget_layout.h"
 #include "fs/index/memory_layout.h"
 #include "fs/reader/reader.h"
-#include "hashing/tree.h"
 
-/* An old daemon has no limits, and says so by not knowing the call. */
-static int ask_limits(int root, struct ucm_node_budget *out)
-{
-	struct ucm_control_budget budget = { .version = UCM_CONTROL_VERSION };
-	_cleanup_fd_ int fd = openat(root, UCM_TREE_CONTROL,
-				     O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-
-	if (fd < 0)
-		return errno == ENOENT ? -ENOTCONN : -errno; /* no mount */
-	if (ioctl(fd, UCM_CONTROL_BUDGET, &budget))
-		return errno == ENOTTY ? 0 : -errno;
-	out->limits.rate = budget.rate;
-	out->limits.in_flight = budget.in_flight;
-	if (budget.layout != UCM_SHARERS_LAYOUT)
-		out->why = -EPROTONOSUPPORT;
-	return 0;
-}
-
-static int map_index(int root, struct ucm_node_budget *region)
+static int map_index(int fd, struct ucm_node_budget *region)
 {
 	const struct ucm_index_memory_header *header;
 	void *index;
-	int err = ucm_reader_memory_map(root, UCM_TREE_INDEX, O_RDONLY,
+	int err = ucm_reader_map_memory(fd, PROT_READ,
 					UCM_INDEX_MEMORY_HEADER_BYTES, &index);
 
 	if (err)
@@ -62,15 +41,15 @@ static int map_index(int root, struct ucm_node_budget *region)
 	return -EPROTO;
 }
 
-static int map_both(int root, struct ucm_node_budget *region)
+static int map_both(int index_fd, int budget_fd, struct ucm_node_budget *region)
 {
 	struct ucm_node_budget both = *region;
 	void *memory;
-	int err = map_index(root, &both);
+	int err = map_index(index_fd, &both);
 
 	if (err)
 		return err;
-	err = ucm_reader_memory_map(root, UCM_TREE_BUDGET, O_RDWR,
+	err = ucm_reader_map_memory(budget_fd, PROT_READ | PROT_WRITE,
 				    UCM_CONTROL_BUDGET_BYTES, &memory);
 	if (err) {
 		ucm_node_budget_close(&both);
@@ -81,23 +60,34 @@ static int map_both(int root, struct ucm_node_budget *region)
 	return 0;
 }
 
+static void close_memory(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
 int ucm_node_budget_open(const char *mount, struct ucm_node_budget *out)
 {
-	_cleanup_fd_ int root = open(mount, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_fd_ int index_fd = -1, budget_fd = -1;
 	struct ucm_node_budget region = { .memory = NULL };
-	int err;
+	struct ucm_serve_hello hello = { 0 };
+	struct ucm_client *client;
+	int err = ucm_client_connect(mount, &client);
 
-	if (root < 0)
-		return -errno;
-	err = ask_limits(root, &region);
 	if (err)
 		return err;
-	if (!region.limits.rate && !region.limits.in_flight) {
-		region.why = 0;
-		map_index(root, &region); /* else it is asked again */
-	} else if (!region.why) {
-		region.why = map_both(root, &region);
-	}
+	err = ucm_client_hello(client, &hello, &index_fd, &budget_fd);
+	ucm_client_close(client);
+	if (err)
+		return err;
+	region.limits.rate = hello.rate;
+	region.limits.in_flight = hello.in_flight;
+	if (hello.rate || hello.in_flight)
+		region.why = map_both(index_fd, budget_fd, &region);
+	else
+		map_index(index_fd, &region); /* else it is asked again */
+	close_memory(index_fd);
+	close_memory(budget_fd);
 	*out = region;
 	return 0;
 }

@@ -3,15 +3,9 @@
  * save_file.c - the file of a block that is being saved: made, written,
  * committed or dropped.
  *
- * There are two kinds. In a mount it has the block's name from the start, and
- * closing it commits it; the ring makes these calls, unless the source is told
- * before what has been written. Elsewhere, and where it has to
- * be closed before it is whole, it is a draft of the source's (source.h), and every
- * call on that is made by a thread for
- * calls (UCM_IO_CALL), never by the engine's: a store has to be opened for the
- * first one, looks for the block in directories that it has not read yet, and
- * waits for the disk when it commits. A network tier that hangs so keeps
- * that one thread, and neither loads nor deadlines.
+ * It is a draft of the source's (source.h). Every call on that is made by a thread
+ * for calls (UCM_IO_CALL), never by the engine's: a daemon or a disk may take its
+ * time. One that hangs so keeps that one thread, and neither loads nor deadlines.
  *
  * What such a call has done is told in saving->result, not as the ring's
  * result: that one would make it again (-EAGAIN).
@@ -76,34 +70,15 @@ static struct ucm_saving *called(const void *of)
 	return (struct ucm_saving *)(uintptr_t)of;
 }
 
-static int (*creator_of(const struct ucm_saving *saving))(
-	struct ucm_source *, const char *, const struct ucm_id *, uint64_t,
-	struct ucm_draft **)
-{
-	const struct ucm_source_ops *ops = ops_of(saving);
-
-	return saving->rests && ops->create_parts ? ops->create_parts
-						  : ops->create;
-}
-
 /* ---- create ---- */
-
-static void finish_create(struct ucm_saving *saving, int fd,
-			  void (*then)(struct ucm_saving *saving))
-{
-	saving->result = fd < 0 ? fd : 0;
-	if (fd >= 0)
-		saving->fd = fd;
-	then(saving);
-}
 
 static ssize_t create_draft(const void *of, void *buffer, size_t len,
 			    off_t offset)
 {
 	struct ucm_saving *saving = called(of);
-	int fd = creator_of(saving)(source_of(saving), saving->group->space,
-				    &saving->id, saving->group->file_size,
-				    &saving->draft);
+	int fd = ops_of(saving)->create(source_of(saving), saving->group->space,
+					&saving->id, saving->group->file_size,
+					&saving->draft);
 
 	(void)buffer, (void)len, (void)offset;
 	saving->result = fd < 0 ? fd : 0;
@@ -115,65 +90,16 @@ static ssize_t create_draft(const void *of, void *buffer, size_t len,
 	return 0;
 }
 
-static void create_place(struct ucm_saving *saving);
-
-/* A mount that is back is not known to be before somebody asks: so it is asked
- * for a file that has been refused. */
-static void on_opened(struct ucm_engine *engine, struct ucm_engine_op *op)
-{
-	struct ucm_saving *saving = (struct ucm_saving *)op;
-	int result = (int)op->io.result;
-
-	(void)engine;
-	if (result == -EINVAL && saving->direct) {
-		atomic_store(&saving->place.dir->no_direct, true);
-		create_place(saving);
-		return;
-	}
-	if (ucm_is_lost(result) && !saving->revived &&
-	    ops_of(saving)->lost(source_of(saving))) {
-		saving->revived = true; /* once is enough */
-		ucm_save_file_create(saving, saving->then);
-		return;
-	}
-	if (result >= 0)
-		saving->align = ucm_dir_align(saving->place.dir, result);
-	finish_create(saving, result, saving->then);
-}
-
-static void create_place(struct ucm_saving *saving)
-{
-	saving->direct = !atomic_load(&saving->place.dir->no_direct);
-	saving->op.io = (struct ucm_io){
-		.op = UCM_IO_OPEN,
-		.fd = saving->place.dir->fd,
-		.path = saving->place.path,
-		.flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC |
-			 (saving->direct ? O_DIRECT : 0),
-		.mode = FILE_MODE,
-	};
-	saving->op.done = on_opened;
-	ucm_engine_queue(saving->engine, &saving->op);
-}
-
 void ucm_save_file_create(struct ucm_saving *saving,
 			  void (*then)(struct ucm_saving *saving))
 {
-	const struct ucm_source_ops *ops = ops_of(saving);
-	int err;
-
 	saving->then = then;
-	if (creator_of(saving)) {
+	if (ops_of(saving)->create) {
 		queue_call(saving, create_draft);
 		return;
 	}
-	err = ops->place ? ops->place(source_of(saving), saving->group->space,
-				      &saving->id, 0, &saving->place)
-			 : -EOPNOTSUPP; /* it is only read */
-	if (err)
-		finish_create(saving, err, then);
-	else
-		create_place(saving);
+	saving->result = -EOPNOTSUPP; /* it is only read */
+	then(saving);
 }
 
 /* ---- between two parts ---- */
@@ -253,13 +179,10 @@ static bool leave_direct(struct ucm_saving *saving)
 static void on_written(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
 	struct ucm_saving *saving = (struct ucm_saving *)op;
-	struct ucm_dir *dir = saving->place.dir;
 
 	(void)engine;
 	if (op->io.result == -EINVAL && saving->direct &&
 	    leave_direct(saving)) {
-		if (dir)
-			atomic_store(&dir->no_direct, true);
 		queue_write(saving, op->io, on_written);
 		return;
 	}
@@ -295,60 +218,16 @@ void ucm_save_file_write(struct ucm_saving *saving, void *buffer, uint64_t len,
 
 /* ---- commit ---- */
 
-/* It has been summed, and whoever commits it need not read it. */
-static void say_written(const struct ucm_saving *saving)
-{
-	uint32_t len = saving->group->data_offset;
-	_cleanup_free_ void *head = NULL;
-
-	if (!ops_of(saving)->say_written)
-		return;
-	head = malloc(len);
-	if (head && !ucm_block_encode_planes(&saving->written, saving->crcs,
-					     head, len))
-		ops_of(saving)->say_written(source_of(saving), saving->fd,
-					    head, len);
-}
-
 static ssize_t commit_draft(const void *of, void *buffer, size_t len,
 			    off_t offset)
 {
 	struct ucm_saving *saving = called(of);
 
 	(void)buffer, (void)len, (void)offset;
-	say_written(saving);
 	saving->result = ops_of(saving)->commit(source_of(saving),
 						saving->draft, saving->fd,
 						&saving->written);
 	saving->draft = NULL;
-	if (saving->result)
-		return 0;
-	ucm_os_close(saving->fd);
-	saving->fd = -1;
-	return 0;
-}
-
-static void on_closed(struct ucm_engine *engine, struct ucm_engine_op *op)
-{
-	((struct ucm_saving *)op)->fd = -1; /* whatever close(2) says */
-	step_done(engine, op);
-}
-
-static void queue_close(struct ucm_saving *saving)
-{
-	queue(saving, (struct ucm_io){ .op = UCM_IO_CLOSE, .fd = saving->fd });
-	saving->op.done = on_closed;
-}
-
-static ssize_t commit_place(const void *of, void *buffer, size_t len,
-			    off_t offset)
-{
-	struct ucm_saving *saving = called(of);
-
-	(void)buffer, (void)len, (void)offset;
-	say_written(saving);
-	if (close(saving->fd))
-		saving->result = -errno;
 	saving->fd = -1;
 	return 0;
 }
@@ -357,12 +236,7 @@ void ucm_save_file_commit(struct ucm_saving *saving,
 			  void (*then)(struct ucm_saving *saving))
 {
 	saving->then = then;
-	if (saving->draft)
-		queue_call(saving, commit_draft);
-	else if (ops_of(saving)->say_written)
-		queue_call(saving, commit_place);
-	else
-		queue_close(saving);
+	queue_call(saving, commit_draft);
 }
 
 /* ---- drop ---- */
@@ -393,45 +267,14 @@ static void on_draft_dropped(struct ucm_engine *engine,
 	saving->then(saving);
 }
 
-static void on_spoiled(struct ucm_engine *engine, struct ucm_engine_op *op)
-{
-	(void)engine;
-	queue_close((struct ucm_saving *)op);
-}
-
-/* Would closing it commit it? What the kernel knows of the size will do, and
- * nobody has to be asked who might not answer. */
-static bool may_be_whole(const struct ucm_saving *saving)
-{
-	struct statx stx;
-
-	if (!saving->headed)
-		return false;
-	return statx(saving->fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
-		     STATX_SIZE, &stx) ||
-	       stx.stx_size >= saving->group->file_size;
-}
-
-/* Where closing it would commit it, its header is wiped first. */
 void ucm_save_file_drop(struct ucm_saving *saving,
 			void (*then)(struct ucm_saving *saving))
 {
-	static uint8_t nothing[PAGE] __attribute__((aligned(PAGE)));
-
 	saving->then = then;
 	if (saving->fd < 0 && !saving->draft) {
 		then(saving);
-	} else if (creator_of(saving)) {
-		queue_call(saving, drop_draft);
-		saving->op.done = on_draft_dropped;
-	} else if (may_be_whole(saving)) {
-		if (saving->direct && sizeof(nothing) & (saving->align - 1))
-			leave_direct(saving);
-		queue_write(saving,
-			    (struct ucm_io){ .buffer = nothing,
-					     .len = sizeof(nothing) },
-			    on_spoiled);
-	} else {
-		queue_close(saving);
+		return;
 	}
+	queue_call(saving, drop_draft);
+	saving->op.done = on_draft_dropped;
 }

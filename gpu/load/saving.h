@@ -34,11 +34,9 @@ struct ucm_saving {
 	struct ucm_group *group;
 	struct ucm_id id;
 	/* The file: save_file.c's. */
-	struct ucm_place place;
-	struct ucm_draft *draft; /* of sources that have drafts */
+	struct ucm_draft *draft;
 	int fd;                  /* -1: none */
 	bool direct;             /* O_DIRECT */
-	bool revived;            /* made once more: the mount had come back */
 	bool stays_open;         /* between turns; counted in savings.open */
 	bool rests;              /* no: too many do, it is closed meanwhile */
 	uint32_t align;          /* of it */

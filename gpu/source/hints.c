@@ -17,7 +17,6 @@
 #include "gpu/source/hints.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -25,69 +24,60 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#include <ucm/control.h>
+#include <ucm/client.h>
 
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "gpu/source/source.h"
-#include "hashing/tree.h"
 
 #define CLOSE_WAIT_S 2
 
 static const struct hint_kind {
-	unsigned long call;
+	enum ucm_serve_verb verb;
 	uint32_t flags;
 	unsigned after_s; /* so long a batch that is not full may wait */
-	uint32_t most;    /* of a batch */
 	size_t bytes;     /* of each */
 } kinds[] = {
-	[UCM_HINT_TOUCHED] = { UCM_CONTROL_TOUCH, 0, 1, UCM_CONTROL_IDS,
-			       sizeof(struct ucm_id) },
-	[UCM_HINT_OPENED] = { UCM_CONTROL_TOUCH, UCM_TOUCH_OPENED, 1,
-			      UCM_CONTROL_IDS, sizeof(struct ucm_id) },
-	[UCM_HINT_WANTED] = { UCM_CONTROL_WARM, 0, 0, UCM_CONTROL_IDS,
+	[UCM_HINT_TOUCHED] = { UCM_SERVE_TOUCH, 0, 1, sizeof(struct ucm_id) },
+	[UCM_HINT_OPENED] = { UCM_SERVE_TOUCH, UCM_TOUCH_OPENED, 1,
 			      sizeof(struct ucm_id) },
-	[UCM_HINT_VERIFIED] = { UCM_CONTROL_VERIFIED, 0, 1,
-				UCM_CONTROL_VERIFIED_MOST,
+	[UCM_HINT_WANTED] = { UCM_SERVE_WARM, 0, 0, sizeof(struct ucm_id) },
+	[UCM_HINT_VERIFIED] = { UCM_SERVE_VERIFIED, 0, 1,
 				sizeof(struct ucm_control_verified_block) },
 };
 
-/* As the calls have it. */
-union hint_batch {
-	struct ucm_control_head head;
-	struct ucm_control_batch ids;
-	struct ucm_control_verified verified;
-	char bytes[1];
+struct hint_batch {
+	uint32_t num;
+	char space[UCM_SERVE_SPACE_MAX];
+	union {
+		struct ucm_id ids[UCM_SERVE_ITEMS];
+		struct ucm_control_verified_block verified[UCM_SERVE_ITEMS];
+		char bytes[1];
+	} of;
+	int32_t results[UCM_SERVE_ITEMS]; /* which nobody looks at */
 };
-
-_Static_assert(offsetof(struct ucm_control_batch, u) ==
-			       sizeof(struct ucm_control_head) &&
-		       offsetof(struct ucm_control_verified, u) ==
-			       sizeof(struct ucm_control_head),
-	       "all have them after the head");
 
 /* A file's checksums differ. */
 struct denial {
 	struct denial *next;
 	struct ucm_id id;
-	char space[sizeof(((struct ucm_control_head *)NULL)->space)];
+	char space[UCM_SERVE_SPACE_MAX];
 };
 
 struct ucm_hints {
 	const struct hint_kind *kind;
-	int fd;     /* the thread's, from its start on */
-	char *path; /* of the control file */
+	struct ucm_client *client; /* the thread's, from its start on */
+	char *mount;
 	pthread_mutex_t lock; /* guards the rest, but told */
 	pthread_cond_t cond;
 	pthread_t thread; /* from the first hint on: most give none of a kind */
 	bool started;
-	union hint_batch *filling;
+	struct hint_batch *filling;
 	struct denial *denials, **denials_end;
 	bool stopping;
-	union hint_batch *told; /* the thread's */
+	struct hint_batch *told; /* the thread's */
 };
 
 static void free_denials(struct denial *denial)
@@ -103,11 +93,10 @@ static void free_denials(struct denial *denial)
 static void free_hints(struct ucm_hints *hints)
 {
 	free_denials(hints->denials);
-	if (hints->fd >= 0)
-		close(hints->fd);
+	ucm_client_close(hints->client);
 	pthread_mutex_destroy(&hints->lock);
 	pthread_cond_destroy(&hints->cond);
-	free(hints->path);
+	free(hints->mount);
 	free(hints->filling);
 	free(hints->told);
 	free(hints);
@@ -123,54 +112,51 @@ static void wait_for_batch(struct ucm_hints *hints)
 {
 	struct timespec until;
 
-	while (!hints->filling->head.num && !is_urgent(hints))
+	while (!hints->filling->num && !is_urgent(hints))
 		pthread_cond_wait(&hints->cond, &hints->lock);
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += hints->kind->after_s;
-	while (hints->filling->head.num < hints->kind->most &&
+	while (hints->filling->num < UCM_SERVE_ITEMS &&
 	       !is_urgent(hints) &&
 	       pthread_cond_timedwait(&hints->cond, &hints->lock, &until) !=
 		       ETIMEDOUT)
 		;
 }
 
-static int open_control(const char *path)
+/* false: the daemon has ended, and with it the batch. */
+static bool tell(const struct ucm_hints *hints, struct hint_batch *batch)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	const struct ucm_serve_request head = {
+		.verb = hints->kind->verb,
+		.flags = hints->kind->flags,
+	};
+	int err = ucm_client_items(hints->client, &head, batch->space,
+				   &batch->of, hints->kind->bytes, batch->num,
+				   batch->results, sizeof(batch->results[0]));
 
-	return fd < 0 ? -errno : fd;
-}
-
-/* false: the mount has gone, and with it the batch. */
-static bool tell(const struct ucm_hints *hints, union hint_batch *batch)
-{
-	batch->head.version = UCM_CONTROL_VERSION;
-	batch->head.flags = hints->kind->flags;
-	return !ioctl(hints->fd, hints->kind->call, batch) ||
-	       !ucm_is_lost(-errno);
+	return !ucm_is_lost(err);
 }
 
 /* Another daemon has another index, which is none of the old batch's. */
 static void find_again(struct ucm_hints *hints)
 {
-	int fd = open_control(hints->path);
+	struct ucm_client *client;
 
-	if (fd < 0)
+	if (ucm_client_connect(hints->mount, &client))
 		return;
-	close(hints->fd);
-	hints->fd = fd;
+	ucm_client_close(hints->client);
+	hints->client = client;
 }
 
 /* The batch has been told: it is used for them. */
-static void tell_denials(struct ucm_hints *hints, union hint_batch *batch,
+static void tell_denials(struct ucm_hints *hints, struct hint_batch *batch,
 			 const struct denial *denial)
 {
 	for (; denial; denial = denial->next) {
-		memcpy(batch->head.space, denial->space,
-		       sizeof(batch->head.space));
-		batch->verified.u.blocks[0] =
+		memcpy(batch->space, denial->space, sizeof(batch->space));
+		batch->of.verified[0] =
 			(struct ucm_control_verified_block){ .id = denial->id };
-		batch->head.num = 1;
+		batch->num = 1;
 		if (!tell(hints, batch))
 			find_again(hints);
 	}
@@ -191,7 +177,7 @@ static void *hints_main(void *arg)
 	bool more = true;
 
 	while (more) {
-		union hint_batch *batch;
+		struct hint_batch *batch;
 		struct denial *denials;
 
 		pthread_mutex_lock(&hints->lock);
@@ -199,11 +185,11 @@ static void *hints_main(void *arg)
 		more = !hints->stopping;
 		batch = hints->filling;
 		hints->filling = hints->told;
-		hints->filling->head.num = 0;
+		hints->filling->num = 0;
 		hints->told = batch;
 		denials = take_denials(hints);
 		pthread_mutex_unlock(&hints->lock);
-		if (batch->head.num && !tell(hints, batch))
+		if (batch->num && !tell(hints, batch))
 			find_again(hints);
 		tell_denials(hints, batch, denials);
 		free_denials(denials);
@@ -228,8 +214,7 @@ int ucm_hints_open(const char *mount, enum ucm_hint hint,
 		   struct ucm_hints **out, struct ucm_error *error)
 {
 	struct ucm_hints *hints = calloc(1, sizeof(*hints));
-	char path[4096];
-	int err = -ENOMEM;
+	int err;
 
 	if (!hints)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
@@ -237,19 +222,17 @@ int ucm_hints_open(const char *mount, enum ucm_hint hint,
 	hints->denials_end = &hints->denials;
 	pthread_mutex_init(&hints->lock, NULL);
 	ucm_cond_init_monotonic(&hints->cond);
-	snprintf(path, sizeof(path), "%s/" UCM_TREE_CONTROL, mount);
-	hints->path = strdup(path);
-	hints->fd = open_control(path);
-	if (hints->fd < 0)
-		err = hints->fd;
+	hints->mount = strdup(mount);
 	hints->filling = calloc(1, sizeof(*hints->filling));
 	hints->told = calloc(1, sizeof(*hints->told));
-	if (hints->fd >= 0 && hints->path && hints->filling && hints->told)
-		err = 0;
+	err = hints->mount && hints->filling && hints->told ? 0 : -ENOMEM;
+	if (!err)
+		err = ucm_client_connect(mount, &hints->client);
 	if (err) {
+		hints->client = NULL;
 		free_hints(hints);
-		return ucm_error_set(error, err, "%s: %s", path,
-				     strerror(-err));
+		return ucm_error_set(error, err, "%s: its daemon's socket: %s",
+				     mount, strerror(-err));
 	}
 	*out = hints;
 	return 0;
@@ -281,20 +264,18 @@ void ucm_hints_close(struct ucm_hints *hints)
 static void put_hint(struct ucm_hints *hints, const char *space,
 		     const void *hint)
 {
-	union hint_batch *batch = hints->filling;
+	struct hint_batch *batch = hints->filling;
 	const struct hint_kind *kind = hints->kind;
 
-	if (!batch->head.num)
-		snprintf(batch->head.space, sizeof(batch->head.space), "%s",
+	if (!batch->num)
+		snprintf(batch->space, sizeof(batch->space), "%s",
 			 space);
 	/* of one space at a time; others wait for their turn in vain */
-	if (batch->head.num == kind->most || strcmp(batch->head.space, space))
+	if (batch->num == UCM_SERVE_ITEMS || strcmp(batch->space, space))
 		return;
-	memcpy(batch->bytes + sizeof(batch->head) +
-		       batch->head.num * kind->bytes,
-	       hint, kind->bytes);
-	batch->head.num++;
-	if (batch->head.num == 1 || batch->head.num == kind->most)
+	memcpy(batch->of.bytes + batch->num * kind->bytes, hint, kind->bytes);
+	batch->num++;
+	if (batch->num == 1 || batch->num == UCM_SERVE_ITEMS)
 		pthread_cond_signal(&hints->cond);
 }
 

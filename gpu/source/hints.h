@@ -3,8 +3,8 @@
  * hints.h - telling a mount what becomes of its blocks.
  *
  * A daemon sees the opens of its mount, and by them which blocks are in use.
- * Blocks that are read from the directories it hears of here, by touch of
- * .ucmfs/control; by warm, which ones are about to be read; and by verified, which
+ * Blocks that are read from the directories it hears of here, by touch
+ * (ucm-serve(7)); by warm, which ones are about to be read; and by verified, which
  * ones need not be verified again. Hints, no more: what cannot be sent soon is
  * forgotten, and nobody waits for it. That a file is damaged is not forgotten.
  */

@@ -29,15 +29,13 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <ucm/control.h>
+#include <ucm/client.h>
 #include <ucm/index.h>
 
-#include "common/cleanup.h"
 #include "common/clock.h"
 #include "fs/reader/reader.h"
 
@@ -140,21 +138,19 @@ static void view_free(struct view *view)
 	free(view);
 }
 
-/* All directories, by a call each. A mount that does not know the call has
- * none. */
+/* All directories, by a request each. */
 static void ask_directories(struct ucm_located *located, struct view *view)
 {
-	_cleanup_free_ struct ucm_control_directory *told =
-		malloc(sizeof(*told));
+	struct ucm_serve_request head = { .verb = UCM_SERVE_DIRECTORY };
 
-	for (uint32_t i = 0; told && i < DIRECTORIES; i++) {
-		*told = (struct ucm_control_directory){
-			.version = UCM_CONTROL_VERSION,
-			.number = i,
-		};
-		if (!ioctl(view->reader->control, UCM_CONTROL_DIRECTORY, told))
-			view->dirs[i] = get_dir(located, told);
-		else if (errno != ENAMETOOLONG)
+	for (; head.argument < DIRECTORIES; head.argument++) {
+		struct ucm_control_directory told;
+		int err = ucm_client_call(view->reader->client, &head, NULL, 0,
+					  &told, sizeof(told), NULL);
+
+		if (!err)
+			view->dirs[head.argument] = get_dir(located, &told);
+		else if (err != -ENAMETOOLONG)
 			break;
 	}
 }
@@ -170,8 +166,7 @@ static struct view *view_new(struct ucm_located *located, const char *space)
 		return NULL;
 	}
 	/* a space that is not in the map need not be asked for again */
-	if (view->reader->map.base && view->reader->published &&
-	    view->reader->control >= 0)
+	if (view->reader->map.base && view->reader->published)
 		ask_directories(located, view);
 	return view;
 }

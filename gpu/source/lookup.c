@@ -29,6 +29,8 @@ static int look_once(const struct ucm_source_ops *ops,
 	struct stat st;
 	int err = 0;
 
+	if (ops->look)
+		return ops->look(source, space, id);
 	for (unsigned i = 0; !ops->place(source, space, id, i, &place); i++) {
 		if (!fstatat(place.dir->fd, place.path, &st,
 			     AT_SYMLINK_NOFOLLOW))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * source.h - where block files lie: below a mount, or in the tiers.
+ * source.h - where blocks are: with a daemon, or in the tiers.
  *
  * A source knows paths and, for the tiers, how a new block comes to be; it
  * reads no data, as opening and reading is the loader's, through its ring. But
@@ -47,18 +47,13 @@ struct ucm_draft; /* a new block that is not committed yet */
 struct ucm_source_ops {
 	const char *name;
 
-	/* text: a mount point; or tiers, as in SOURCE of ucmfs(8). */
+	/* text: a mount point or a socket; or tiers, as in SOURCE of ucmfs(8). */
 	int (*open)(const char *text, struct ucm_source **out,
 		    struct ucm_error *error);
 	void (*close)(struct ucm_source *source);
 
 	/* space: its name, "" for the default one. -ENOENT if there is none. */
 	int (*check_space)(struct ucm_source *source, const char *space);
-
-	/* Blocks of a space will take so many bytes, if they are the first.
-	 * NULL: create is told. */
-	void (*announce)(struct ucm_source *source, const char *space,
-			 uint64_t bytes);
 
 	/* Which of these is it worth to save? Of a chain in their order;
 	 * parents: all zero: none; or NULL; bytes: of each file. answers[i]: 1: it is,
@@ -78,6 +73,11 @@ struct ucm_source_ops {
 	ssize_t (*read_into)(struct ucm_source *source, const char *space,
 			     const struct ucm_id *id, void *buffer, size_t len,
 			     uint64_t offset, uint64_t *size_out);
+
+	/* A descriptor of a whole block, to read, or -errno: instead of place. It
+	 * may take its time. NULL: see place. */
+	int (*descriptor)(struct ucm_source *source, const char *space,
+			  const struct ucm_id *id);
 
 	/* The place to try at the attempt-th time, from 0; -ENOENT: no more. */
 	int (*place)(struct ucm_source *source, const char *space,
@@ -106,6 +106,11 @@ struct ucm_source_ops {
 	int (*lookup)(struct ucm_source *source, const char *space,
 		      const struct ucm_id *ids, size_t num, uint8_t *found);
 
+	/* Is one there that is UNKNOWN? 1, 0, or -errno. It may take its time.
+	 * NULL: its places are looked at. */
+	int (*look)(struct ucm_source *source, const char *space,
+		    const struct ucm_id *id);
+
 	/* How many of the ids, from the first on, are there, in one question;
 	 * unknown: the place of the next one has to be looked at. Both are
 	 * written on success only. -errno: all have. NULL: likewise. */
@@ -113,33 +118,21 @@ struct ucm_source_ops {
 		      const struct ucm_id *ids, size_t num, size_t *count_out,
 		      bool *unknown_out);
 
-	/* All of a new file is written, and these are the bytes of its header:
-	 * for whoever commits it when it is closed, and would read it else. It
-	 * need not be heard, and may take its time. NULL: commit is told. */
-	void (*say_written)(struct ucm_source *source, int fd,
-			    const void *header, size_t len);
-
 	/* A call below a directory failed as it does when the mount is gone.
 	 * true: it is back, and what is opened from now on may work. */
 	bool (*lost)(struct ucm_source *source);
 
 	/*
 	 * A new block, which is going to take so many bytes: a descriptor to
-	 * write to; commit or drop ends the draft, the caller closes the
-	 * descriptor of its backing file. -EEXIST: it is there.
+	 * write to; commit or drop ends the draft. commit closes the descriptor,
+	 * before a drop the caller does. -EEXIST: it is there.
 	 * written: what the header says; all of the file is written.
 	 * They may take their time, and are called by threads that do nothing
-	 * else, several at a time.
-	 * NULL: creating the place (O_CREAT | O_EXCL) and closing it does it.
+	 * else, several at a time. NULL: it is only read.
 	 */
 	int (*create)(struct ucm_source *source, const char *space,
 		      const struct ucm_id *id, uint64_t bytes,
 		      struct ucm_draft **out);
-	/* The same for one that is written in parts and closed between them.
-	 * NULL: create, if there is that. */
-	int (*create_parts)(struct ucm_source *source, const char *space,
-			    const struct ucm_id *id, uint64_t bytes,
-			    struct ucm_draft **out);
 	/* A draft's file was closed between two parts: open it again for
 	 * writing. NULL: it has to stay open. */
 	int (*reopen)(struct ucm_source *source,
@@ -148,13 +141,12 @@ struct ucm_source_ops {
 		      int fd, const struct ucm_block *written);
 	void (*drop)(struct ucm_source *source, struct ucm_draft *draft);
 
-	/* Remove a block. -ENOENT. It may take its time. NULL: unlinking its
-	 * place does it. */
+	/* Remove a block. -ENOENT. It may take its time. */
 	int (*remove)(struct ucm_source *source, const char *space,
 		      const struct ucm_id *id);
 };
 
-extern const struct ucm_source_ops ucm_source_mount;
+extern const struct ucm_source_ops ucm_source_socket;
 extern const struct ucm_source_ops ucm_source_tiers;
 
 /* Errors that say that the mount or server of a file has gone. */

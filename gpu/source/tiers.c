@@ -356,7 +356,7 @@ static int tiers_commit(struct ucm_source *source, struct ucm_draft *draft,
 		draft->temp.word = &word;
 	err = ucm_store_commit(source->store, &draft->temp, &file,
 			       &draft->key, UCM_COMMIT_NOW);
-
+	ucm_os_close(fd);
 	tiers_drop(source, draft);
 	return err;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * blocks.h - what can be done to the blocks of a mount by their ids: touch,
- * pin, evict, remove, and ask where they lie.
+ * blocks.h - what can be done to the blocks of a store by their ids: touch,
+ * pin, evict, remove, and ask where they are.
  *
- * The calls of ucm-control(7), for any number of blocks: they are cut into
- * batches here. To look up which blocks there are, <ucm/index.h> is faster.
+ * The requests of ucm-serve(7), for any number of blocks: they are cut into
+ * messages here. To look up which blocks there are, <ucm/index.h> is faster.
  *
  * Any number of threads may use one handle. All calls return 0 or -errno, as
- * <ucm/control.h> says; -ENOTCONN: the daemon is gone, and with it the mount.
+ * <ucm/serve.h> says; -ENOTCONN: the daemon has ended: close, and open again.
  * See ucm_blocks(3).
  */
 #ifndef UCM_BLOCKS_H
@@ -25,9 +25,10 @@ extern "C" {
 
 struct ucm_blocks;
 
-/* mount: the mount point. -ENOENT: no mount of ucmfs. */
-int ucm_blocks_open(const char *mount, struct ucm_blocks **out);
-/* NULL is harmless. Until then the mount is busy. */
+/* where: the mount point, or the path of the daemon's socket. -ENOENT: no mount of
+ * ucmfs, or its socket is not in this namespace. */
+int ucm_blocks_open(const char *where, struct ucm_blocks **out);
+/* NULL is harmless. */
 void ucm_blocks_close(struct ucm_blocks *blocks);
 
 /*
@@ -61,8 +62,8 @@ int ucm_blocks_warm(struct ucm_blocks *blocks, const char *space,
  * none is, now. */
 int ucm_blocks_check(struct ucm_blocks *blocks, const char *space,
 		     const struct ucm_id *ids, size_t num, int32_t *results);
-/* Unlink them: for whoever may write to the space, and pinned or leased ones
- * too. A damaged block is in the way of a whole one until it is removed. */
+/* Remove them: for the space's owner, too, and pinned or leased ones as well. A
+ * damaged block is in the way of a whole one until it is removed. */
 int ucm_blocks_remove(struct ucm_blocks *blocks, const char *space,
 		      const struct ucm_id *ids, size_t num, int32_t *results);
 
@@ -77,7 +78,7 @@ int ucm_blocks_lease(struct ucm_blocks *blocks, const char *space,
 /* Which of these is it worth to save? Those of a chain in their order; parents:
  * of each (all zero: it has none), or NULL; bytes: of a block's file, 0: as
  * others of the space. results: 1: save it; 0: it is refused. See
- * UCM_CONTROL_OFFER. */
+ * UCM_SERVE_OFFER. */
 int ucm_blocks_offer(struct ucm_blocks *blocks, const char *space,
 		     const struct ucm_id *ids, const struct ucm_id *parents,
 		     size_t num, uint64_t bytes, int32_t *results);
@@ -101,8 +102,8 @@ int ucm_blocks_statistics(struct ucm_blocks *blocks,
 
 /* syncfs(2) of all tiers. */
 int ucm_blocks_flush(struct ucm_blocks *blocks);
-/* Look for blocks that were put into the directories by hand; may take long,
- * and a signal ends it (-EINTR). */
+/* Look for blocks that were put into the directories by hand; may take long. A signal
+ * ends it (-EINTR), as it ends a flush, and with it the connection. */
 int ucm_blocks_rescan(struct ucm_blocks *blocks);
 /* Flush, and note in each directory that all is on disk. -EAGAIN: one has not
  * been read to its end, or has blocks in doubt. */

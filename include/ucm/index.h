@@ -3,8 +3,8 @@
  * index.h - which blocks a mount has, without asking it for each.
  *
  * The daemon keeps its index in memory that a reader maps: a look-up is a few
- * loads, no system call. Where it cannot be mapped the same calls ask the mount
- * (by .ucmfs/control, 1000 blocks at a time): slower, and right as well.
+ * loads, no system call. Where it cannot be mapped the same calls ask the daemon
+ * (by its socket, 1000 blocks at a time): slower, and right as well.
  *
  * An answer is one of three: the block is there; it is absent; or nobody can
  * say yet, because the daemon has not read all of its directories, has to check
@@ -29,15 +29,15 @@ extern "C" {
 struct ucm_index_reader;
 
 /*
- * mount: the mount point. space: the name of a space, NULL or "" for the
- * default one (blocks/).
+ * where: the mount point, or the path of the daemon's socket. space: the name of
+ * a space, NULL or "" for the default one (blocks/).
  *
  * -ENOENT: no mount of ucmfs, or no such space. -EACCES: it may not be read.
  * -EINVAL: no name of a space. -ENOTCONN: the daemon is gone. -ENOMEM.
  */
-int ucm_index_open(const char *mount, const char *space,
+int ucm_index_open(const char *where, const char *space,
 		   struct ucm_index_reader **out);
-/* NULL is harmless. Until then the mount is busy. */
+/* NULL is harmless. */
 void ucm_index_close(struct ucm_index_reader *reader);
 
 /* Words of a bitmap of num bits; bit i is bit i % 64 of word i / 64. */
@@ -86,7 +86,7 @@ int ucm_index_entry(struct ucm_index_reader *reader, const struct ucm_id *id,
 
 /* How a reader gets its answers. */
 struct ucm_index_info {
-	const char *backend; /* "map", "control" or "stat"; static text */
+	const char *backend; /* "map" or "socket"; static text */
 	const char *why;     /* why it is not "map", else NULL; static text */
 	uint64_t blocks;     /* in the map, of all spaces in it; else 0 */
 	int complete;        /* 1: what is not there is absent */

@@ -4,7 +4,7 @@
  *
  * Between the answer that a block is there and its load, the mount may need its
  * room. A lessee takes leases on blocks for requests, renews them, and gives
- * them back (LEASE of ucm-control(7)). It does so in a thread of its own: no
+ * them back (LEASE of ucm-serve(7)). It does so in a thread of its own: no
  * call here waits for the mount. A lease is a hint. Where it cannot be had, the
  * answer stands, and a block that is gone by then fails to load.
  *
@@ -27,7 +27,7 @@ struct ucm_lessee;
 /* What the leases of a program that was killed take to run out. */
 #define UCM_LESSEE_MS 20000u
 
-/* mount: the mount point, which is looked for when the first hold is wanted.
+/* mount: the mount point, or a daemon's socket, which is looked for when the first hold is wanted.
  * lease_ms: of a lease, until it is renewed, up to UCM_CONTROL_LEASE_MAX_MS;
  * 0: UCM_LESSEE_MS. -ENOMEM, -EINVAL. */
 int ucm_lessee_open(const char *mount, uint32_t lease_ms,

@@ -2,8 +2,8 @@
 /*
  * load.h - moves blocks between their files and an engine's paged KV tensors.
  *
- * A loader reads block files (through a mount of ucmfs, or from the tiers'
- * directories), verifies them and scatters them into pages; saving goes the
+ * A loader reads block files (by a daemon's socket, or in the tiers'
+ * directories), verifies them and scatters them into pages; saving is the
  * other way. Everything is asynchronous: a submit returns a task, which is
  * polled or waited for and gives each block's outcome separately.
  *
@@ -181,10 +181,10 @@ enum ucm_io_kind {
 struct ucm_loader_options {
 	size_t size;
 	/* Where the blocks are: one of the two. With both they are read from
-	 * the tiers, the mount learns which ones are in use, and what is saved
-	 * goes through the mount. Tiers alone may be new directories, which
+	 * the tiers, the daemon learns which ones are in use, and what is saved
+	 * goes by its socket. Tiers alone may be new directories, which
 	 * become tiers. */
-	const char *mount; /* a mount point of ucmfs */
+	const char *mount; /* a mount point of ucmfs, or a daemon's socket */
 	const char *tiers; /* the directories, as in SOURCE of ucmfs(8) */
 	enum ucm_copy_kind copy;
 	enum ucm_io_kind io;
@@ -211,8 +211,9 @@ struct ucm_loader_options {
 	/* Node whose memory is taken for staging, UCM_NUMA(node); 0: the CUDA
 	 * device's, or nobody's; or UCM_NUMA_ANY. */
 	uint32_t numa;
-	/* Through a mount: 1: open all blocks in it, also those whose directories
-	 * this process may open itself. ucm_load(3) says what that changes. */
+	/* With mount: 1: read all blocks by descriptors of the daemon, also those
+	 * whose directories this process may open itself. ucm_load(3) says what
+	 * that changes. */
 	uint8_t in_mount;
 	/* Saves copy their pages into memory of so many bytes before they are
 	 * written: ucm_task_wait_copied() then ends at the speed of memory,
@@ -297,7 +298,7 @@ int ucm_loader_remove(struct ucm_loader *loader, unsigned group,
 /*
  * A hint that blocks will be loaded soon: the mount copies those that lie in a slow
  * tier to the fastest one. Nobody waits for that, and the loads need not either.
- * Without a mount, or where the caller may not ask for that (ucm-control(7)),
+ * Without a mount, or where the caller may not ask for that (ucm-serve(7)),
  * nothing happens. Hints of which there are too many at a time are forgotten.
  */
 void ucm_loader_prefetch(struct ucm_loader *loader, unsigned group,
@@ -375,14 +376,14 @@ struct ucm_request {
 	 * for ucm_save_commit(). */
 	uint8_t hold;
 	/* Saves: 1: the mount may refuse blocks that are not worth their
-	 * writing (UCM_CONTROL_OFFER of <ucm/control.h>); the outcome says so.
+	 * writing (UCM_SERVE_OFFER of <ucm/serve.h>); the outcome says so.
 	 * Blocks of a chain in their order. A loader without a mount saves
 	 * all. */
 	uint8_t may_refuse;
 	/* Where the task is put when it is done (a wait may end before); NULL:
 	 * nowhere. Lives longer than the task. */
 	struct ucm_completions *completions;
-	/* Loads: prefetch goes after demand, and gets a sixteenth of the bytes
+	/* Loads: prefetch comes after demand, and gets a sixteenth of the bytes
 	 * while that does not end. */
 	enum ucm_load_priority priority;
 	uint32_t unused; /* programs of before may have anything here */

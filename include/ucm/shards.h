@@ -62,7 +62,7 @@ struct ucm_shards_config {
 	const char *space;	/* NULL: the default one */
 	enum ucm_verify verify; /* of loads */
 	uint32_t deadline_ms;	/* of each load, dump and commit; 0: none */
-	/* 1: the mount may refuse blocks that are not worth their writing. The
+	/* 1: the daemon may refuse blocks that are not worth their writing. The
 	 * outcomes of their dumps, and of a commit, say so (refused) and are no
 	 * errors; nothing is written. As of struct ucm_request. */
 	uint8_t may_refuse;

@@ -1908,7 +1908,7 @@ class DaemonFails(Case):
         told = index.Index.info
 
         def info(this):
-            return {**told(this), "backend": "control"}
+            return {**told(this), "backend": "socket"}
 
         with mock.patch.object(index.Index, "info", info):
             runner = self.runner()

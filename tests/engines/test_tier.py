@@ -550,7 +550,7 @@ class RoundTrips(MountCase):
         told = index.Index.info
 
         def info(this: Any) -> Dict[str, Any]:
-            return {**told(this), "backend": "control", "why": "a test"}
+            return {**told(this), "backend": "socket", "why": "a test"}
 
         first, keys = self.slots(), keys_of(0, 1)
         first.fill(0)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Calls on .ucmfs/control, packed by hand: what each says of a block, batches of
+# Requests on the socket, packed by hand: what each says of a block, batches of
 # 1000, what is refused, and who may make which.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
@@ -15,9 +15,14 @@ call() {
 	python3 "$top_srcdir/tests/lib/control.py" "$mnt" "$@"
 }
 
-# called_by UID CALL [SPACE]
+# called_by UID CALL [SPACE [ARGUMENT...]]
 called_by() {
-	call "$2" "${3-}" "uid=$1"
+	called_by_uid=$1
+	called_by_verb=$2
+	called_by_space=${3-}
+	shift 2
+	[ $# = 0 ] || shift
+	call "$called_by_verb" "$called_by_space" "uid=$called_by_uid" "$@"
 }
 
 # answers 'what' 'lines, with spaces between' call argument...: with $in
@@ -27,6 +32,10 @@ answers() {
 	shift 2
 	same "$answers_what" "$answers_want" \
 		"$(printf '%s\n' "$in" | "$@" 2>&1 | tr '\n' ' ' | sed 's/ $//')"
+}
+
+sum_of() {
+	sha256sum <"$1" | cut -d' ' -f1
 }
 
 need do_mount -c checkpoint=0 -o allow_other "fast=$work/tier:slow=$work/slow"
@@ -51,6 +60,12 @@ in=$(ids 17 16)
 answers 'no path of what is not there' ENOENT call path
 in=$(ids 16 15)
 answers 'the path of its file' "$work/tier/blocks/$path" call path
+sum=$(sum_of "$file")
+uses=$(xattr uses "$file")
+answers 'its bytes' "$sum" call open
+same 'an open is a use' $((uses + 1)) "$(xattr uses "$file")"
+answers 'they are right' 0 call check
+place=$(printf '%s\n' "$in" | call locate '' flags=1)
 answers 'a block with a lease' "$(echo "$place" | sed 's/flags=2/flags=10/')" \
 	call locate '' flags=1 lease=60000
 answers 'is not evicted' EBUSY call evict
@@ -62,6 +77,13 @@ answers 'gone as well' 0 call lookup
 check 'the kernel forgets it' \
 	wait_until is_absent "$mnt/blocks/$(nth_path 15)"
 check 'its file is gone' [ ! -e "$work/tier/blocks/$(nth_path 15)" ]
+in=$(ids 14 13)
+answers 'pin' 0 call pin
+answers 'remove asks no pin' 0 call remove
+answers 'gone' 0 call lookup
+answers 'it cannot be removed again' ENOENT call remove
+answers 'nor opened' ENOENT call open
+answers 'nor checked' ENOENT call check
 
 # by hand into the slow tier
 make_src --count 20
@@ -75,6 +97,11 @@ answers 'found' 1 call lookup
 answers 'in the second tier' "$work/slow/blocks/$late" call path
 place=$(printf '%s\n' "$in" | call locate)
 same 'says locate' 'tier=1 dir=1' "${place% flags*}"
+answers 'directory' "number=1 flags=1 tier=1 $work/slow" call directory '' argument=1
+answers 'there is no third' ENOENT call directory '' argument=2
+answers 'drain: what is left' "blocks=1 bytes=$small_size stays=0 draining=0" \
+	call drain '' "path=$work/slow"
+answers 'drain: of none of its directories' ENOENT call drain '' "path=$work"
 
 checkpoints=$(stat_of checkpoints)
 answers 'flush' '' call flush
@@ -106,14 +133,17 @@ same '1000 in one call: those that are there' 500 \
 same 'the first half of them' "$(seq 500 | sed 's/.*/1/')" \
 	"$(printf '%s\n' "$in" | call lookup many | sed -n 1,500p)"
 in=$(ids 500)
-same 'and not those in another space' 15 \
+same 'and not those in another space' 14 \
 	"$(printf '%s\n' "$in" | call lookup '' | grep -cx 1)"
-in=$(ids 400)
-same '400 places in one call' 400 \
+answers 'in its number' "flags=1 number=$(call space many </dev/null |
+	sed 's/.*=//')" call space many
+in=$(ids 1000)
+same '1000 places in one call' 500 \
 	"$(printf '%s\n' "$in" | call locate many | grep -c tier=0)"
 in=$(ids 500)
 same '500 evicted in one call' 500 \
 	"$(printf '%s\n' "$in" | call evict many | grep -cx 0)"
+same '250 opened in one call' 250 "$(ids 250 | call open '' | wc -l)"
 same 'nothing is listed' 0 "$(blocks_in "$mnt/spaces/many")"
 in=
 answers 'no blocks, no results' '' call lookup
@@ -121,12 +151,12 @@ answers 'no blocks, no results' '' call lookup
 # ---- refused ----
 
 in=$(ids 1)
-answers 'another version' EINVAL call lookup '' version=2
-answers 'another version of the statistics' EINVAL call statistics '' version=0
 answers 'too many' EINVAL call lookup '' num=1001
-answers 'too many places' EINVAL call locate '' num=401
-answers 'two paths' EINVAL call path '' num=2
-answers 'no path' EINVAL call path '' num=0
+answers 'more than there are' EINVAL call lookup '' num=2
+answers 'fewer than there are' EINVAL call lookup '' num=0
+answers 'too many descriptors' EINVAL eval 'ids 251 | call open'
+answers 'two paths' EINVAL eval 'ids 2 | call path'
+answers 'no path' EINVAL eval 'call path </dev/null'
 answers 'a lease that is too long' EINVAL call locate '' lease=60001
 answers 'a lease where there is none' EINVAL call lookup '' lease=1
 answers 'a flag that means nothing' EINVAL call locate '' flags=4
@@ -136,12 +166,28 @@ answers 'a flag where there is none' EINVAL call touch '' flags=1
 answers 'a name without an end' EINVAL call lookup '' nul=0
 answers 'no such space' ENOENT call lookup none
 answers 'blocks/ has no name' ENOENT call lookup blocks
-answers 'another size' ENOTTY call lookup '' size=168
-answers 'no such call' ENOTTY call none
-answers 'another file' ENOTTY python3 "$top_srcdir/tests/lib/control.py" \
-	"$mnt/.ucmfs/stats.json" flush
-check 'no terminal' python3 -c 'import os, sys
-sys.exit(os.isatty(os.open(sys.argv[1], os.O_RDONLY)))' "$mnt/.ucmfs/control"
+answers 'half an id' EINVAL call lookup '' size=168
+answers 'half a head' EINVAL call statistics '' size=100
+answers 'one byte' EINVAL call statistics '' size=1
+answers 'a message that is too long' EINVAL call lookup '' size=70000
+answers 'something after it' EINVAL call statistics '' size=176
+answers 'no way to drain' EINVAL call drain '' "path=$work/slow" \
+	argument=3
+answers 'no text' EINVAL call text '' argument=3
+answers 'no such verb' EOPNOTSUPP call lookup '' verb=1000
+answers 'nor 0' EOPNOTSUPP call lookup '' verb=0
+daemon_fds() {
+	find "/proc/$(daemon_pid)/fd" -type l | wc -l
+}
+fds=$(daemon_fds)
+for again in 1 2 3 4; do
+	answers "a descriptor, which is dropped: $again" 1 \
+		call lookup '' descriptor=1
+done
+fds_are() {
+	[ "$(daemon_fds)" -le "$1" ]
+}
+check 'and not kept' wait_until fds_are "$fds"
 
 # ---- who may ----
 
@@ -154,20 +200,42 @@ answers 'others: and back' 0 called_by 1234 lease
 same 'others: locate' tier=0 "$(printf '%s\n' "$in" | called_by 1234 locate |
 	cut -d' ' -f1)"
 check 'others: statistics' called_by 1234 statistics
-same 'memory: of the index' "$(daemon_pid) True" "$(call memory)"
-same 'memory: of the budget' "$(daemon_pid) True" "$(call memory '' what=1)"
-answers 'memory: no other' EINVAL call memory '' what=2
-answers 'memory: no other version' EINVAL call memory '' version=2
-for what in memory path pin unpin evict warm flush rescan checkpoint; do
+answers 'others: open' "$(sum_of "$mnt/blocks/$(small_paths 1)")" \
+	called_by 1234 open
+check 'others: metrics' sh -c 'grep -q "^ucmfs_" <<-END
+	$1
+END' sh "$(called_by 1234 text '' argument=2)"
+for what in 0 1; do
+	answers "others: no text $what" EPERM called_by 1234 text '' argument=$what
+	check "root: text $what" call text '' argument=$what
+done
+for what in path pin unpin evict warm flush rescan checkpoint check verified; do
 	answers "others: no $what" EPERM called_by 1234 $what
 done
-for what in lookup touch locate lease; do
+answers 'others: no drain' EPERM called_by 1234 drain '' "path=$work/slow"
+for what in remove create; do
+	answers "others: no $what" EACCES called_by 1234 $what
+done
+for what in lookup touch locate lease open remove create space; do
 	answers "others: no $what in a private space" EACCES \
 		called_by 1234 $what mine
 done
 answers 'its owner: lookup' 1 called_by 65534 lookup mine
 answers 'its owner: touch' 0 called_by 65534 touch mine
+answers 'its owner: open' "$(sum_of "$mnt/spaces/mine/$(small_paths 1)")" \
+	called_by 65534 open mine
 answers 'its owner: not evict' EPERM called_by 65534 evict mine
+answers 'its owner: create, where there is one' EEXIST \
+	called_by 65534 create mine bytes=$small_size
+answers 'its owner: remove' 0 called_by 65534 remove mine
+answers 'its owner: create' 0 called_by 65534 create mine bytes=$small_size
+need cp "$work/src/$(small_paths 1)" "$mnt/spaces/mine/$(small_paths 1)"
+answers 'others: a space' '' called_by 1234 mkspace theirs argument=448
+same 'is theirs' '700 1234' "$(stat -c '%a %u' "$mnt/spaces/theirs")"
+answers 'others: not one that is there' EEXIST \
+	called_by 1234 mkspace many argument=493
+answers 'others: not the default one' EEXIST called_by 1234 mkspace
+answers 'others: nor by any name' EINVAL called_by 1234 mkspace a/b argument=493
 answers 'root: lookup' 1 call lookup mine
 answers 'root: evict' 0 call evict mine
 do_umount
@@ -184,7 +252,9 @@ do_umount
 
 need do_mount -o ro "fast=$work/tier:slow=$work/slow"
 answers 'read-only: lookup' 1 call lookup
-for what in pin unpin evict; do
+for what in pin unpin evict warm remove create; do
 	answers "read-only: no $what" EROFS call $what
 done
+answers 'read-only: no space' EROFS call mkspace another argument=493
+same 'read-only: hello says so' 1 "$(call hello | sed -n 's/^flags //p')"
 do_umount

@@ -14,13 +14,11 @@ need mk "$mnt/blocks"
 same 'the root lists three directories' 'blocks
 files
 spaces' "$(ls -A "$mnt")"
-same '.ucmfs lists its files' 'budget
-config.yaml
-control
+same '.ucmfs lists its files' 'config.yaml
 debug
 first-write
-index
 metrics
+socket
 stats.json' "$(ls -A "$mnt/.ucmfs")"
 check 'stats.json is JSON' python3 -m json.tool "$mnt/.ucmfs/stats.json"
 same 'it counts commits' 16 "$(stat_of commits)"

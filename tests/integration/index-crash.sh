@@ -41,7 +41,6 @@ while [ $cycle -lt 12 ]; do
 	rm -rf "$work/tier" "$work"/acked* "$work"/reader?
 	need mkdir "$work/tier"
 	need do_mount "$work/tier"
-	require_mapping
 	start 1 2
 	need wait_until acknowledged_reach $((20 + $(random_below 400)))
 	crash_daemon

@@ -7,7 +7,7 @@
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test root fuse setpriv python3
 
-private='control: the space is, or was, private'
+private='socket: the space is, or was, private'
 
 ask() {
 	small_paths 2 | index_ask ask "$mnt" "$1"
@@ -24,12 +24,12 @@ index_has() {
 	python3 -c '
 import sys
 data = open(sys.argv[1], "rb").read()
-sys.exit(bytes.fromhex(sys.argv[2]) not in data)' "$mnt/.ucmfs/index" "$1"
+sys.exit(bytes.fromhex(sys.argv[2]) not in data)' "$held" "$1"
 }
 
 first=$(small_paths 1 | sed 's,.*/,,; s,\.bin,,')
 need do_mount -o allow_other "$work/tier"
-require_mapping
+hold_memory index
 need wait_until index_is_complete
 need mkdir "$mnt/spaces/a"
 need mkdir -m 700 "$mnt/spaces/mine"

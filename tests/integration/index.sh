@@ -1,14 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# .ucmfs/index: a client that maps it sees blocks come and go, without a request
-# to the daemon; nobody can write to it; the same calls work where it cannot be
-# mapped.
+# The index: a client that maps it sees blocks come and go, without a request to
+# the daemon; nobody can write to it; the same calls work where it cannot be
+# mapped, and where there is no way to the daemon's socket.
+
+let_go() {
+	[ -z "${frozen-}" ] || kill -CONT "$frozen"
+}
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test root fuse python3
-
-index=$mnt/.ucmfs/index
 
 ask() {
 	small_paths 20 | index_ask ask "$@"
@@ -24,7 +26,6 @@ $3" "$(ask "$mnt" "${4-}")"
 need mkdir -p "$work/tier/spaces/many"
 need mk --form packed --no-crc --count 9000 "$work/tier/spaces/many"
 need do_mount -o allow_other "nvme=$work/tier"
-require_mapping
 need wait_until index_is_complete
 as_told 'an empty index' map nnnnnnnnnnnnnnnnnnnn
 need mk "$mnt/blocks"
@@ -38,16 +39,23 @@ same 'an entry tells size, tier and pin' 'size 8192 tier 0 nvme flags 2
 size 8192 tier 0 nvme flags 0
 No such file or directory' "$(small_paths 3 | index_ask entry "$mnt")"
 
-same 'everybody may read it' 444 "$(stat -c %a "$index")"
-refused 'Operation not permitted' 'and nobody write' \
-	dd if=/dev/null of="$index" conv=notrunc
-refused 'Permission denied' 'nor change it by a mapping' python3 -c '
+hold_memory index
+refused 'Operation not permitted' 'nobody can write to it' \
+	dd if=/dev/zero of="$held" bs=8 count=1 conv=notrunc
+refused 'Operation not permitted' 'nor make it shorter' truncate -s 4096 "$held"
+refused 'Operation not permitted' 'nor change it by a mapping' python3 -c '
 import mmap, os, sys
-fd = os.open(sys.argv[1], os.O_RDONLY)
-mmap.mmap(fd, 4096, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)' "$index"
-check 'it says what it is' sh -c 'head -c 8 "$1" | grep -qx UCMINDEX' sh "$index"
-same 'it is as long as it says' "$(stat -c %s "$index")" \
-	"$(od -An -tu8 -j64 -N8 "$index" | tr -d ' ')"
+fd = os.open(sys.argv[1], os.O_RDWR)
+mmap.mmap(fd, 4096, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)' "$held"
+check 'what is passed is open for reading' python3 -c '
+import fcntl, os, sys
+sys.path.append(sys.argv[1])
+import control
+flags = fcntl.fcntl(control.memory(sys.argv[2], "index"), fcntl.F_GETFL)
+sys.exit(flags & os.O_ACCMODE != os.O_RDONLY)' "$top_srcdir/tests/lib" "$mnt"
+check 'it says what it is' sh -c 'head -c 8 "$1" | grep -qx UCMINDEX' sh "$held"
+same 'it is as long as it says' "$(stat -L -c %s "$held")" \
+	"$(od -An -tu8 -j64 -N8 "$held" | tr -d ' ')"
 if others_can "another user's reader" test -x "$index_ask" -a -r "$mnt"; then
 	same 'another user maps it as well' map \
 		"$(small_paths 1 | as_nobody "$index_ask" ask "$mnt" | head -n 1)"
@@ -94,57 +102,74 @@ same 'a reader sees what has changed since' 'map
 yynyyyyyyyyyyyyynnnn
 map
 nyyyyyyyyyyyyyyyyyyy' "$(cat "$work/answers")"
-ioctls() {
-	grep 'request_duration_seconds_count.*"ioctl"' "$mnt/.ucmfs/metrics" |
-		grep -o '[0-9]*$'
-}
+
+# a daemon that cannot answer
 no_request() {
-	before=$(ioctls)
-	small_paths 1 | index_ask ask "$mnt" >/dev/null
-	to_open=$(($(ioctls) - before))
-	before=$(ioctls)
+	start_reader
+	frozen=$(daemon_pid)
+	need freeze "$frozen"
+	ask_again
+	kill -CONT "$frozen"
+	frozen=
+	same 'no request is made for a block' "map
+$1
+map
+$1" "$(cat "$work/answers")"
 	lookups=$(stat_of lookups) hits=$(stat_of hits) misses=$(stat_of misses)
 	found=$(ask "$mnt" | tail -n 1 | tr -d -c y | wc -c)
-	same 'no request is made for a block' $((before + to_open)) "$(ioctls)"
 	same 'and all are counted' \
 		"$((lookups + 20)) $((hits + found)) $((misses + 20 - found))" \
 		"$(stat_of lookups) $(stat_of hits) $(stat_of misses)"
 }
-no_request
+no_request nyyyyyyyyyyyyyyyyyyy
+hold_memory budget
 lookups=$(stat_of lookups)
 need eval 'yes "" | tr "\n" "\377" |
-	dd of="$mnt/.ucmfs/budget" bs=64 count=1 conv=notrunc iflag=fullblock'
+	dd of="$held" bs=64 count=1 conv=notrunc iflag=fullblock'
 same 'a count that makes no sense is none' "$lookups" "$(stat_of lookups)"
-refused 'target is busy' 'a reader keeps the mount busy' sh -c '
-exec 5<"$1"; umount "$2"' sh "$index" "$mnt"
 start_reader
-do_umount TERM
+do_umount
 ask_again
-same 'a reader notices that the daemon has ended' 'map
+same 'a reader does not keep the mount busy, and notices its end' 'map
 nyyyyyyyyyyyyyyyyyyy
 lookup: Transport endpoint is not connected' "$(cat "$work/answers")"
 
 # the same answers, by other means
 need do_mount -o allow_other,passthrough=off "nvme=$work/tier"
-refused 'Operation not supported' 'without passthrough it cannot be read' \
-	cat "$index"
 need wait_until index_is_complete
-as_told 'the daemon shows it to its own user' map nyyyyyyyyyyyyyyyyyyy
-no_request
+as_told 'it needs no passthrough' map nyyyyyyyyyyyyyyyyyyy
+no_request nyyyyyyyyyyyyyyyyyyy
 if others_can "another user's reader" test -x "$index_ask" -a -r "$mnt"; then
-	own_index_ask=$index_ask
-	index_ask="as_nobody $index_ask"
-	as_told 'and not to others' 'control: the daemon has no passthrough, and this user cannot look into it' \
-		nyyyyyyyyyyyyyyyyyyy
-	same 'who get entries, too' 'No such file or directory
-size 8192 tier -1 nvme flags 0' "$(small_paths 2 | index_ask entry "$mnt")"
-	index_ask=$own_index_ask
+	same 'and others map it as well' map \
+		"$(small_paths 1 | as_nobody "$index_ask" ask "$mnt" | head -n 1)"
 fi
-start_reader
+if may_try 'a daemon whose socket is out of sight' unshare; then
+	printf '%s\n' '#!/bin/sh' 'mount -t tmpfs none /run/ucmfs && exec "$@"' \
+		>"$work/out-of-sight"
+	same 'out of sight there is nobody to ask' 'open: No such file or directory' \
+		"$(unshare -m sh "$work/out-of-sight" "$index_ask" ask "$mnt" \
+			</dev/null)"
+fi
 do_umount TERM
-ask_again
-same 'its reader notices that the daemon has ended' 'map
+
+# A limit on the size of files holds for memory that is passed.
+if may_try 'an index that cannot be passed' prlimit; then
+	ucmfs_wrapper='prlimit --fsize=1073741824'
+	need do_mount "nvme=$work/tier"
+	ucmfs_wrapper=
+	need wait_until index_is_complete
+	as_told 'not passed: by requests' \
+		"socket: the daemon's memory cannot be mapped" \
+		nyyyyyyyyyyyyyyyyyyy
+	same 'entries, too' 'No such file or directory
+size 8192 tier 0  flags 0' "$(small_paths 2 | index_ask entry "$mnt")"
+	start_reader
+	do_umount
+	ask_again
+	same 'its reader notices that the daemon has ended' \
+		"socket: the daemon's memory cannot be mapped
 nyyyyyyyyyyyyyyyyyyy
-lookup: Transport endpoint is not connected' "$(cat "$work/answers")"
+lookup: Transport endpoint is not connected" "$(cat "$work/answers")"
+fi
 same 'an empty directory is no mount' 'open: No such file or directory' \
 	"$(ask "$mnt")"

@@ -51,7 +51,7 @@ for io in auto threads; do
 		test "$(failed_blocks)" -ge 50
 	check "$io: no page is wrong" \
 		sh -c 'echo "$1" | grep -q "wrong 0 absent 0"' sh "$answer"
-	client_said 'the mount has gone'
+	client_said 'the daemon has gone'
 	ask load 150 50
 	answers "$io: without a daemon all of them" 0 0 0 0 50
 	ask save 300 5

@@ -59,7 +59,7 @@ ulimit -S -n "$limit"
 ask layers 100 200 1 1
 answers 'a layer of many blocks' 200 0 0 0 0
 few_open() {
-	[ "$(find "/proc/$client/fd" -lname "$mnt/*/??/*" | wc -l)" -le 40 ]
+	[ "$(find "/proc/$client/fd" -lname "$work/*/.ucmfs/tmp/*" | wc -l)" -le 40 ]
 }
 check 'few of their files are open' few_open
 ask layers 100 200 0 1

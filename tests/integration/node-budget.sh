@@ -7,7 +7,7 @@
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/load.sh"
-start_test root fuse client
+start_test root fuse python3 client
 clients_are_killed
 
 MIB=1048576
@@ -16,7 +16,7 @@ shape='--plane 65536 --threads 1' # blocks of 256 KiB
 
 # sharers: "OWNER BYTES BEAT" of each loader, in the order of their places
 sharers() {
-	od -An -v -tu8 -w64 "$mnt/.ucmfs/budget" |
+	od -An -v -tu8 -w64 "$held" |
 		awk 'NR > 1 && $1 != "0" { print $1, $5, $2 }'
 }
 
@@ -76,16 +76,16 @@ done
 # ---- without one ----
 need mkdir -p "$work/tier"
 need do_mount "$work/tier"
-require_mapping
+hold_memory budget
 check 'there is nothing to share' num_sharers_is 0
 do_umount
 
 # ---- four processes, and one is killed ----
 need do_mount -c budget=64M,inflight=16M "$work/tier"
-same 'everybody may say what he wants' 666 "$(stat -c %a "$mnt/.ucmfs/budget")"
-same 'it is as long as all know' 16384 "$(stat -c %s "$mnt/.ucmfs/budget")"
-truncate -s 100 "$mnt/.ucmfs/budget"
-same 'and nobody makes it shorter' 16384 "$(stat -c %s "$mnt/.ucmfs/budget")"
+hold_memory budget
+same 'it is as long as all know' 16384 "$(stat -L -c %s "$held")"
+refused 'Operation not permitted' 'and cannot be made shorter' \
+	truncate -s 100 "$held"
 # shellcheck disable=SC2086 # options
 start_client $shape mount "$mnt"
 ask save 0 32
@@ -123,6 +123,7 @@ check "three have a third each: $(tr '\n' ' ' <"$work/parts")" \
 crash_daemon
 umount -l "$mnt"
 need do_mount -c budget=64M "$work/tier"
+hold_memory budget
 need wait_until num_sharers_is 3
 measure $((rate / 2))
 measure $((rate / 2))
@@ -131,8 +132,7 @@ check "they share what the next one has: $(tr '\n' ' ' <"$work/parts")" \
 
 # ---- whatever is written there ----
 while :; do
-	dd if=/dev/urandom of="$mnt/.ucmfs/budget" bs=16384 count=1 \
-		conv=notrunc status=none
+	dd if=/dev/urandom of="$held" bs=16384 count=1 conv=notrunc status=none
 done &
 vandal=$!
 keep_pid $vandal

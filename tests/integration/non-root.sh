@@ -13,6 +13,10 @@ as_nobody test -x "$work/ucmfs" || skip "$work cannot be reached by others"
 ucmfs=$work/ucmfs
 ucmfs_wrapper='setpriv --reuid=65534 --regid=65534 --clear-groups'
 chown 65534:65534 "$work/tier" "$mnt"
+mkdir -m 700 "$work/runtime"
+chown 65534:65534 "$work/runtime"
+XDG_RUNTIME_DIR=$work/runtime
+export XDG_RUNTIME_DIR
 make_src
 chmod 755 "$work/src"
 
@@ -26,9 +30,14 @@ check 'he writes a block' as_nobody cp "$work/src/$path" "$f"
 check 'and reads it' as_nobody cmp "$work/src/$path" "$f"
 same 'it is his' 65534 "$(as_nobody stat -c %u "$f")"
 refused 'Permission denied' 'root may not look' ls "$mnt"
+socket=$(as_nobody readlink "$mnt/.ucmfs/socket")
+same 'its socket lies where his programs have theirs' "$work/runtime/ucmfs" \
+	"${socket%/*}"
+check 'it is one' as_nobody test -S "$socket"
 check 'he unmounts' as_nobody fusermount3 -u "$mnt"
 reap "$(daemon_pid)"
 same 'the daemon ends well' 0 "$reaped"
+check 'its socket is gone' test ! -e "$socket"
 check 'no report of a sanitizer' no_sanitizer_report
 check 'the directory is clean' grep -qx clean=1 "$work/tier/.ucmfs/state"
 check 'the file is his' test "$(stat -c %u "$work/tier/blocks/$path")" = 65534

@@ -42,20 +42,6 @@ check "files were refused: $refused_files" test "$refused_files" -gt 1
 taken=$(registered ENOMEM '= [1-9]')
 check "others were taken: $taken" test "$taken" -gt 1
 
-# What the kernel refuses of some control files says nothing of another. strace
-# counts the calls of each thread; over io_uring, each processor has one. The
-# first is the daemon's own.
-ucmfs_wrapper="strace -D -f -q -o $work/trace.first -e trace=ioctl
-	-e inject=ioctl:error=ELOOP:when=1..2"
-need do_mount -c threads=1,budget=1G -o io_uring=off "$work/tier"
-ucmfs_wrapper=
-need wait_until grep -q 'first-write: the kernel refused it' "$log" >&2
-refused 'Operation not supported' 'the index is refused' cat "$mnt/.ucmfs/index"
-refused 'Operation not supported' 'and stays so' cat "$mnt/.ucmfs/index"
-check 'the budget is served' cp "$mnt/.ucmfs/budget" "$work/budget"
-logged 'index: the kernel refused it as a backing file'
-do_umount
-
 mount_with ELOOP
 check 'all is read' mk --count 24 --verify "$mnt/blocks"
 logged "$work/tier: passthrough off"

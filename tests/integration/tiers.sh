@@ -113,14 +113,8 @@ need do_mount "all=$work/a,$work/b:slow=$work/c"
 check 'blocks in two directories' mk --count 64 "$mnt/blocks"
 is_drained() { [ "$(blocks_in "$work/a/blocks")" = 0 ]; }
 drain() {
-	python3 - "$mnt/.ucmfs/control" "$work/a" "$1" <<'END'
-import fcntl, struct, sys
-path, directory, what = sys.argv[1:]
-data = bytearray(struct.pack("<IIQQQI4060s", 1, int(what), 0, 0, 0, 0,
-                             directory.encode()))
-with open(path) as file:
-    fcntl.ioctl(file, 3 << 30 | len(data) << 16 | ord("U") << 8 | 20, data)
-END
+	python3 "$top_srcdir/tests/lib/control.py" "$mnt" drain '' \
+		"path=$work/a" "argument=$1"
 }
 check 'one is drained' drain 1
 check 'it is empty soon' wait_until is_drained

@@ -39,7 +39,7 @@ top --once >"$work/frame" || fail 'top --once'
 check 'blocks' grep -q '^19 blocks, ' "$work/frame"
 check 'rates' grep -q '^a second: 0 lookups, hits -, 0 opens' "$work/frame"
 check 'tiers' grep -q '^slow  ' "$work/frame"
-check 'operations: its own call' grep -q '^ioctl  ' "$work/frame"
+check 'operations' grep -q '^getattr  ' "$work/frame"
 hex=${hot##*/}
 same 'the hottest block' "${hex%.bin} fast blocks" "$(
 	sed -n '/^HOTTEST/{n;p}' "$work/frame" | awk '{ print $1, $5, $6 }')"

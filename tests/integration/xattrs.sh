@@ -76,28 +76,14 @@ same 'a bucket has none' '' "$(names "$mnt/blocks/00")"
 refused 'No such attribute' 'nor if asked by name' \
 	getfattr -n user.ucmfs.tier "$mnt/blocks/00/.staging"
 
-# a space's folder: how large its blocks are, or are going to be
+# a space's folder: how large its blocks are
 same 'block_bytes of blocks that are there' $small_size \
 	"$(xattr block_bytes "$mnt/blocks")"
 need mkdir "$mnt/spaces/new"
 refused 'No such attribute' 'nobody knows it of an empty space' \
 	getfattr -n user.ucmfs.block_bytes "$mnt/spaces/new"
-check 'it is announced' \
+refused 'Operation not supported' 'nor says it' \
 	setfattr -n user.ucmfs.block_bytes -v 1000000 "$mnt/spaces/new"
-same 'and known' 1000000 "$(xattr block_bytes "$mnt/spaces/new")"
-for value in '' -1 1K 99999999999999999999999; do
-	refused 'Invalid argument' "but as a number of bytes, not '$value'" \
-		setfattr -n user.ucmfs.block_bytes -v "$value" "$mnt/spaces/new"
-done
-check 'and taken back' \
-	setfattr -x user.ucmfs.block_bytes "$mnt/spaces/new"
-refused 'No such attribute' 'then it is unknown again' \
-	getfattr -n user.ucmfs.block_bytes "$mnt/spaces/new"
-if others_can 'an announcement by others' test -r "$mnt/blocks"; then
-	refused 'Permission denied' 'by who may write there' as_nobody \
-		setfattr -n user.ucmfs.block_bytes -v 1 "$mnt/spaces/new"
-fi
 check 'a block that comes is right' mk --count 1 "$mnt/spaces/new"
-same 'whatever was announced' $small_size \
-	"$(xattr block_bytes "$mnt/spaces/new")"
+same 'and says it' $small_size "$(xattr block_bytes "$mnt/spaces/new")"
 do_umount

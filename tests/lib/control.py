@@ -1,56 +1,117 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls on MOUNT/.ucmfs/control, packed by hand, as ucm-control(7) has them.
+"""Requests on a mount's socket, packed by hand, as ucm-serve(7) has them.
 
-usage: control.py MOUNT CALL [SPACE [ARGUMENT...]] <IDS
+usage: control.py MOUNT VERB [SPACE [ARGUMENT...]] <IDS
 
-CALL is lookup, touch, locate, path, pin, unpin, evict, warm, lease or verified (one
-id), with ids on standard input, or statistics, memory, flush, rescan, checkpoint. Prints a
-line for each result; a call that fails prints the name of its errno. Arguments
-change what is sent: version=, num=, lease=, flags= (numbers), size= (the bytes that
-the command's number has room for), nul=0 (a name without its end), uid= (who asks),
-stamp= (a number) or file= (whose stamp: a path), what= (of memory: a number).
-MOUNT may be another file to try it on.
+VERB is a key of VERBS, with ids on standard input where it takes any. Prints a line
+for each result; a request that is refused prints the name of its errno. Arguments
+change what is sent: verb=, num=, lease= or argument=, flags=, bytes= (numbers),
+size= (bytes of the whole message), nul=0 (a name without its end), uid= (who asks),
+stamp= (a number) or file= (whose stamp: a path), path= (of drain: a directory),
+descriptor=1 (one comes with the message).
+
+Also: "open" prints a digest of each block's bytes, read through its descriptor;
+"hold-index" and "hold-budget" print a path to the memory that hello passes, which
+leads there for as long as this program runs.
 """
+import array
 import errno
-import fcntl
+import hashlib
 import os
+import signal
+import socket
 import struct
 import sys
 
-HEAD = 152
-CALLS = {
-    # number, bytes of the struct
-    "lookup": (1, HEAD + 16 * 1000),
-    "touch": (2, HEAD + 16 * 1000),
-    "locate": (3, HEAD + 40 * 400),
-    "statistics": (4, 8 + 8 * 12),
-    "path": (5, HEAD + 4096),
-    "pin": (6, HEAD + 16 * 1000),
-    "unpin": (7, HEAD + 16 * 1000),
-    "evict": (8, HEAD + 16 * 1000),
-    "warm": (9, HEAD + 16 * 1000),
-    "flush": (10, 0),
-    "rescan": (11, 0),
-    "checkpoint": (12, 0),
-    "lease": (13, HEAD + 16 * 1000),
-    "verified": (25, HEAD + 24 * 600),
-    "memory": (27, 32),
-    "none": (14, 0),  # there is no such call
-}
+REQUEST = "<IIIIQ136s"
+ANSWER = "<IIiI"
+MOST_BYTES = 65536
+MOST_FDS = 253
+VERBS = {name: number for number, name in enumerate((
+    "hello lookup touch pin unpin evict remove warm check lease offer verified "
+    "locate path statistics directory drain flush rescan checkpoint text open "
+    "create commit cancel mkspace space reopen").split(), 1)}
+WITHOUT_IDS = ("hello statistics directory drain flush rescan checkpoint text "
+               "mkspace space").split()
 ERRNOS = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
 
 
-def iowr(number, size):
-    direction = 3 if size else 0
-    return direction << 30 | size << 16 | ord("U") << 8 | number
+class Peer:
+    """A connection to the daemon of a mount, or of a socket."""
+
+    def __init__(self, where, uid=None):
+        path = f"{where}/.ucmfs/socket"
+        path = os.readlink(path) if os.path.isdir(where) else where
+        if uid is not None:
+            os.setgroups([])
+            os.setgid(uid)
+            os.setuid(uid)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.connect(path)
+
+    def close(self):
+        self.socket.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def answer(self):
+        data = b""
+        for _ in range(3):  # the end may be seen before an answer unasked
+            try:
+                data, fds, flags, _ = socket.recv_fds(self.socket, MOST_BYTES,
+                                                      MOST_FDS)
+            except ConnectionResetError:
+                continue
+            if data:
+                break
+        if not data:
+            raise OSError(errno.ENOTCONN, "the daemon has gone")
+        assert not flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC)
+        verb, num, result, descriptors = struct.unpack_from(ANSWER, data)
+        assert descriptors == len(fds), (descriptors, fds)
+        if result:
+            assert not fds and len(data) == 16, (fds, data)
+            raise OSError(-result, os.strerror(-result))
+        return verb, num, data[16:], fds
+
+    def send(self, message, fds=()):
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
+                      array.array("i", fds))] if fds else []
+        try:
+            self.socket.sendmsg([message], ancillary)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # who is refused is told so, and not asked
+
+    def request(self, verb, items=b"", num=0, space=b"", flags=0, argument=0,
+                size=0, nul=True):
+        """The bytes and the descriptors of the answer."""
+        number = VERBS.get(verb, verb)
+        name = space.ljust(136, b"\0" if nul else b"x")
+        self.send(struct.pack(REQUEST, number, num, flags, argument, size, name)
+                  + items)
+        answered, _, data, fds = self.answer()
+        assert answered == number, answered
+        return data, fds
 
 
-def head(space, num, changes):
-    name = space.encode()
-    name = name.ljust(136, b"\0" if changes.get("nul", 1) else b"x")
-    return struct.pack("<IIII136s", changes.get("version", 1),
-                       changes.get("num", num), changes.get("lease", 0),
-                       changes.get("flags", 0), name)
+def ask(where, verb, **terms):
+    """One request, on a connection of its own."""
+    with Peer(where) as peer:
+        return peer.request(verb, **terms)
+
+
+def memory(where, which):
+    """The descriptor of "index" or "budget"; the caller's."""
+    data, fds = ask(where, "hello", flags=1)
+    there = struct.unpack_from("<QQ", data, 8)
+    assert len(fds) == sum(size > 0 for size in there)
+    at = ("index", "budget").index(which)
+    assert there[at], f"there is no {which}"
+    return fds[at and there[0] > 0]
 
 
 def mix(value, word):
@@ -69,79 +130,127 @@ def stamp_of(path):
     return value >> 26 or 1
 
 
-def call(mount, what, data, changes):
-    number, size = CALLS[what]
-    size = changes.get("size", size)
-    buffer = bytearray(data[:size].ljust(size, b"\0"))
-    if "uid" in changes:
-        os.setgroups([])
-        os.setgid(changes["uid"])
-        os.setuid(changes["uid"])
-    path = mount if os.path.isfile(mount) else mount + "/.ucmfs/control"
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.ioctl(fd, iowr(number, size), buffer if size else 0)
-    finally:
-        os.close(fd)
-    return buffer
-
-
 def name_of(result):
     return ERRNOS[-result] if result < 0 else str(result)
 
 
-def show(what, buffer, num):
-    if what == "statistics":
-        fields = ("version scanned blocks bytes total free lookups hits misses "
+def show_place(data):
+    (result, tier, directory, flags, size, mtime_ns, generation, crc, uses,
+     atime_s) = struct.unpack("<iBBHQqIIII", data)
+    print(name_of(result) if result else
+          f"tier={tier} dir={directory} flags={flags} size={size} "
+          f"mtime={mtime_ns} crc={crc:08x} uses={uses} atime={atime_s} "
+          f"generation={generation}")
+
+
+def show_opened(data, fds):
+    for result, _, size in struct.iter_unpack("<iIQ", data):
+        if result:
+            print(name_of(result))
+            continue
+        with os.fdopen(fds.pop(0), "rb") as file:
+            block = file.read()
+        assert len(block) == size, (len(block), size)
+        print(hashlib.sha256(block).hexdigest())
+    assert not fds
+
+
+def show(verb, data, fds):
+    if verb == "statistics":
+        fields = ("reserved scanned blocks bytes total free lookups hits misses "
                   "opens commits removed quarantined io_errors").split()
-        for pair in zip(fields, struct.unpack_from("<II12Q", buffer)):
+        for pair in zip(fields, struct.unpack("<II12Q", data)):
             print(*pair)
-    elif what == "memory":
-        pid, fd, device, inode = struct.unpack_from("<iiQQ", buffer, 8)
-        st = os.stat(f"/proc/{pid}/fd/{fd}")
-        print(pid, (st.st_dev, st.st_ino) == (device, inode))
-    elif what == "path":
-        print(buffer[HEAD:buffer.index(0, HEAD)].decode())
-    elif what == "locate":
-        for i in range(num):
-            place = struct.unpack_from("<iBBHQqIIII", buffer, HEAD + 40 * i)
-            result, tier, directory, flags, size = place[:5]
-            mtime_ns, generation, crc, uses, atime_s = place[5:]
-            if result:
-                print(name_of(result))
-                continue
-            print(f"tier={tier} dir={directory} flags={flags} size={size} "
-                  f"mtime={mtime_ns} crc={crc:08x} uses={uses} "
-                  f"atime={atime_s} generation={generation}")
+    elif verb == "hello":
+        fields = "version flags index budget rate in_flight".split()
+        for pair in zip(fields, struct.unpack("<II4Q", data)):
+            print(*pair)
+    elif verb == "drain":
+        print("blocks={} bytes={} stays={} draining={}".format(
+            *struct.unpack("<QQQII", data)[:4]))
+    elif verb == "directory":
+        number, flags, tier = struct.unpack_from("<III", data)
+        print(f"number={number} flags={flags} tier={tier}",
+              data[32:data.index(0, 32)].decode())
+    elif verb == "space":
+        print("flags={} number={}".format(*struct.unpack("<II", data)))
+    elif verb == "path":
+        print(data[:data.index(0)].decode())
+    elif verb == "text":
+        with os.fdopen(fds.pop(), "r") as file:
+            file.seek(0)
+            sys.stdout.write(file.read())
+    elif verb == "locate":
+        for at in range(0, len(data), 40):
+            show_place(data[at:at + 40])
+    elif verb == "open":
+        show_opened(data, fds)
+    elif verb == "create":
+        for result, *_ in struct.iter_unpack("<iIII", data):
+            print(name_of(result))
     else:
-        for i in range(num):
-            print(name_of(struct.unpack_from("<i", buffer, HEAD + 4 * i)[0]))
+        for result, in struct.iter_unpack("<i", data):
+            print(name_of(result))
+
+
+def items_of(verb, changes):
+    """The items of the message, and their number."""
+    if verb == "drain":
+        path = changes["path"].encode()
+        return path, len(path)
+    if verb in WITHOUT_IDS:
+        return b"", 0
+    ids = bytes.fromhex(sys.stdin.read())
+    stamp = changes.get("file", changes.get("stamp", 0))
+    tail = {"verified": struct.pack("<Q", stamp), "offer": bytes(16)}
+    each = tail.get(verb, b"")
+    return b"".join(ids[at:at + 16] + each
+                    for at in range(0, len(ids), 16)), len(ids) // 16
+
+
+def message_of(verb, space, changes):
+    items, num = items_of(verb, changes)
+    name = space.encode().ljust(136, b"\0" if changes.get("nul", 1) else b"x")
+    head = struct.pack(REQUEST, changes.get("verb", VERBS[verb]),
+                       changes.get("num", num), changes.get("flags", 0),
+                       changes.get("lease", changes.get("argument", 0)),
+                       changes.get("bytes", 0), name)
+    message = head + items
+    size = changes.get("size", len(message))
+    return message[:size].ljust(size, b"\0")
+
+
+def hold(where, which):
+    fd = memory(where, which)
+    print(f"/proc/{os.getpid()}/fd/{fd}", flush=True)
+    while True:
+        signal.pause()
+
+
+def value_of(key, value):
+    if key == "file":
+        return stamp_of(value)
+    return value if key == "path" else int(value)
 
 
 def main():
-    mount, what = sys.argv[1:3]
+    where, verb = sys.argv[1:3]
     space = sys.argv[3] if len(sys.argv) > 3 else ""
-    changes = {key: stamp_of(value) if key == "file" else int(value)
-               for key, value in (arg.split("=") for arg in sys.argv[4:])}
-    ids, data = b"", b""
-    if what == "memory":
-        data = struct.pack("<II", changes.get("version", 1),
-                           changes.get("what", 0))
-    elif CALLS[what][1] and what != "statistics":
-        ids = bytes.fromhex(sys.stdin.read())
-        data = head(space, len(ids) // 16, changes) + ids
-        if what == "verified":
-            data += struct.pack("<Q", changes.get("file",
-                                                  changes.get("stamp", 0)))
-    elif what == "statistics":
-        data = struct.pack("<I", changes.get("version", 1))
+    changes = {key: value_of(key, value) for key, value in
+               (arg.split("=") for arg in sys.argv[4:])}
+    if verb.startswith("hold-"):
+        hold(where, verb[len("hold-"):])
+    message = message_of(verb, space, changes)
     try:
-        buffer = call(mount, what, data, changes)
+        with Peer(where, changes.get("uid")) as peer:
+            peer.send(message, [0] if "descriptor" in changes else [])
+            answer = peer.answer()
+        show(verb, *answer[2:])
     except OSError as error:
         print(ERRNOS[error.errno])
         return 1
-    show(what, buffer, len(ids) // 16)
     return 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,7 +2,7 @@
 /*
  * index_ask.c - the calls of <ucm/index.h>, for shell tests.
  *
- * "ask": one line that says how it is answered ("map", or "stat: why"), one of
+ * "ask": one line that says how it is answered ("map", or "socket: why"), one of
  * y, n and ? for each name on standard input. "entry": a line for each. "wait":
  * ask once, then wait for a line on standard input and ask again. "follow": until
  * the daemon is gone, compare with what a writer has had acknowledged. Names are

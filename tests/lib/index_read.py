@@ -1,21 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""index_read.py MOUNT [SPACE] <NAMES - .ucmfs/index read as doc/index-format.md
-says, with nothing of ours: y, n or ? for each name, as index_ask prints them.
+"""index_read.py MOUNT [SPACE] <NAMES - the index read as doc/index-format.md says,
+with nothing of ours: y, n or ? for each name, as index_ask prints them.
 """
 import mmap
 import os
 import struct
 import sys
 
+import control
+
 MASK64 = (1 << 64) - 1
 
 
 class Index:
     def __init__(self, mount, space):
-        folder = os.path.join(mount, "spaces", space) if space else ""
-        self.space = int(os.getxattr(folder, "user.ucmfs.index")) if space else 0
-        fd = os.open(os.path.join(mount, ".ucmfs/index"), os.O_RDONLY)
+        data, _ = control.ask(mount, "space", space=space.encode())
+        self.space = struct.unpack("<II", data)[1]
+        fd = control.memory(mount, "index")
         self.map = mmap.mmap(fd, 0, mmap.MAP_SHARED, mmap.PROT_READ)
         os.close(fd)
         assert self.map[:8] == b"UCMINDEX" and self.u32(8) == 3

@@ -534,10 +534,14 @@ index_is_complete() {
 	grep -q '"complete": true' "$mnt/.ucmfs/stats.json"
 }
 
-# Where the index cannot be mapped.
-require_mapping() {
-	grep -q '"passthrough": true' "$mnt/.ucmfs/stats.json" ||
-		skip "$(grep -o 'passthrough off.*' "$log")"
+# hold_memory index|budget: a path to what the daemon's socket passes, in $held,
+# for as long as the test runs; root may look there
+hold_memory() {
+	rm -f "$work/held"
+	python3 "$top_srcdir/tests/lib/control.py" "$mnt" "hold-$1" >"$work/held" &
+	keep_pid $!
+	need wait_until test -s "$work/held"
+	held=$(cat "$work/held")
 }
 
 # byte FILE OFFSET: turn one bit of it over

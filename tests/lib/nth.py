@@ -25,7 +25,6 @@ WORK/a and WORK/b are the directories of the only tier. WORK/nth.json keeps what
 is known from one call to the next.
 """
 import errno
-import fcntl
 import json
 import os
 import random
@@ -35,11 +34,11 @@ import subprocess
 import sys
 import time
 
+import control
 from writers import wait_for_all_writers
 
 WORK, MOUNT, SEED, CALL = sys.argv[1:5]
 STATE = f"{WORK}/nth.json"
-CHECKPOINT = ord("U") << 8 | 12
 DEAD = (errno.ENOTCONN, errno.ECONNABORTED)
 POOL = 400
 SHAPE = "--quiet --layers 2 --heads 1 --dim 16 --tokens 16".split()
@@ -242,11 +241,7 @@ class Checkpoint(Operation):
         return self.world.stored()
 
     def act(self, _):
-        control = os.open(f"{MOUNT}/.ucmfs/control", os.O_RDONLY)
-        try:
-            fcntl.ioctl(control, CHECKPOINT)
-        finally:
-            os.close(control)
+        control.ask(MOUNT, "checkpoint")
 
     def verify(self, path, _):
         must(self.world.is_right(path), f"{path}: lost")

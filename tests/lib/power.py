@@ -38,6 +38,8 @@ import sys
 import threading
 import time
 
+import control
+
 WORK, MOUNT, DISK, MKBLOCKS, SEED, CUT, CALL = sys.argv[1:8]
 CUT = int(CUT)
 RANDOM = random.Random(f"{SEED} {CUT} {CALL}")
@@ -45,7 +47,6 @@ STATE = f"{WORK}/world.json"
 DIRS = ("a", "b")
 SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32), of ext4 and XFS
 FLAGS = {"default": 0, "logflush": 1, "nologflush": 2}
-CHECKPOINT = ord("U") << 8 | 12
 LIMIT_S = 60
 SLACK_S = 2  # of fs/tier/recovery.c
 SPACE = "spaces/s"
@@ -121,16 +122,13 @@ def do_cut(pid=None):
 
 def ask_checkpoint():
     """True, or False if something is in doubt."""
-    control = os.open(f"{MOUNT}/.ucmfs/control", os.O_RDONLY)
     try:
-        fcntl.ioctl(control, CHECKPOINT)
+        control.ask(MOUNT, "checkpoint")
         return True
     except OSError as error:
         if error.errno == errno.EAGAIN:
             return False
         raise
-    finally:
-        os.close(control)
 
 
 # ---- writers ----

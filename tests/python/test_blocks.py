@@ -109,8 +109,9 @@ class OfAMount(unittest.TestCase):
     def test_may_be_many(self):
         ids = [id_of(f"none {i}") for i in range(NUM)]
         ids[0], ids[-1] = self.ids[0], self.ids[3]
-        self.assertEqual(self.blocks.touch(ids, self.space),
-                         [0, *[errno.ENOENT] * (NUM - 2), 0])
+        # a diff of so many takes minutes
+        self.assertTrue(self.blocks.touch(ids, self.space) ==
+                        [0, *[errno.ENOENT] * (NUM - 2), 0])
         places = self.blocks.locate(ids, self.space)
         self.assertEqual([i for i, at in enumerate(places) if at],
                          [0, NUM - 1])

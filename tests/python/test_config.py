@@ -9,6 +9,7 @@ import unittest
 from unittest import mock
 
 import ucmfs
+from tests.python.support import MOUNT, needs_mount
 from ucmfs import config, factory
 
 try:
@@ -243,6 +244,13 @@ class Files(unittest.TestCase):
         with mock.patch.dict(os.environ):
             os.environ.pop("UCM_CONFIG_FILE", None)
             refused(self, None, "", "$UCM_CONFIG_FILE is not set")
+
+    @needs_mount
+    def test_path_in_a_mount_is_its_mount(self):
+        for path in (MOUNT, os.path.join(MOUNT, "blocks")):
+            found = ucmfs.validate_config({"storage_backends": path})
+            self.assertEqual((found.mount, found.tiers),
+                             (os.path.abspath(MOUNT), []))
 
     def test_directories_are_tiers_or_may_become_some(self):
         with tempfile.TemporaryDirectory() as path:

@@ -61,7 +61,7 @@ class Lookups(unittest.TestCase):
 
     def test_tell_how_they_know(self):
         info = self.index.info()
-        self.assertIn(info["backend"], ("map", "control", "stat"))
+        self.assertIn(info["backend"], ("map", "socket"))
         self.assertEqual(info["backend"] == "map", info["why"] is None)
         self.assertTrue(info["complete"])
 

@@ -93,7 +93,7 @@ class Blocks(Case):
                              self.want[BLOCK * i:BLOCK * (i + 1)])
         stats = self.loader.stats()
         self.assertEqual((stats["saves"], stats["loads"]), (NUM, NUM))
-        self.assertIn("mount", self.loader.describe())
+        self.assertIn("socket", self.loader.describe())
 
     def test_are_removed(self):
         self.saved()

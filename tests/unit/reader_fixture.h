@@ -89,7 +89,6 @@ static inline struct ucm_index_reader *rf_reader_of(int fd)
 	struct ucm_index_reader *reader = calloc(1, sizeof(*reader));
 
 	ck_assert_ptr_nonnull(reader);
-	reader->root = reader->control = -1;
 	if (ucm_reader_map_open(&reader->map, fd)) {
 		free(reader);
 		return NULL;
@@ -116,7 +115,6 @@ static inline struct ucm_index_reader *rf_borrower(struct ucm_index *index)
 	struct ucm_index_memory *live = ucm_index_live(index);
 
 	ck_assert_ptr_nonnull(reader);
-	reader->root = reader->control = -1;
 	reader->map = (struct ucm_reader_map){
 		.fd = -1, .base = live->base, .limit = live->reserve,
 	};

@@ -2,10 +2,11 @@
 /*
  * test_engine.c - one thread of the loader, stopped in every state there is.
  *
- * The source is a plain directory that is opened through the ring and written
- * in place, as a mount is, and the pages are those of a device that takes its
- * time: the copy back end holds its jobs for as long as the test wants. So a
- * task can be cancelled, or run out of time, at each step of its way.
+ * The source is a plain directory: its blocks are opened through the ring, new
+ * ones are written as drafts and renamed. The pages are those of a device that
+ * takes its time: the copy back end holds its jobs for as long as the test wants,
+ * and so does the source its calls. So a task can be cancelled, or run out of
+ * time, at each step of its way.
  */
 #include <config.h>
 
@@ -39,12 +40,6 @@ struct ucm_source {
 
 static struct ucm_source source;
 
-/* A block, and what the device had got when its place was asked for. */
-static struct ucm_id awaited;
-static unsigned jobs_before;
-
-static _Atomic unsigned device_jobs; /* that it ever got */
-
 static int place(struct ucm_source *of, const char *space,
 		 const struct ucm_id *id, unsigned attempt,
 		 struct ucm_place *out)
@@ -53,8 +48,6 @@ static int place(struct ucm_source *of, const char *space,
 
 	if (attempt)
 		return -ENOENT;
-	if (!memcmp(id, &awaited, sizeof(awaited)))
-		jobs_before = atomic_load(&device_jobs);
 	ucm_tree_folder(space, folder);
 	ucm_tree_block_path(folder, id, out->path);
 	out->dir = &of->dir;
@@ -106,9 +99,109 @@ static uint64_t verified(struct ucm_source *of, const char *space,
 	return ucm_file_stamp(&st);
 }
 
+/* ---- its drafts ---- */
+
+struct ucm_draft {
+	char temporary[32], path[UCM_TREE_PATH_MAX]; /* below the directory */
+	struct ucm_id id;
+	uint64_t bytes;
+};
+
+/* A call does its work, waits at its gate, and may be refused once. */
+enum call { CREATE, COMMIT };
+
+static struct {
+	pthread_mutex_t gate;
+	_Atomic unsigned made;
+	_Atomic int refusal;
+} calls[] = {
+	[CREATE] = { .gate = PTHREAD_MUTEX_INITIALIZER },
+	[COMMIT] = { .gate = PTHREAD_MUTEX_INITIALIZER },
+};
+
+static _Atomic unsigned drafts; /* that have not ended */
+
+static int pass(enum call call)
+{
+	atomic_fetch_add(&calls[call].made, 1);
+	pthread_mutex_lock(&calls[call].gate);
+	pthread_mutex_unlock(&calls[call].gate);
+	return atomic_exchange(&calls[call].refusal, 0);
+}
+
+static void drop(struct ucm_source *of, struct ucm_draft *draft)
+{
+	unlinkat(of->dir.fd, draft->temporary, 0);
+	free(draft);
+	atomic_fetch_sub(&drafts, 1);
+}
+
+static int create(struct ucm_source *of, const char *space,
+		  const struct ucm_id *id, uint64_t bytes,
+		  struct ucm_draft **out)
+{
+	static _Atomic unsigned number;
+	struct ucm_draft *draft = calloc(1, sizeof(*draft));
+	struct ucm_place at;
+	int fd, err;
+
+	atomic_fetch_add(&drafts, 1);
+	place(of, space, id, 0, &at);
+	strcpy(draft->path, at.path);
+	snprintf(draft->temporary, sizeof(draft->temporary), "drafts/%u",
+		 atomic_fetch_add(&number, 1));
+	draft->id = *id;
+	draft->bytes = bytes;
+	fd = openat(of->dir.fd, draft->temporary,
+		    O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644);
+	err = fd < 0 ? -errno : pass(CREATE);
+	if (!err && !faccessat(of->dir.fd, draft->path, F_OK, 0))
+		err = -EEXIST;
+	if (!err) {
+		*out = draft;
+		return fd;
+	}
+	if (fd >= 0)
+		close(fd);
+	drop(of, draft);
+	return err;
+}
+
+/* It has to be the block that was announced, and whole. */
+static int commit(struct ucm_source *of, struct ucm_draft *draft, int fd,
+		  const struct ucm_block *written)
+{
+	struct stat st;
+	int err = pass(COMMIT);
+
+	if (!err && (fstat(fd, &st) || (uint64_t)st.st_size != draft->bytes ||
+		     memcmp(&written->id, &draft->id, sizeof(draft->id)) != 0))
+		err = -EINVAL;
+	close(fd);
+	if (!err && renameat(of->dir.fd, draft->temporary, of->dir.fd,
+			     draft->path))
+		err = -errno;
+	drop(of, draft);
+	return err;
+}
+
+static bool are_made(void *arg)
+{
+	enum call call = *(enum call *)arg;
+
+	return atomic_load(&calls[call].made) >= 4;
+}
+
+/* Four calls are at their gate, which is locked. */
+static void wait_calls(enum call call)
+{
+	fx_wait(are_made, &call);
+}
+
 static const struct ucm_source_ops directory = {
-	.name = "directory", .place = place, .lost = lost, .locate = locate,
-	.verified = verified,
+	.name = "directory", .place = place,   .lost = lost,
+	.locate = locate,    .verified = verified,
+	.create = create,    .commit = commit, .drop = drop,
 };
 
 /* ---- a device ---- */
@@ -118,6 +211,9 @@ struct ucm_copy {
 	struct ucm_copy_job *scatters, *gathers;
 };
 
+static _Atomic unsigned device_jobs; /* that it ever got */
+static unsigned jobs_before;         /* and before a save was begun */
+static bool has_begun;
 static _Atomic bool device_holds;
 static _Atomic int device_err;
 static _Atomic bool event_comes; /* the one that is waited for */
@@ -181,8 +277,11 @@ static void take(struct ucm_copy_job **list, struct ucm_copy_job *jobs)
 		atomic_fetch_add(&device_jobs, 1);
 }
 
+static void look_for_saves(void);
+
 static void device_scatter(struct ucm_copy *copy, struct ucm_copy_job *jobs)
 {
+	look_for_saves();
 	take(&copy->scatters, jobs);
 	pthread_mutex_lock(&gate);
 	pthread_mutex_unlock(&gate);
@@ -190,6 +289,7 @@ static void device_scatter(struct ucm_copy *copy, struct ucm_copy_job *jobs)
 
 static void device_gather(struct ucm_copy *copy, struct ucm_copy_job *jobs)
 {
+	look_for_saves();
 	take(&copy->gathers, jobs);
 }
 
@@ -260,9 +360,20 @@ static bool locates;
 static unsigned most_saves = 64;
 static struct ucm_buffer *use_buffer;
 
+/* The thread of the engine begins a save before it comes to the device again. */
+static void look_for_saves(void)
+{
+	if (has_begun || !engine.savings_busy)
+		return;
+	has_begun = true;
+	jobs_before = atomic_load(&device_jobs);
+}
+
 static void start(uint32_t read_bytes)
 {
 	struct ucm_error error = { "" };
+
+	fx_mkdirs(fx_path("$/dir/drafts"));
 
 	memset(&engine, 0, sizeof(engine));
 	shared = (struct ucm_shared){
@@ -441,6 +552,10 @@ static void stop(void)
 	ucm_engine_stop(&engine);
 	ucm_engine_close(&engine);
 	ck_assert_uint_eq(atomic_load(&shared.save_waiting), 0);
+	/* no draft has been forgotten, no descriptor, and no file */
+	ck_assert_uint_eq(atomic_load(&drafts), 0);
+	ck_assert_uint_eq(lf_open_files("/dir/"), 0);
+	ck_assert_int_eq(rmdir(fx_path("$/dir/drafts")), 0);
 }
 
 static void stop_untouched(void)
@@ -486,7 +601,6 @@ UNIT_TEST(saves_wait_for_loads_but_for_their_share)
 	pthread_mutex_lock(&gate);
 	plug = submit(false, LOADS, 1, NULL);
 	wait_device(1); /* the engine's thread stands before the gate */
-	awaited = lf_id(LOADS + 1);
 	save = submit(true, LOADS + 1, 4, NULL);
 	load = submit(false, 0, LOADS, NULL);
 	pthread_mutex_unlock(&gate);
@@ -849,14 +963,12 @@ static void stop_unsaved(unsigned num)
 }
 
 static const struct {
-	enum ucm_io_op op;
 	off_t from;
 	uint32_t read_bytes;
 } steps[] = {
-	{ UCM_IO_OPEN, 0, 1 << 20 },	  /* creating */
-	{ UCM_IO_WRITE, 0, 1 << 20 },	  /* writing all at once */
-	{ UCM_IO_WRITE, 3 * LAYER, LAYER }, /* a part of it */
-	{ UCM_IO_WRITE, 0, LAYER },	  /* the header, last */
+	{ 0, 1 << 20 },	      /* writing all at once */
+	{ 3 * LAYER, LAYER }, /* a part of it */
+	{ 0, LAYER },	      /* the header, last */
 };
 
 static void give_up_save(unsigned step, int row)
@@ -865,7 +977,7 @@ static void give_up_save(unsigned step, int row)
 
 	fill(4);
 	start(steps[step].read_bytes);
-	lf_hold_at(steps[step].op, steps[step].from, steps[step].from + 1);
+	lf_hold_at(UCM_IO_WRITE, steps[step].from, steps[step].from + 1);
 	task = submit(true, 0, 4, NULL);
 	lf_wait_held(4);
 	give_up(task, row);
@@ -885,16 +997,35 @@ UNIT_TEST(a_save_is_late_at_each_step, .rows = NUM_ROWS(steps))
 	give_up_save((unsigned)_i, 1);
 }
 
-/* The last step cannot be taken back: the block is whole, or not there. */
-UNIT_TEST(a_save_is_given_up_while_it_is_committed, .rows = 2)
+/* It ends before the calls of the source do. */
+static void give_up_in_call(enum call call, int row)
 {
 	struct ucm_task *task;
 
 	fill(4);
 	start(1 << 20);
-	lf_hold(UCM_IO_CLOSE, 0);
+	pthread_mutex_lock(&calls[call].gate);
 	task = submit(true, 0, 4, NULL);
-	give_up_held(task, 4, _i);
+	wait_calls(call);
+	give_up(task, row);
+	ended(task, 0, ends[row].err);
+	lf_cache_clear(&cache);
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert(!is_block(i));
+	pthread_mutex_unlock(&calls[call].gate);
+}
+
+UNIT_TEST(a_save_is_given_up_while_it_is_created, .rows = 2)
+{
+	give_up_in_call(CREATE, _i);
+	stop_unsaved(4);
+	ck_assert_uint_eq(atomic_load(&calls[COMMIT].made), 0);
+}
+
+/* The last step cannot be taken back: the block is whole, or not there. */
+UNIT_TEST(a_save_is_given_up_while_it_is_committed, .rows = 2)
+{
+	give_up_in_call(COMMIT, _i);
 	stop();
 	for (unsigned i = 0; i < 4; i++)
 		ck_assert(is_block(i));
@@ -1098,46 +1229,46 @@ UNIT_TEST(a_commit_does_not_wait_for_what_was_given_up, .rows = 2)
 	stop_unsaved(2);
 }
 
-/* Where closing commits, what failed in its middle must not look whole. */
-UNIT_TEST(a_failed_write_leaves_no_header)
+/* Though all of it was written. */
+UNIT_TEST(a_failed_write_leaves_no_block)
 {
-	uint8_t head[64], zero[64] = { 0 };
-	struct ucm_outcome outcome;
-	struct ucm_task *task;
-	FILE *file;
-
 	fill(1);
 	start(1 << 20);
-	lf_fail(UCM_IO_WRITE, 1, -EIO, true); /* it was written, though */
-	task = submit(true, 0, 1, NULL);
-	ck_assert_int_eq(ucm_task_wait(task, 20000), -EIO);
-	outcome = *ucm_task_outcomes(task);
-	ck_assert_int_eq(outcome.err, -EIO);
-	ucm_task_free(task);
+	lf_fail(UCM_IO_WRITE, 1, -EIO, true);
+	ended(submit(true, 0, 1, NULL), 0, -EIO);
 	stop();
-	file = fopen(lf_path("$/dir", 0), "r");
-	ck_assert_ptr_nonnull(file);
-	ck_assert_uint_eq(fread(head, 1, 64, file), 64);
-	fclose(file);
-	ck_assert_mem_eq(head, zero, 64);
+	ck_assert_int_eq(access(lf_path("$/dir", 0), F_OK), -1);
+	ck_assert_int_eq(errno, ENOENT);
+	ck_assert_uint_eq(atomic_load(&calls[COMMIT].made), 0);
 }
 
 /* ---- refusals ---- */
 
+enum refuser { CREATING, WRITING, COMMITTING };
+
 static const struct {
-	enum ucm_io_op op;
-	unsigned nth;
+	enum refuser by;
 	int err, outcome;
 } refused[] = {
-	{ UCM_IO_OPEN, 1, -ENOSPC, -ENOSPC },
-	{ UCM_IO_OPEN, 1, -EDQUOT, -EDQUOT },
-	{ UCM_IO_OPEN, 1, -EEXIST, 0 },
-	{ UCM_IO_WRITE, 1, -ENOSPC, -ENOSPC },
-	{ UCM_IO_WRITE, 1, -EIO, -EIO },
-	{ UCM_IO_CLOSE, 1, -ENOSPC, -ENOSPC },
-	{ UCM_IO_CLOSE, 1, -EDQUOT, -EDQUOT },
-	{ UCM_IO_CLOSE, 1, -ENOTCONN, -ENOTCONN },
+	{ CREATING, -ENOSPC, -ENOSPC },
+	{ CREATING, -EDQUOT, -EDQUOT },
+	{ CREATING, -EEXIST, 0 },
+	{ CREATING, -ENOTCONN, -ENOTCONN },
+	{ WRITING, -ENOSPC, -ENOSPC },
+	{ WRITING, -EIO, -EIO },
+	{ COMMITTING, -ENOSPC, -ENOSPC },
+	{ COMMITTING, -EDQUOT, -EDQUOT },
+	{ COMMITTING, -ENOTCONN, -ENOTCONN },
 };
+
+static void refuse(enum refuser by, int err)
+{
+	if (by == WRITING)
+		lf_fail(UCM_IO_WRITE, 1, err, true);
+	else
+		atomic_store(&calls[by == CREATING ? CREATE : COMMIT].refusal,
+			     err);
+}
 
 UNIT_TEST(a_save_is_refused, .rows = NUM_ROWS(refused))
 {
@@ -1145,7 +1276,7 @@ UNIT_TEST(a_save_is_refused, .rows = NUM_ROWS(refused))
 
 	fill(1);
 	start(1 << 20);
-	lf_fail(refused[_i].op, refused[_i].nth, refused[_i].err, true);
+	refuse(refused[_i].by, refused[_i].err);
 	task = submit(true, 0, 1, NULL);
 	ck_assert_int_eq(ucm_task_wait(task, 20000),
 			 refused[_i].outcome ? -EIO : 0);
@@ -1155,10 +1286,27 @@ UNIT_TEST(a_save_is_refused, .rows = NUM_ROWS(refused))
 	ucm_task_free(task);
 	ck_assert_uint_eq(atomic_load(&source.losses),
 			  refused[_i].err == -ENOTCONN);
-	unlink(lf_path("$/dir", 0));
+	ck_assert(!is_block(0));
 	ended(submit(true, 0, 1, NULL), 0, 0);
 	ck_assert(is_block(0));
 	stop();
+}
+
+/* What is there is left as it is. */
+UNIT_TEST(a_block_that_is_there_is_skipped)
+{
+	struct ucm_task *task;
+
+	plant(1);
+	fill(1);
+	start(1 << 20);
+	task = submit(true, 0, 1, NULL);
+	ck_assert_int_eq(ucm_task_wait(task, 20000), 0);
+	ck_assert_int_eq(ucm_task_outcomes(task)->skipped, 1);
+	ucm_task_free(task);
+	stop();
+	ck_assert(is_block(0));
+	ck_assert_uint_eq(atomic_load(&calls[COMMIT].made), 0);
 }
 
 /* ---- groups ---- */

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_hints.c - what a mount is told of its blocks, and in which order. The
- * test takes its calls, and keeps them for as long as it wants.
+ * test_hints.c - what a daemon hears of its blocks, and in which order. The test
+ * is the daemon, and keeps a request for as long as it wants.
  */
 #include <config.h>
 
 #include "gpu/source/hints.h"
 
+#include <errno.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
+#include <unistd.h>
 
-#include <ucm/control.h>
-
+#include "tests/unit/fake_server.h"
 #include "tests/unit/load_fixture.h"
 
 #define MOST_CALLS 16
@@ -25,14 +24,14 @@ static struct {
 	bool hangs;
 	unsigned num, begun;
 	struct call {
-		uint32_t num;
-		char space[sizeof(((struct ucm_control_head *)NULL)->space)];
-		struct ucm_control_verified_block first;
+		struct ucm_serve_request request;
+		struct ucm_control_verified_block first; /* or its id alone */
 	} calls[MOST_CALLS];
 } mount = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	    .changed = PTHREAD_COND_INITIALIZER };
 
-static void take_call(const struct ucm_control_verified *verified)
+static void take_call(const struct ucm_serve_request *request,
+		      const void *items, struct fake_answer *out)
 {
 	struct call *call;
 
@@ -43,24 +42,13 @@ static void take_call(const struct ucm_control_verified *verified)
 		pthread_cond_wait(&mount.changed, &mount.lock);
 	must(mount.num < MOST_CALLS);
 	call = &mount.calls[mount.num++];
-	call->num = verified->head.num;
-	call->first = verified->u.blocks[0];
-	snprintf(call->space, sizeof(call->space), "%s", verified->head.space);
+	call->request = *request;
+	memcpy(&call->first, items,
+	       request->verb == UCM_SERVE_VERIFIED ? sizeof(call->first)
+						   : sizeof(struct ucm_id));
 	pthread_cond_broadcast(&mount.changed);
 	pthread_mutex_unlock(&mount.lock);
-}
-
-/* In place of the C library's. */
-int ioctl(int fd, unsigned long request, ...)
-{
-	va_list args;
-
-	(void)fd;
-	ck_assert_uint_eq(request, UCM_CONTROL_VERIFIED);
-	va_start(args, request);
-	take_call(va_arg(args, const struct ucm_control_verified *));
-	va_end(args);
-	return 0;
+	fake_put_results(out, request->num, 0);
 }
 
 static void let_go(void)
@@ -80,21 +68,37 @@ static void wait_begun(unsigned num)
 	pthread_mutex_unlock(&mount.lock);
 }
 
+static struct fake_server server;
 static struct ucm_hints *hints;
 
-static void setup(void)
+static void open_hints(enum ucm_hint hint)
 {
 	struct ucm_error error;
 
+	ck_assert_int_eq(ucm_hints_open(fx_path("$/mnt"), hint, &hints, &error),
+			 0);
+}
+
+static void setup(void)
+{
 	fx_setup();
 	fx_mkdirs(fx_path("$/mnt/.ucmfs"));
-	fx_put(fx_path("$/mnt/.ucmfs/control"), "", 0);
-	ck_assert_int_eq(ucm_hints_open(fx_path("$/mnt"), UCM_HINT_VERIFIED,
-					&hints, &error), 0);
+	ck_assert_int_eq(
+		symlink(fx_path("$/s"), fx_path("$/mnt/.ucmfs/socket")), 0);
+	server = FAKE_SERVER;
+	server.answer = take_call;
+	fake_server_start(&server, fx_path("$/s"));
+}
+
+static void setup_verified(void)
+{
+	setup();
+	open_hints(UCM_HINT_VERIFIED);
 }
 
 static void teardown(void)
 {
+	fake_server_stop(&server);
 	fx_teardown();
 }
 
@@ -115,12 +119,13 @@ static void check_call(unsigned i, const char *space, unsigned n,
 	struct ucm_id id = lf_id(n);
 
 	ck_assert_uint_gt(mount.num, i);
-	ck_assert_str_eq(call->space, space);
+	ck_assert_uint_eq(call->request.verb, UCM_SERVE_VERIFIED);
+	ck_assert_str_eq(call->request.space, space);
 	ck_assert_mem_eq(&call->first.id, &id, sizeof(id));
 	ck_assert_uint_eq(call->first.stamp, stamp);
 }
 
-UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+UNIT_FIXTURE(.setup = setup_verified, .teardown = teardown);
 
 /* The batch is another space's, and full. */
 UNIT_TEST(what_is_damaged_is_told_whatever_else_is)
@@ -129,19 +134,19 @@ UNIT_TEST(what_is_damaged_is_told_whatever_else_is)
 	add("a", 0, 7);
 	add("b", 1, 0);
 	wait_begun(1);
-	for (unsigned i = 0; i <= UCM_CONTROL_VERIFIED_MOST; i++)
+	for (unsigned i = 0; i <= UCM_SERVE_ITEMS; i++)
 		add("a", 2 + i, 7);
-	add("a", 1000, 0);
-	add("c", 1001, 0);
+	add("a", 5000, 0);
+	add("c", 5001, 0);
 	let_go();
 	ucm_hints_close(hints);
 	ck_assert_uint_eq(mount.num, 5);
 	check_call(0, "a", 0, 7);
 	check_call(1, "b", 1, 0);
 	check_call(2, "a", 2, 7);
-	ck_assert_uint_eq(mount.calls[2].num, UCM_CONTROL_VERIFIED_MOST);
-	check_call(3, "a", 1000, 0);
-	check_call(4, "c", 1001, 0);
+	ck_assert_uint_eq(mount.calls[2].request.num, UCM_SERVE_ITEMS);
+	check_call(3, "a", 5000, 0);
+	check_call(4, "c", 5001, 0);
 }
 
 /* Else the mark would come back. */
@@ -157,4 +162,67 @@ UNIT_TEST(what_is_damaged_is_told_after_what_was_right)
 	ck_assert_uint_eq(mount.num, 3);
 	check_call(1, "a", 1, 7);
 	check_call(2, "a", 1, 0);
+}
+
+static bool is_heard(void *num)
+{
+	bool yes;
+
+	add("a", 1, 7);
+	pthread_mutex_lock(&mount.lock);
+	yes = mount.num >= *(const unsigned *)num;
+	pthread_mutex_unlock(&mount.lock);
+	return yes;
+}
+
+/* What the one that went was about to hear is lost with it. */
+UNIT_TEST(a_new_daemon_is_found_under_the_same_name)
+{
+	unsigned num = 1;
+
+	fx_wait(is_heard, &num);
+	fake_server_stop(&server);
+	num = mount.num + 1;
+	ck_assert_int_eq(unlink(fx_path("$/s")), 0);
+	fake_server_start(&server, fx_path("$/s"));
+	fx_wait(is_heard, &num);
+	ucm_hints_close(hints);
+	check_call(num - 1, "a", 1, 7);
+}
+
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+
+UNIT_TEST(each_kind_has_its_request, .rows = 3)
+{
+	static const struct {
+		enum ucm_hint hint;
+		uint32_t verb, flags;
+	} kinds[] = {
+		{ UCM_HINT_TOUCHED, UCM_SERVE_TOUCH, 0 },
+		{ UCM_HINT_OPENED, UCM_SERVE_TOUCH, UCM_TOUCH_OPENED },
+		{ UCM_HINT_WANTED, UCM_SERVE_WARM, 0 },
+	};
+	const struct ucm_serve_request *request = &mount.calls[0].request;
+	struct ucm_id id = lf_id(3);
+
+	open_hints(kinds[_i].hint);
+	ucm_hints_add(hints, "a", &id);
+	ucm_hints_close(hints);
+	ck_assert_uint_eq(mount.num, 1);
+	ck_assert_uint_eq(request->verb, kinds[_i].verb);
+	ck_assert_uint_eq(request->flags, kinds[_i].flags);
+	ck_assert_uint_eq(request->num, 1);
+	ck_assert_str_eq(request->space, "a");
+	ck_assert_mem_eq(&mount.calls[0].first.id, &id, sizeof(id));
+}
+
+UNIT_TEST(what_has_no_daemon_takes_no_hints)
+{
+	struct ucm_error error;
+
+	fx_mkdirs(fx_path("$/dir"));
+	ck_assert_int_eq(ucm_hints_open(fx_path("$/dir"), UCM_HINT_TOUCHED,
+					&hints, &error),
+			 -ENOENT);
+	ck_assert_ptr_nonnull(strstr(error.text, "/dir"));
 }

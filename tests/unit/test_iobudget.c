@@ -8,6 +8,7 @@
 #include "gpu/load/iobudget.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@
 #include "gpu/load/fair.h"
 #include "gpu/load/node_watch.h"
 #include "tests/unit/dir_fixture.h"
+#include "tests/unit/fake_server.h"
 #include "tests/unit/random.h"
 
 #define MS INT64_C(1000000)
@@ -327,6 +329,8 @@ UNIT_TEST(nothing_is_limited_without_a_budget)
 	ucm_iobudget_close(NULL);
 }
 
+/* ---- what a mount's daemon gives ---- */
+
 /* Where a mount was, there is a folder: that is no mount without a budget. */
 UNIT_TEST(a_folder_is_no_mount)
 {
@@ -335,8 +339,101 @@ UNIT_TEST(a_folder_is_no_mount)
 	fx_setup();
 	fx_mkdirs(fx_path("$/mnt"));
 	ck_assert_int_eq(ucm_node_budget_open(fx_path("$/mnt"), &node),
-			 -ENOTCONN);
+			 -ENOENT);
 	fx_teardown();
+}
+
+static struct fake_server server;
+static int index_fd, budget_fd;
+
+static int sealed_memory(size_t len)
+{
+	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	must(fd >= 0 && !ftruncate(fd, (off_t)len));
+	must(!fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK));
+	return fd;
+}
+
+/* An index of a daemon that lives; of it only the header is there. */
+static void serve_budget(uint64_t rate, uint64_t in_flight, size_t budget_bytes)
+{
+	struct ucm_index_memory_header header = {
+		.version = UCM_INDEX_MEMORY_VERSION,
+		.alive = 1,
+	};
+
+	fx_setup();
+	memcpy(header.magic, UCM_INDEX_MEMORY_MAGIC, sizeof(header.magic));
+	index_fd = sealed_memory(UCM_INDEX_MEMORY_HEADER_BYTES);
+	must(pwrite(index_fd, &header, sizeof(header), 0) == sizeof(header));
+	budget_fd = sealed_memory(budget_bytes);
+	server = FAKE_SERVER;
+	server.index_fd = index_fd;
+	server.budget_fd = budget_fd;
+	server.hello.index_bytes = UCM_INDEX_MEMORY_HEADER_BYTES;
+	server.hello.budget_bytes = UCM_CONTROL_BUDGET_BYTES;
+	server.hello.rate = rate;
+	server.hello.in_flight = in_flight;
+	fake_server_start(&server, fx_path("$/s"));
+}
+
+static void end_server(void)
+{
+	fake_server_stop(&server);
+	close(index_fd);
+	close(budget_fd);
+	fx_teardown();
+}
+
+UNIT_TEST(limits_and_memory_are_the_daemons, .rows = 2)
+{
+	const uint64_t rate = _i ? RATE : 0, in_flight = _i ? 0 : SOME;
+	const uint64_t one = 1;
+	const uint32_t dead = 0;
+	uint64_t hits = 0;
+	struct ucm_node_budget node;
+
+	serve_budget(rate, in_flight, UCM_CONTROL_BUDGET_BYTES);
+	ck_assert_int_eq(ucm_node_budget_open(fx_path("$/s"), &node), 0);
+	ck_assert_int_eq(node.why, 0);
+	ck_assert_uint_eq(node.limits.rate, rate);
+	ck_assert_uint_eq(node.limits.in_flight, in_flight);
+	must(pwrite(budget_fd, &one, sizeof(one), 0) == sizeof(one));
+	ck_assert_uint_eq(atomic_load(&node.memory->hits), 1);
+	atomic_fetch_add(&node.memory->hits, 1);
+	must(pread(budget_fd, &hits, sizeof(hits), 0) == sizeof(hits));
+	ck_assert_uint_eq(hits, 2);
+	ck_assert(ucm_node_budget_lives(&node));
+	must(pwrite(index_fd, &dead, sizeof(dead),
+		    offsetof(struct ucm_index_memory_header, alive)) ==
+	     sizeof(dead));
+	ck_assert(!ucm_node_budget_lives(&node));
+	ucm_node_budget_close(&node);
+	end_server();
+}
+
+UNIT_TEST(without_limits_only_the_index_is_mapped)
+{
+	struct ucm_node_budget node;
+
+	serve_budget(0, 0, UCM_CONTROL_BUDGET_BYTES);
+	ck_assert_int_eq(ucm_node_budget_open(fx_path("$/s"), &node), 0);
+	ck_assert_ptr_null(node.memory);
+	ck_assert_int_eq(node.why, 0);
+	ck_assert(ucm_node_budget_lives(&node));
+	ucm_node_budget_close(&node);
+	end_server();
+}
+
+/* It has limits, and each loader keeps to them by itself. */
+UNIT_TEST(a_budget_that_ends_too_early_is_not_shared)
+{
+	struct ucm_node_budget node;
+
+	serve_budget(RATE, 0, UCM_CONTROL_BUDGET_BYTES - 1);
+	ck_assert_int_eq(ucm_node_budget_open(fx_path("$/s"), &node), -EPROTO);
+	end_server();
 }
 
 /* ---- a mount that has a budget, or has it later ---- */

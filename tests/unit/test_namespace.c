@@ -117,15 +117,10 @@ UNIT_TEST(an_empty_space_takes_a_new_geometry)
 	ck_assert_int_eq(admit(&one), UCM_FAULT_GEOMETRY);
 }
 
-UNIT_TEST(the_size_of_first_blocks_can_be_announced)
+UNIT_TEST(an_empty_space_keeps_its_blocks_size)
 {
-	ucm_space_announce(space, 1000000);
-	ck_assert_uint_eq(ucm_space_block_bytes(space), 1000000);
 	commit(&one);
-	ck_assert_uint_eq(ucm_space_block_bytes(space), 8192);
-	atomic_fetch_sub(&space->blocks, 1); /* empty again */
-	ck_assert_uint_eq(ucm_space_block_bytes(space), 1000000);
-	ucm_space_announce(space, 0);
+	atomic_fetch_sub(&space->blocks, 1);
 	ck_assert_uint_eq(ucm_space_block_bytes(space), 8192);
 }
 

@@ -13,6 +13,7 @@
 
 #include "common/log.h"
 #include "tests/unit/dir_fixture.h"
+#include "tests/unit/fake_server.h"
 #include "tests/unit/random.h"
 #include "tests/unit/reader_fixture.h"
 
@@ -429,12 +430,12 @@ UNIT_TEST(what_is_hidden_is_not_found)
 
 	rf_add(ix, 1);
 	ck_assert_int_eq(ucm_index_hide(ix, 0), 0);
-	/* it has no mount to ask what the space's number is now */
+	/* it has no daemon to ask what the space's number is now */
 	ck_assert_int_ne(ucm_index_lookup(reader, &id, 1, &present, NULL), 0);
 	ck_assert_uint_eq(present, 0);
 	reader->names = ucm_reader_map_names(&reader->map);
 	reader->resolved = true;
-	ck_assert_int_eq(rf_ask(reader, 1), 'n');
+	ck_assert_int_eq(rf_ask(reader, 1), '-');
 }
 
 /* ---- what happens in the middle of a call ---- */
@@ -554,24 +555,60 @@ static void hide(void)
 	must(!ucm_index_hide(ix, 0));
 }
 
-/* Its number means nothing any more: the mount is asked. */
+/* A daemon that serves this index, and has each block of its only space. */
+static void answer_all(const struct ucm_serve_request *request,
+		       const void *items, struct fake_answer *out)
+{
+	const struct ucm_serve_space space = {
+		.flags = ucm_index_is_published(ix, 0) ? UCM_SPACE_PUBLISHED
+						       : 0,
+	};
+	const struct ucm_control_place place = { .size = 77, .tier = 1 };
+
+	(void)items;
+	switch (request->verb) {
+	case UCM_SERVE_SPACE: fake_put(out, &space, sizeof(space)); break;
+	case UCM_SERVE_LOCATE: fake_put(out, &place, sizeof(place)); break;
+	case UCM_SERVE_LOOKUP: fake_put_results(out, request->num, 1); break;
+	default: out->result = -EOPNOTSUPP;
+	}
+}
+
+static void open_by_socket(struct fake_server *server)
+{
+	*server = FAKE_SERVER;
+	server->index_fd = ucm_index_live(ix)->fd;
+	server->hello.index_bytes =
+		ucm_index_memory_size(ucm_index_live(ix));
+	server->answer = answer_all;
+	fake_server_start(server, fx_path("$/s"));
+	ucm_index_close(reader);
+	ck_assert_int_eq(ucm_index_open(fx_path("$/s"), "", &reader), 0);
+}
+
+/* Its number means nothing any more: the daemon is asked. */
 UNIT_TEST(what_is_hidden_while_it_is_looked_for_is_not_called_absent, .rows = 2)
 {
 	struct ucm_index_entry entry;
 	struct ucm_id id = rf_id(1);
-	char path[UCM_TREE_PATH_MAX];
+	struct ucm_index_info info;
+	struct fake_server server;
 
-	reader->root = open(fx_path("$"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	ucm_tree_folder("", reader->folder);
-	ucm_tree_block_path(reader->folder, &id, path);
-	fx_put(fx_path("$/%s", path), "x", 1);
+	open_by_socket(&server);
 	rf_add(ix, 1);
+	ck_assert_int_eq(ucm_index_info(reader, &info), 0);
+	ck_assert_str_eq(info.backend, "map");
 	trap_shards(hide);
 	if (_i)
 		ck_assert_int_eq(ucm_index_entry(reader, &id, &entry), 0);
 	else
 		ck_assert_int_eq(rf_ask(reader, 1), 'y');
 	ck_assert_uint_eq(trap.len, 0);
+	ck_assert(!_i || (entry.size == 77 && entry.tier == 1));
+	ck_assert_int_eq(ucm_index_info(reader, &info), 0);
+	ck_assert_str_eq(info.backend, "socket");
+	ck_assert_str_eq(info.why, "the space is, or was, private");
+	fake_server_stop(&server);
 }
 
 /* ---- the daemon's end ---- */

@@ -14,6 +14,7 @@
 #include "fs/reader/reader.h"
 #include "fs/store/inside.h"
 #include "hashing/tree.h"
+#include "tests/unit/fake_server.h"
 #include "tests/unit/store_fixture.h"
 
 static struct fx_file file, other;
@@ -26,7 +27,6 @@ static void attach(void)
 	ck_assert_int_eq(ucm_index_memory_serve(live), 0);
 	reader = calloc(1, sizeof(*reader));
 	ck_assert_ptr_nonnull(reader);
-	reader->root = -1;
 	ck_assert_int_eq(ucm_reader_map_open(&reader->map, dup(live->fd)), 0);
 	reader->resolved = reader->published = true;
 	reader->names = ucm_reader_map_names(&reader->map);
@@ -269,58 +269,24 @@ UNIT_TEST(a_writers_reference_holds_when_its_space_becomes_private)
 	ck_assert_uint_eq(fx_set->stats.quarantined, 1);
 }
 
-/* ---- by stat: a backing directory will do for a mount ---- */
+/* ---- without a daemon ---- */
 
-UNIT_TEST(without_an_index_the_names_are_asked_for)
+UNIT_TEST(what_is_no_mount_is_refused)
 {
-	struct ucm_index_info info;
-	struct ucm_index_entry entry;
-	struct ucm_id ids[3];
-	uint64_t present, unknown;
-	size_t count;
-	int flag;
-
 	fx_mkdirs(fx_path("$/a"));
-	fx_plant("$/a", "blocks", &file);
-	fx_plant("$/a", "spaces/one", &other);
-	ids[0] = file.key.id;
-	ids[1] = other.key.id;
-	ids[2] = file.key.id;
-	ck_assert_int_eq(ucm_index_open(fx_path("$/a"), NULL, &reader), 0);
-	ck_assert_int_eq(ucm_index_info(reader, &info), 0);
-	ck_assert_str_eq(info.backend, "stat");
-	ck_assert_str_eq(info.why, "the mount has no .ucmfs/index");
-	ck_assert_int_eq(ucm_index_lookup(reader, ids, 3, &present, &unknown),
-			 0);
-	ck_assert_uint_eq(present, 5);
-	ck_assert_uint_eq(unknown, 0);
-	ck_assert_int_eq(ucm_index_prefix(reader, ids, 3, &count, &flag), 0);
-	ck_assert_uint_eq(count, 1);
-	ck_assert_int_eq(flag, 0);
-	ck_assert_int_eq(ucm_index_entry(reader, &ids[0], &entry), 0);
-	ck_assert_uint_eq(entry.size, file.len);
-	ck_assert_int_eq(entry.tier, -1);
-	ck_assert_int_eq(ucm_index_entry(reader, &ids[1], &entry), -ENOENT);
-	ucm_index_close(reader);
-	ck_assert_int_eq(ucm_index_open(fx_path("$/a"), "one", &reader), 0);
-	ck_assert_int_eq(ucm_index_lookup(reader, ids, 3, &present, NULL), 0);
-	ck_assert_uint_eq(present, 2);
+	ck_assert_int_eq(ucm_index_open(fx_path("$/a"), NULL, &reader), -ENOENT);
+	ck_assert_int_eq(ucm_index_open(fx_path("$/no"), NULL, &reader), -ENOENT);
 }
 
-/* A file that is no FUSE's, and that no daemon keeps. */
-UNIT_TEST(an_index_that_lies_on_disk_is_not_mapped)
+UNIT_TEST(where_no_daemon_listens_it_has_gone)
 {
-	struct ucm_index_info info;
-	struct ucm_index *index;
+	struct fake_server server = FAKE_SERVER;
 
-	ck_assert_int_eq(ucm_index_new(&index), 0);
 	fx_mkdirs(fx_path("$/a/.ucmfs"));
-	fx_mkdirs(fx_path("$/a/blocks"));
-	fx_put(fx_path("$/a/.ucmfs/index"), ucm_index_live(index)->base,
-	       ucm_index_memory_size(ucm_index_live(index)));
-	ucm_index_free(index);
-	ck_assert_int_eq(ucm_index_open(fx_path("$/a"), "", &reader), 0);
-	ck_assert_int_eq(ucm_index_info(reader, &info), 0);
-	ck_assert_str_eq(info.backend, "stat");
-	ck_assert_str_eq(info.why, "this is no FUSE mount of this machine");
+	ck_assert_int_eq(
+		symlink(fx_path("$/s"), fx_path("$/a/.ucmfs/socket")), 0);
+	fake_server_start(&server, fx_path("$/s"));
+	fake_server_stop(&server);
+	ck_assert_int_eq(ucm_index_open(fx_path("$/a"), "", &reader), -ENOTCONN);
+	ck_assert_int_eq(ucm_index_open(fx_path("$/s"), "", &reader), -ENOTCONN);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_source.c - where block files lie: in the tiers. (That of mounts is
- * tested by tests/integration/load-*.sh.)
+ * test_source.c - where block files lie: in the tiers; and whether a daemon is
+ * there. (The rest of that is tested by tests/integration/load-*.sh.)
  */
 #include <config.h>
 
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "fs/tier/memory.h"
+#include "tests/unit/fake_server.h"
 #include "tests/unit/load_fixture.h"
 #include "tests/unit/random.h"
 
@@ -109,16 +110,16 @@ UNIT_TEST(what_is_no_mount_is_refused)
 	struct ucm_source *source = NULL;
 	struct ucm_error error = { "" };
 
-	ck_assert_int_eq(ucm_source_mount.open(fx_path("$"), &source, &error),
+	ck_assert_int_eq(ucm_source_socket.open(fx_path("$"), &source, &error),
 			 -ENOTCONN);
 	ck_assert_ptr_nonnull(strstr(error.text, "no mount of ucmfs"));
 	ck_assert_int_eq(
-		ucm_source_mount.open(fx_path("$/nowhere"), &source, &error),
+		ucm_source_socket.open(fx_path("$/nowhere"), &source, &error),
 		-ENOENT);
 	fx_put(fx_path("$/file"), "x", 1);
 	ck_assert_int_eq(
-		ucm_source_mount.open(fx_path("$/file"), &source, &error),
-		-ENOTDIR);
+		ucm_source_socket.open(fx_path("$/file"), &source, &error),
+		-ENOTCONN);
 	ck_assert_ptr_null(source);
 }
 
@@ -429,4 +430,37 @@ UNIT_TEST(beside_memory_one_saves)
 	ops->close(first);
 	ops->close(second);
 	lf_empty_memory();
+}
+
+/* ---- a daemon ---- */
+
+static bool is_back(void *source)
+{
+	return ucm_source_socket.lost(source);
+}
+
+/* For all that ask together, not for the first of them alone. */
+UNIT_TEST(a_daemon_that_is_back_is_back_for_all)
+{
+	struct fake_server server = FAKE_SERVER;
+	struct ucm_source *source;
+
+	fake_server_start(&server, fx_path("$/s"));
+	ck_assert_int_eq(
+		ucm_source_socket.open(fx_path("$/s"), &source, NULL), 0);
+	fake_server_stop(&server);
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert(!is_back(source));
+	ck_assert(fx_logged("the daemon has gone"));
+	ck_assert_int_eq(unlink(fx_path("$/s")), 0);
+	server = FAKE_SERVER;
+	fake_server_start(&server, fx_path("$/s"));
+	fx_wait(is_back, source);
+	ck_assert(fx_logged("the daemon is back"));
+	fx_clear_log();
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert(is_back(source));
+	ck_assert(!fx_logged("the daemon"));
+	ucm_source_socket.close(source);
+	fake_server_stop(&server);
 }

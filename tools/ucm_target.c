@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ucm_client.c - who is asked about blocks; see ucm_client.h. */
+/* ucm_target.c - who is asked about blocks; see ucm_target.h. */
 #include <config.h>
 
-#include "tools/ucm_client.h"
+#include "tools/ucm_target.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "tools/ucm_metrics.h"
 #include "tools/ucm_tool.h"
 
-const char *ucm_client_words(int err)
+const char *ucm_target_words(int err)
 {
 	switch (err) {
 	case -EACCES: return "the space is private";
@@ -22,7 +22,6 @@ const char *ucm_client_words(int err)
 	case -ENOENT: return "no such space";
 	case -ECANCELED: /* these two: while it was asked */
 	case -ENOTCONN: return "its daemon is gone";
-	case -ENOTTY: return "the mount knows no such call";
 	case -EOPNOTSUPP: return "this version of ucmfs cannot do that";
 	case -EPERM: return "only for root and the owner of the mount";
 	case -EROFS: return "it is mounted read-only";
@@ -31,20 +30,20 @@ const char *ucm_client_words(int err)
 }
 
 /* The names stand in the metrics, in the order of the tiers. */
-static void learn_tiers(struct ucm_client *client)
+static void learn_tiers(struct ucm_target *target)
 {
 	struct ucm_metrics metrics;
 	unsigned num = 0;
 
-	if (ucm_metrics_read(client->mount, &metrics))
+	if (ucm_metrics_read(target->mount, &metrics))
 		return;
-	for (size_t i = 0; i < metrics.num && num < UCM_CLIENT_TIERS; i++) {
+	for (size_t i = 0; i < metrics.num && num < UCM_TARGET_TIERS; i++) {
 		const struct ucm_metric *metric = &metrics.metrics[i];
 		char name[64];
 
 		if (!strcmp(metric->name, "ucmfs_tier_size_bytes") &&
 		    !ucm_metric_label(metric, "tier", name, sizeof(name)))
-			client->tiers[num++] = strdup(name);
+			target->tiers[num++] = strdup(name);
 	}
 	ucm_metrics_fini(&metrics);
 }
@@ -54,57 +53,58 @@ static int open_blocks(const char *mount, struct ucm_blocks **out)
 	int err = ucm_blocks_open(mount, out);
 
 	if (err == -ENOENT)
-		ucm_tool_complain("%s: not a mount of ucmfs", mount);
+		ucm_tool_complain("%s: not a mount of ucmfs, or one whose socket is not in this namespace",
+				  mount);
 	else if (err == -ENOTCONN)
 		ucm_tool_complain("%s: its daemon is gone; umount -l %s", mount,
 				  mount);
 	else if (err)
-		ucm_tool_complain("%s/" UCM_TREE_CONTROL ": %s", mount,
+		ucm_tool_complain("%s/" UCM_TREE_SOCKET ": %s", mount,
 				  strerror(-err));
 	return err;
 }
 
-int ucm_client_open(const char *mount, struct ucm_client *out)
+int ucm_target_open(const char *mount, struct ucm_target *out)
 {
-	struct ucm_client client = { .mount = ucm_mount_find(mount) };
+	struct ucm_target target = { .mount = ucm_mount_find(mount) };
 	int err;
 
-	if (!client.mount)
+	if (!target.mount)
 		return -ENOENT;
-	err = open_blocks(client.mount, &client.blocks);
+	err = open_blocks(target.mount, &target.blocks);
 	if (err) {
-		free(client.mount);
+		free(target.mount);
 		return err;
 	}
-	learn_tiers(&client);
-	*out = client;
+	learn_tiers(&target);
+	*out = target;
 	return 0;
 }
 
-void ucm_client_close(struct ucm_client *client)
+void ucm_target_close(struct ucm_target *target)
 {
-	for (unsigned i = 0; i < UCM_CLIENT_TIERS; i++)
-		free(client->tiers[i]);
-	free(client->mount);
-	ucm_blocks_close(client->blocks);
+	for (unsigned i = 0; i < UCM_TARGET_TIERS; i++)
+		free(target->tiers[i]);
+	free(target->mount);
+	ucm_blocks_close(target->blocks);
 }
 
 static int run_turn(const char *mount, unsigned turn,
-		    int (*run)(struct ucm_client *client))
+		    int (*run)(struct ucm_target *target))
 {
-	struct ucm_client client;
+	struct ucm_target target;
 	int status;
 
-	if (ucm_client_open(mount, &client))
+	if (ucm_target_open(mount, &target))
 		return UCM_EXIT_FAILED;
-	client.turn = turn;
-	status = run(&client);
-	ucm_client_close(&client);
+	target.turn = turn;
+	status = run(&target);
+	ucm_target_close(&target);
 	return status;
 }
 
-int ucm_client_run_each(const char *mount,
-			int (*run)(struct ucm_client *client))
+int ucm_target_run_each(const char *mount,
+			int (*run)(struct ucm_target *target))
 {
 	struct ucm_mounts mounts;
 	int status = 0;
@@ -125,67 +125,67 @@ int ucm_client_run_each(const char *mount,
 	return status;
 }
 
-int ucm_client_run(const char *mount, int (*run)(struct ucm_client *client))
+int ucm_target_run(const char *mount, int (*run)(struct ucm_target *target))
 {
 	return run_turn(mount, 0, run);
 }
 
-int ucm_client_run_tiers(const struct ucm_common *common,
+int ucm_target_run_tiers(const struct ucm_common *common,
 			 int (*open)(const char *source,
 				     struct ucm_media **out),
-			 int (*run)(struct ucm_client *client))
+			 int (*run)(struct ucm_target *target))
 {
-	struct ucm_client client = { 0 };
+	struct ucm_target target = { 0 };
 	int status;
 
 	if (common->mount)
 		return ucm_tool_fail(UCM_EXIT_USAGE,
 				     "--mount or --tiers; try --help");
-	if (open(common->tiers, &client.media))
+	if (open(common->tiers, &target.media))
 		return UCM_EXIT_FAILED;
-	for (unsigned i = 0; i < client.media->config.num_tiers; i++)
-		client.tiers[i] = strdup(client.media->config.tiers[i].name);
-	status = ucm_media_check_space(client.media, common->space)
+	for (unsigned i = 0; i < target.media->config.num_tiers; i++)
+		target.tiers[i] = strdup(target.media->config.tiers[i].name);
+	status = ucm_media_check_space(target.media, common->space)
 			 ? UCM_EXIT_FAILED
-			 : run(&client);
-	if (!status && client.media->failed)
+			 : run(&target);
+	if (!status && target.media->failed)
 		status = UCM_EXIT_FAILED;
-	ucm_media_close(client.media);
-	ucm_client_close(&client);
+	ucm_media_close(target.media);
+	ucm_target_close(&target);
 	return status;
 }
 
-const char *ucm_client_kind(const struct ucm_client *client)
+const char *ucm_target_kind(const struct ucm_target *target)
 {
-	return client->media ? "tiers" : "mount";
+	return target->media ? "tiers" : "mount";
 }
 
-const char *ucm_client_name(const struct ucm_client *client)
+const char *ucm_target_name(const struct ucm_target *target)
 {
-	return client->media ? client->media->source : client->mount;
+	return target->media ? target->media->source : target->mount;
 }
 
-void ucm_client_title(const struct ucm_client *client)
+void ucm_target_title(const struct ucm_target *target)
 {
-	if (client->turn)
-		printf("%s%s:\n", client->turn > 1 ? "\n" : "", client->mount);
+	if (target->turn)
+		printf("%s%s:\n", target->turn > 1 ? "\n" : "", target->mount);
 }
 
-const char *ucm_client_tier(struct ucm_client *client, unsigned number)
+const char *ucm_target_tier(struct ucm_target *target, unsigned number)
 {
-	if (number >= UCM_CLIENT_TIERS)
+	if (number >= UCM_TARGET_TIERS)
 		return "?";
-	if (!client->tiers[number] &&
-	    asprintf(&client->tiers[number], "tier%u", number) < 0)
-		client->tiers[number] = NULL;
-	return client->tiers[number] ? client->tiers[number] : "?";
+	if (!target->tiers[number] &&
+	    asprintf(&target->tiers[number], "tier%u", number) < 0)
+		target->tiers[number] = NULL;
+	return target->tiers[number] ? target->tiers[number] : "?";
 }
 
 /* ---- stats.json ---- */
 
 #define STATS_MAX (64u << 20)
 
-int ucm_client_stats(const char *mount, json_t **out)
+int ucm_target_stats(const char *mount, json_t **out)
 {
 	_cleanup_free_ char *text = NULL;
 	size_t len;
@@ -203,18 +203,18 @@ int ucm_client_stats(const char *mount, json_t **out)
 
 /* ---- calls ---- */
 
-static int tell(const struct ucm_client *client, const char *space, int err)
+static int tell(const struct ucm_target *target, const char *space, int err)
 {
 	char folder[UCM_TREE_FOLDER_MAX];
 
 	if (!space) {
-		ucm_tool_complain("%s: %s", client->mount,
-				  ucm_client_words(err));
+		ucm_tool_complain("%s: %s", target->mount,
+				  ucm_target_words(err));
 		return err;
 	}
 	ucm_tree_folder(space, folder);
-	ucm_tool_complain("%s/%s: %s", client->mount, folder,
-			  ucm_client_words(err));
+	ucm_tool_complain("%s/%s: %s", target->mount, folder,
+			  ucm_target_words(err));
 	return err;
 }
 
@@ -224,7 +224,7 @@ static size_t min(size_t a, size_t b)
 }
 
 /* What a call would say of one block of directories. */
-static int32_t call_media(struct ucm_media *media, ucm_client_call *call,
+static int32_t call_media(struct ucm_media *media, ucm_target_call *call,
 			  const char *space, const struct ucm_id *id)
 {
 	struct ucm_media_block block;
@@ -238,12 +238,12 @@ static int32_t call_media(struct ucm_media *media, ucm_client_call *call,
 	return err == -ENOENT ? 0 : err ? err : 1;
 }
 
-static int batch_media(const struct ucm_client *client, ucm_client_call *call,
+static int batch_media(const struct ucm_target *target, ucm_target_call *call,
 		       const char *space, const struct ucm_id *ids, size_t num,
 		       int32_t *results, struct ucm_progress *progress)
 {
 	for (size_t i = 0; i < num; i++) {
-		results[i] = call_media(client->media, call, space, &ids[i]);
+		results[i] = call_media(target->media, call, space, &ids[i]);
 		if (progress)
 			ucm_progress_tell(progress, i + 1, num, 0);
 	}
@@ -251,21 +251,21 @@ static int batch_media(const struct ucm_client *client, ucm_client_call *call,
 }
 
 /* A batch of the daemon's at a time, for the sake of the progress. */
-int ucm_client_batch(const struct ucm_client *client, ucm_client_call *call,
+int ucm_target_batch(const struct ucm_target *target, ucm_target_call *call,
 		     const char *space, const struct ucm_id *ids, size_t num,
 		     int32_t *results, struct ucm_progress *progress)
 {
 	size_t part, at = 0;
 	int err;
 
-	if (client->media)
-		return batch_media(client, call, space, ids, num, results,
+	if (target->media)
+		return batch_media(target, call, space, ids, num, results,
 				   progress);
 	do {
-		part = min(num - at, UCM_CONTROL_IDS);
-		err = call(client->blocks, space, ids + at, part, results + at);
+		part = min(num - at, UCM_SERVE_ITEMS);
+		err = call(target->blocks, space, ids + at, part, results + at);
 		if (err)
-			return tell(client, space ? space : "", err);
+			return tell(target, space ? space : "", err);
 		at += part;
 		if (progress && part)
 			ucm_progress_tell(progress, at, num, 0);
@@ -287,39 +287,39 @@ static int locate_media(struct ucm_media *media, const char *space,
 	return 0;
 }
 
-int ucm_client_locate(const struct ucm_client *client, const char *space,
+int ucm_target_locate(const struct ucm_target *target, const char *space,
 		      const struct ucm_id *ids, size_t num,
 		      struct ucm_control_place *places)
 {
 	int err;
 
-	if (client->media)
-		return locate_media(client->media, space, ids, num, places);
-	err = ucm_blocks_locate(client->blocks, space, ids, num,
+	if (target->media)
+		return locate_media(target->media, space, ids, num, places);
+	err = ucm_blocks_locate(target->blocks, space, ids, num,
 				UCM_LOCATE_PEEK, 0, places);
 
-	return err ? tell(client, space ? space : "", err) : 0;
+	return err ? tell(target, space ? space : "", err) : 0;
 }
 
-int ucm_client_path(const struct ucm_client *client, const char *space,
+int ucm_target_path(const struct ucm_target *target, const char *space,
 		    const struct ucm_id *id,
 		    const struct ucm_control_place *place,
 		    char path[UCM_BLOCKS_PATH_MAX])
 {
-	int err = client->media ? ucm_media_path(client->media, space, id,
+	int err = target->media ? ucm_media_path(target->media, space, id,
 						 place, path)
-				: ucm_blocks_path(client->blocks, space, id,
+				: ucm_blocks_path(target->blocks, space, id,
 						  path);
 
 	return err && err != -EPERM && err != -ENOENT
-		       ? tell(client, space ? space : "", err)
+		       ? tell(target, space ? space : "", err)
 		       : err;
 }
 
-int ucm_client_statistics(const struct ucm_client *client,
+int ucm_target_statistics(const struct ucm_target *target,
 			  struct ucm_control_statistics *out)
 {
-	int err = ucm_blocks_statistics(client->blocks, out);
+	int err = ucm_blocks_statistics(target->blocks, out);
 
-	return err ? tell(client, NULL, err) : 0;
+	return err ? tell(target, NULL, err) : 0;
 }

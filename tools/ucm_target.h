@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_client.h - a mount that is asked about blocks, by ucm_blocks(3); or the
+ * ucm_target.h - a mount that is asked about blocks, by ucm_blocks(3); or the
  * directories themselves, by ucm_media.h.
  *
  * The one place of ucm(1) that does so: errors are reported in words. Calls return
  * 0, or -errno (reported), unless it says otherwise; one thread.
  */
-#ifndef UCM_TOOLS_CLIENT_H
-#define UCM_TOOLS_CLIENT_H
+#ifndef UCM_TOOLS_TARGET_H
+#define UCM_TOOLS_TARGET_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -15,81 +15,82 @@
 #include <jansson.h>
 
 #include <ucm/blocks.h>
+#include <ucm/serve.h>
 
 #include "tools/ucm_args.h"
 #include "tools/ucm_media.h"
 #include "tools/ucm_progress.h"
 
-#define UCM_CLIENT_TIERS 256
+#define UCM_TARGET_TIERS 256
 
-struct ucm_client {
+struct ucm_target {
 	char *mount;
 	struct ucm_blocks *blocks;
 	struct ucm_media *media; /* instead of these two, which are NULL then */
-	char *tiers[UCM_CLIENT_TIERS]; /* names, as far as they are known */
+	char *tiers[UCM_TARGET_TIERS]; /* names, as far as they are known */
 	unsigned turn; /* which of several mounts it is, from 1 on; 0: the only */
 };
 
 /* mount: NULL for the only one that there is. */
-int ucm_client_open(const char *mount, struct ucm_client *out);
-void ucm_client_close(struct ucm_client *client);
+int ucm_target_open(const char *mount, struct ucm_target *out);
+void ucm_target_close(struct ucm_target *target);
 
 /* Open, run, close: the exit status of run, or a failure. */
-int ucm_client_run(const char *mount, int (*run)(struct ucm_client *client));
+int ucm_target_run(const char *mount, int (*run)(struct ucm_target *target));
 
 /* The same for the mount that is named or, if none is, for all that there are,
  * one after the other. One that fails does not keep the others from it. */
-int ucm_client_run_each(const char *mount,
-			int (*run)(struct ucm_client *client));
+int ucm_target_run_each(const char *mount,
+			int (*run)(struct ucm_target *target));
 
 /* The same for the directories that common->tiers names. open: one of the two of
  * ucm_media.h. What could not be read makes it a failure in the end. */
-int ucm_client_run_tiers(const struct ucm_common *common,
+int ucm_target_run_tiers(const struct ucm_common *common,
 			 int (*open)(const char *source,
 				     struct ucm_media **out),
-			 int (*run)(struct ucm_client *client));
+			 int (*run)(struct ucm_target *target));
 
 /* "mount" or "tiers", and which: for JSON. */
-const char *ucm_client_kind(const struct ucm_client *client);
-const char *ucm_client_name(const struct ucm_client *client);
+const char *ucm_target_kind(const struct ucm_target *target);
+const char *ucm_target_name(const struct ucm_target *target);
 
 /* A line that says which mount the text below is about, if there are several. */
-void ucm_client_title(const struct ucm_client *client);
+void ucm_target_title(const struct ucm_target *target);
 
 /* One of the calls of <ucm/blocks.h> that have a result for each block. */
-typedef int ucm_client_call(struct ucm_blocks *blocks, const char *space,
+typedef int ucm_target_call(struct ucm_blocks *blocks, const char *space,
 			    const struct ucm_id *ids, size_t num,
 			    int32_t *results);
 
 /* Make it for any number of blocks of a space (NULL or "": the default one); of
  * directories lookup and evict can be made. progress may be NULL. */
-int ucm_client_batch(const struct ucm_client *client, ucm_client_call *call,
+int ucm_target_batch(const struct ucm_target *target, ucm_target_call *call,
 		     const char *space, const struct ucm_id *ids, size_t num,
 		     int32_t *results, struct ucm_progress *progress);
 
 /* Look around: nothing is counted, nothing leased. */
-int ucm_client_locate(const struct ucm_client *client, const char *space,
+int ucm_target_locate(const struct ucm_target *target, const char *space,
 		      const struct ucm_id *ids, size_t num,
 		      struct ucm_control_place *places);
 
 /* place: where it was found. -EPERM and -ENOENT (there is no such block) are not
  * reported. */
-int ucm_client_path(const struct ucm_client *client, const char *space,
+int ucm_target_path(const struct ucm_target *target, const char *space,
 		    const struct ucm_id *id,
 		    const struct ucm_control_place *place,
 		    char path[UCM_BLOCKS_PATH_MAX]);
 
-int ucm_client_statistics(const struct ucm_client *client,
+int ucm_target_statistics(const struct ucm_target *target,
 			  struct ucm_control_statistics *out);
 
 /* A mount's stats.json; to be given back by json_decref(). 0, -EACCES (not
  * reported: it is for root and the owner) or -errno (reported). */
-int ucm_client_stats(const char *mount, json_t **out);
+int ucm_target_stats(const char *mount, json_t **out);
 
 /* A tier's name; "tier2" if that is not known. Valid until close. */
-const char *ucm_client_tier(struct ucm_client *client, unsigned number);
+const char *ucm_target_tier(struct ucm_target *target, unsigned number);
 
 /* A call's error in words: what an operator can do about it. */
-const char *ucm_client_words(int err);
+const char *ucm_target_words(int err);
 
 #endif

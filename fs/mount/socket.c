@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * socket.c - the mount's socket: where it lies, and what it serves.
+ *
+ * A socket lies in a folder of its user, under a number that no other mount has:
+ * that of the mount's device. .ucmfs/socket in the mount leads there. A daemon that
+ * was killed leaves its socket; the next one of the same user removes those on which
+ * no process listens.
+ *
+ * Without a socket a mount is a file system, and nothing else: so what fails here
+ * is a warning. A daemon without a mount is nothing without its socket.
+ */
+#include <config.h>
+
+#include "fs/mount/kinds.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <ucm/serve.h>
+
+#include "common/cleanup.h"
+#include "common/log.h"
+#include "fs/index/memory.h"
+#include "fs/serve/serve.h"
+
+#define SUFFIX ".sock"
+#define UNIX_PATH_MAX sizeof(((struct sockaddr_un *)0)->sun_path)
+
+/* ---- the folder ---- */
+
+/* Another user may have made it, where all may write to what it is in. */
+static int make_folder(const char *path)
+{
+	struct stat st;
+
+	if (mkdir(path, 0755) && errno != EEXIST)
+		return -errno;
+	if (lstat(path, &st))
+		return -errno;
+	return S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+			       !(st.st_mode & 022)
+		       ? 0
+		       : -EPERM;
+}
+
+static void name_folder(char *path, size_t size)
+{
+	const char *runtime = getenv("XDG_RUNTIME_DIR");
+
+	if (geteuid() == 0)
+		snprintf(path, size, "/run/ucmfs");
+	else if (runtime && *runtime == '/')
+		snprintf(path, size, "%s/ucmfs", runtime);
+	else
+		snprintf(path, size, "/tmp/ucmfs-%u", (unsigned)geteuid());
+}
+
+static void remove_if_dead(const char *path)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	_cleanup_fd_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	if (fd < 0 || strlen(path) >= sizeof(address.sun_path))
+		return;
+	strcpy(address.sun_path, path);
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) &&
+	    errno == ECONNREFUSED)
+		unlink(path);
+}
+
+static void sweep(const char *folder)
+{
+	DIR *dir = opendir(folder);
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir))) {
+		const char *end = strrchr(entry->d_name, '.');
+		_cleanup_free_ char *path = NULL;
+
+		if (!end || strcmp(end, SUFFIX) ||
+		    asprintf(&path, "%s/%s", folder, entry->d_name) < 0)
+			continue;
+		remove_if_dead(path);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+/* ---- what is served ---- */
+
+static char *text(void *arg, uint32_t what, size_t *len_out)
+{
+	static const char *const names[] = {
+		[UCM_TEXT_STATS] = "stats.json",
+		[UCM_TEXT_CONFIG] = "config.yaml",
+		[UCM_TEXT_METRICS] = "metrics",
+	};
+
+	return ucm_control_text(arg, names[what], len_out);
+}
+
+static void count(void *arg)
+{
+	ucm_iobudget_count_lookups(arg);
+}
+
+static struct ucm_server_terms terms_of(struct ucm_daemon *daemon)
+{
+	const struct ucm_options *options = daemon->options;
+
+	return (struct ucm_server_terms){
+		.store = daemon->store,
+		.others = options->allow_other,
+		.readonly = ucm_options_passed(options, "ro"),
+		.index_fd = daemon->index_fd,
+		.index_bytes = ucm_index_memory_size(
+			ucm_index_live(daemon->store->index)),
+		.budget_fd = daemon->budget_fd,
+		.budget_bytes = UCM_CONTROL_BUDGET_BYTES,
+		.rate = options->budget,
+		.in_flight = options->inflight,
+		.text = text,
+		.count = count,
+		.arg = daemon,
+	};
+}
+
+/* Where a mount's lies that is given no path. */
+static int choose_path(struct ucm_daemon *daemon)
+{
+	char folder[UNIX_PATH_MAX];
+	int err;
+
+	name_folder(folder, sizeof(folder));
+	err = make_folder(folder);
+	if (err) {
+		ucm_warning("socket: %s: %s", folder,
+			    err == -EPERM ? "is not this user's alone"
+					  : strerror(-err));
+		return err;
+	}
+	sweep(folder);
+	if (asprintf(&daemon->socket, "%s/%u-%u" SUFFIX, folder,
+		     major(daemon->device), minor(daemon->device)) < 0) {
+		daemon->socket = NULL;
+		return -ENOMEM;
+	}
+	/* the number is ours now: its last mount is gone, and its daemon may be
+	 * ending yet, which would keep us from the name */
+	unlink(daemon->socket);
+	return 0;
+}
+
+static int start(struct ucm_daemon *daemon)
+{
+	const struct ucm_server_terms terms = terms_of(daemon);
+	int err;
+
+	err = ucm_server_start(&terms, daemon->socket, ucm_systemd_socket(),
+			       &daemon->server);
+	if (err)
+		ucm_warning("socket %s: %s", daemon->socket, strerror(-err));
+	return err;
+}
+
+int ucm_socket_start(struct ucm_daemon *daemon)
+{
+	const char *path = daemon->options->socket;
+	int err = 0;
+
+	daemon->socket = path ? strdup(path) : NULL;
+	if (!path)
+		err = choose_path(daemon);
+	else if (!daemon->socket)
+		err = -ENOMEM;
+	if (!err)
+		err = start(daemon);
+	if (!err)
+		return 0;
+	free(daemon->socket);
+	daemon->socket = NULL;
+	daemon->server = NULL;
+	return err;
+}
+
+bool ucm_socket_stop(struct ucm_daemon *daemon, unsigned wait_ms)
+{
+	struct ucm_server *server = daemon->server;
+
+	daemon->server = NULL;
+	return ucm_server_stop(server, wait_ms);
+}
