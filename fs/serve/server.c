@@ -8,10 +8,10 @@
  * daemon at a time, whatever it sends. Its memory is a stack, of which a few pages
  * are ever used, and while a request is served the message and its answer.
  *
- * Bounds: UCM_PEERS_MAX peers, UCM_PEERS_USER of one user. A peer that does not read its answers fills its own
- * socket, and its thread waits SEND_S seconds for it; then it is cut off. A message
- * that is too long for the protocol, or a descriptor that comes with one (they are
- * never asked for), is received into nothing and refused.
+ * Bounds: UCM_PEERS_MAX peers, UCM_PEERS_USER of one user. A peer that does not read
+ * its answers fills its own socket, and its thread waits SEND_S seconds for it; then
+ * it is cut off. A message that is too long for the protocol, or a descriptor that
+ * comes with one (they are never asked for), is received into nothing and refused.
  *
  * Locks: server->lock guards the list of peers and their number, and is held for a few
  * instructions. A peer's thread takes its connection off the list before it closes

@@ -604,7 +604,7 @@ static bool took_given(struct ucm_load_file *file, int fd)
 	     (ucm_is_lost(fd) && !file->revived &&
 	      (file->revived = shared->source_ops->lost(shared->source))))) {
 		open_by_source(file);
-		return false;
+		return file->state != UCM_LOAD_FILE_OPENING;
 	}
 	ucm_load_file_fail(file, fd, 0);
 	return true;

@@ -125,7 +125,7 @@ struct ucm_source_ops {
 	/*
 	 * A new block, which is going to take so many bytes: a descriptor to
 	 * write to; commit or drop ends the draft. commit closes the descriptor,
-	 * before a drop the caller does. -EEXIST: it is there.
+	 * after a drop the caller does. -EEXIST: it is there.
 	 * written: what the header says; all of the file is written.
 	 * They may take their time, and are called by threads that do nothing
 	 * else, several at a time. NULL: it is only read.
