@@ -36,7 +36,7 @@ def again(fd):
 
 sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 sock.connect(sys.argv[1])
-sock.send(struct.pack("=IIIIQ136s", 1, 0, 0, 0, 0, b""))
+sock.send(struct.pack("=IIIIQ136s", 1, 0, 1, 0, 0, b""))
 data, fds, _, _ = socket.recv_fds(sock, 65536, 250)
 index, budget = fds
 can("open its own again", again, os.memfd_create("own"))

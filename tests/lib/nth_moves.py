@@ -494,6 +494,9 @@ class Rebalance(Scene):
     def act(self) -> None:
         pass
 
+    def is_done(self) -> bool:
+        return self.directories()[1]["blocks"] > 0
+
 
 SCENES: Dict[str, Type[Scene]] = {kind.__name__: kind for kind in (
     Down, Up, UpWhereFull, Back, Leave, Through, Evict, Room, Unlink, Drain,
