@@ -93,11 +93,12 @@ static int desk_descriptor(struct ucm_source *source, const char *space,
 	}
 	if (!err && desk.room && lf_open_files("/dir/blocks/") >= desk.room)
 		err = -EMFILE;
+	/* a path is formatted in memory that threads share */
+	fd = err ? err : open(lf_path("$/dir", n), O_RDONLY | O_CLOEXEC);
+	if (!err && fd < 0)
+		fd = -errno;
 	pthread_mutex_unlock(&desk.lock);
-	if (err)
-		return err;
-	fd = open(lf_path("$/dir", n), O_RDONLY | O_CLOEXEC);
-	return fd < 0 ? -errno : fd;
+	return fd;
 }
 
 static bool desk_lost(struct ucm_source *source)
