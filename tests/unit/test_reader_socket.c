@@ -132,6 +132,8 @@ static void check_refused(void)
 	ck_assert_int_eq(open_reader(), 0);
 	ck_assert_int_eq(ucm_index_info(reader, &info), 0);
 	ck_assert_str_eq(info.backend, "socket");
+	ucm_index_close(reader);
+	reader = NULL;
 }
 
 UNIT_FIXTURE(.setup = setup, .teardown = teardown);
