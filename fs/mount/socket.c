@@ -20,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
@@ -65,19 +64,6 @@ static void name_folder(char *path, size_t size)
 		snprintf(path, size, "/tmp/ucmfs-%u", (unsigned)geteuid());
 }
 
-static void remove_if_dead(const char *path)
-{
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	_cleanup_fd_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-
-	if (fd < 0 || strlen(path) >= sizeof(address.sun_path))
-		return;
-	strcpy(address.sun_path, path);
-	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) &&
-	    errno == ECONNREFUSED)
-		unlink(path);
-}
-
 static void sweep(const char *folder)
 {
 	DIR *dir = opendir(folder);
@@ -90,7 +76,7 @@ static void sweep(const char *folder)
 		if (!end || strcmp(end, SUFFIX) ||
 		    asprintf(&path, "%s/%s", folder, entry->d_name) < 0)
 			continue;
-		remove_if_dead(path);
+		ucm_server_remove_dead(path);
 	}
 	if (dir)
 		closedir(dir);

@@ -28,10 +28,17 @@
 #include "common/osfile.h"
 #include "fs/block/verify.h"
 
-static struct ucm_key key_of(const struct ucm_exchange *exchange,
-			     const struct ucm_id *id)
+/* Its descriptor is passed with the answer, or it is closed. */
+static int give_file(struct ucm_exchange *exchange, struct ucm_file *file)
 {
-	return (struct ucm_key){ .id = *id, .space = exchange->space->number };
+	int fd = ucm_file_descriptor(file);
+
+	if (fd < 0) {
+		ucm_file_close(file);
+		return fd;
+	}
+	exchange->fds[exchange->num_fds++] = fd;
+	return 0;
 }
 
 /* ---- reading ---- */
@@ -40,25 +47,20 @@ static int open_one(struct ucm_exchange *exchange, const struct ucm_id *id,
 		    struct ucm_serve_opened *out)
 {
 	struct ucm_store *store = exchange->peer->terms->store;
-	const struct ucm_key key = key_of(exchange, id);
+	const struct ucm_key key = ucm_exchange_key(exchange, id);
 	struct ucm_file file = UCM_NO_FILE;
 	struct ucm_entry entry;
 	ucm_ref ref;
 	int err = ucm_store_find(store, &key, &entry, &ref);
-	int fd;
 
 	if (!err)
 		err = ucm_store_open_block(store, ref, &entry, &file, NULL);
+	if (!err)
+		err = give_file(exchange, &file);
 	if (err)
 		return err;
-	fd = ucm_file_descriptor(&file);
-	if (fd < 0) {
-		ucm_file_close(&file);
-		return fd;
-	}
 	out->size = entry.size;
 	out->directory = entry.dir;
-	exchange->fds[exchange->num_fds++] = fd;
 	return 0;
 }
 
@@ -129,7 +131,7 @@ static int create_one(struct ucm_exchange *exchange, const struct ucm_id *id,
 		      struct ucm_serve_created *out)
 {
 	struct ucm_peer *peer = exchange->peer;
-	const struct ucm_key key = key_of(exchange, id);
+	const struct ucm_key key = ucm_exchange_key(exchange, id);
 	struct ucm_peer_draft *draft;
 	int fd, err;
 
@@ -267,20 +269,12 @@ static int reopen_one(struct ucm_exchange *exchange, uint32_t number)
 	struct ucm_peer *peer = exchange->peer;
 	struct ucm_peer_draft *draft = find_draft(peer, number);
 	struct ucm_file file = UCM_NO_FILE;
-	int err, fd;
+	int err;
 
 	if (!draft)
 		return -EINVAL;
 	err = ucm_store_reopen(peer->terms->store, &draft->temp, &file);
-	if (err)
-		return err;
-	fd = ucm_file_descriptor(&file);
-	if (fd < 0) {
-		ucm_file_close(&file);
-		return fd;
-	}
-	exchange->fds[exchange->num_fds++] = fd;
-	return 0;
+	return err ? err : give_file(exchange, &file);
 }
 
 int ucm_peer_reopen(struct ucm_exchange *exchange)

@@ -47,6 +47,12 @@ struct ucm_exchange {
 	unsigned num_fds;
 };
 
+static inline struct ucm_key ucm_exchange_key(const struct ucm_exchange *exchange,
+				    const struct ucm_id *id)
+{
+	return (struct ucm_key){ .id = *id, .space = exchange->space->number };
+}
+
 /* Serve a request of size bytes: fills head, and the rest of the answer. */
 void ucm_peer_serve(struct ucm_exchange *exchange, size_t size,
 		    struct ucm_serve_answer *head);

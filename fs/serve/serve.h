@@ -47,6 +47,9 @@ int ucm_server_start(const struct ucm_server_terms *terms, const char *path,
  * name any more. NULL is harmless. */
 bool ucm_server_stop(struct ucm_server *server, unsigned wait_ms);
 
+/* Remove the socket at that path if the process that listened there was killed. */
+void ucm_server_remove_dead(const char *path);
+
 /* How many peers there are. */
 unsigned ucm_server_peers(struct ucm_server *server);
 

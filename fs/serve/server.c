@@ -325,15 +325,19 @@ static void *accept_main(void *arg)
 
 /* A process that was killed leaves its socket. A file that is no socket refuses
  * connections likewise. */
-static void remove_dead_socket(const struct sockaddr_un *address)
+void ucm_server_remove_dead(const char *path)
 {
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	_cleanup_fd_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	struct stat st;
 
-	if (fd >= 0 && !lstat(address->sun_path, &st) && S_ISSOCK(st.st_mode) &&
-	    connect(fd, (const struct sockaddr *)address, sizeof(*address)) &&
+	if (fd < 0 || strlen(path) >= sizeof(address.sun_path))
+		return;
+	strcpy(address.sun_path, path);
+	if (!lstat(path, &st) && S_ISSOCK(st.st_mode) &&
+	    connect(fd, (const struct sockaddr *)&address, sizeof(address)) &&
 	    errno == ECONNREFUSED)
-		unlink(address->sun_path);
+		unlink(path);
 }
 
 /* Who may connect is judged by who connects. */
@@ -344,7 +348,7 @@ static int listen_on(struct ucm_server *server)
 	int fd;
 
 	memcpy(address.sun_path, server->path, sizeof(address.sun_path));
-	remove_dead_socket(&address);
+	ucm_server_remove_dead(server->path);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;

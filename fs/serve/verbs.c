@@ -99,12 +99,6 @@ static int find_space(struct ucm_exchange *exchange, enum right right)
 
 /* ---- many blocks ---- */
 
-static struct ucm_key key_of(const struct ucm_exchange *exchange,
-			     const struct ucm_id *id)
-{
-	return (struct ucm_key){ .id = *id, .space = exchange->space->number };
-}
-
 static const struct row *row_of(uint32_t verb);
 
 static struct ucm_calls_terms terms_of(const struct ucm_exchange *exchange)
@@ -126,7 +120,7 @@ static int run_batch(struct ucm_exchange *exchange)
 	int32_t *results = exchange->out;
 
 	for (uint32_t i = 0; i < request->num; i++) {
-		const struct ucm_key key = key_of(exchange, &ids[i]);
+		const struct ucm_key key = ucm_exchange_key(exchange, &ids[i]);
 
 		results[i] = ucm_calls_one(store, row->op, &key, &terms);
 	}
@@ -144,7 +138,7 @@ static int run_remove(struct ucm_exchange *exchange)
 	int32_t *results = exchange->out;
 
 	for (uint32_t i = 0; i < exchange->request->num; i++) {
-		const struct ucm_key key = key_of(exchange, &ids[i]);
+		const struct ucm_key key = ucm_exchange_key(exchange, &ids[i]);
 
 		results[i] = ucm_store_remove(exchange->peer->terms->store,
 					      &key);
@@ -166,7 +160,7 @@ static int run_verified(struct ucm_exchange *exchange)
 	int32_t *results = exchange->out;
 
 	for (uint32_t i = 0; i < exchange->request->num; i++) {
-		const struct ucm_key key = key_of(exchange, &blocks[i].id);
+		const struct ucm_key key = ucm_exchange_key(exchange, &blocks[i].id);
 
 		results[i] = ucm_calls_verified(exchange->peer->terms->store,
 						&key, blocks[i].stamp);
@@ -181,7 +175,7 @@ static int run_locate(struct ucm_exchange *exchange)
 	struct ucm_control_place *places = exchange->out;
 
 	for (uint32_t i = 0; i < exchange->request->num; i++) {
-		const struct ucm_key key = key_of(exchange, &ids[i]);
+		const struct ucm_key key = ucm_exchange_key(exchange, &ids[i]);
 
 		ucm_calls_locate(exchange->peer->terms->store, &key, &terms,
 				 &places[i]);
@@ -192,7 +186,7 @@ static int run_locate(struct ucm_exchange *exchange)
 static int run_path(struct ucm_exchange *exchange)
 {
 	struct ucm_store *store = exchange->peer->terms->store;
-	const struct ucm_key key = key_of(exchange, exchange->items);
+	const struct ucm_key key = ucm_exchange_key(exchange, exchange->items);
 	struct ucm_entry entry;
 	ucm_ref ref;
 	int err = ucm_store_peek(store, &key, &entry, &ref);
