@@ -137,7 +137,7 @@ static int ask(struct ucm_source *source, struct asked *asked)
 	return err ? err : ask_with(source, client, asked);
 }
 
-static void retire_saver(struct ucm_source *source, struct saver *saver);
+static void retire_savers(struct ucm_source *source);
 
 /* ---- the source ---- */
 
@@ -188,10 +188,7 @@ static void socket_close(struct ucm_source *source)
 	}
 	ucm_located_free(source->located);
 	close_idle(source);
-	for (unsigned i = 0; i < SAVERS; i++) {
-		if (source->savers[i])
-			retire_saver(source, source->savers[i]);
-	}
+	retire_savers(source);
 	pthread_mutex_destroy(&source->lock);
 	pthread_mutex_destroy(&source->index_lock);
 	free(source->path);
@@ -468,21 +465,20 @@ static void put_saver(struct ucm_source *source, struct saver *saver)
 	free(saver);
 }
 
-/* Take it from the savers: its drafts are lost, or it is the end. */
-static void retire_saver(struct ucm_source *source, struct saver *saver)
+/* Each ends with its last draft: the daemon has gone, and others of them are as dead
+ * as the one that has shown it; or it is the end. */
+static void retire_savers(struct ucm_source *source)
 {
-	bool found = false;
-
-	pthread_mutex_lock(&source->lock);
 	for (unsigned i = 0; i < SAVERS; i++) {
-		if (source->savers[i] != saver)
-			continue;
+		struct saver *saver;
+
+		pthread_mutex_lock(&source->lock);
+		saver = source->savers[i];
 		source->savers[i] = NULL;
-		found = true;
+		pthread_mutex_unlock(&source->lock);
+		if (saver)
+			put_saver(source, saver);
 	}
-	pthread_mutex_unlock(&source->lock);
-	if (found)
-		put_saver(source, saver);
 }
 
 static struct saver *new_saver(const struct ucm_source *source, int *err)
@@ -550,7 +546,7 @@ static int socket_create(struct ucm_source *source, const char *space,
 			continue;
 		fd = create_by(draft->saver, space, id, bytes, &draft->number);
 		if (fd == -ENOTCONN)
-			retire_saver(source, draft->saver);
+			retire_savers(source);
 		if (fd < 0)
 			put_saver(source, draft->saver);
 	}
@@ -582,7 +578,7 @@ static void end_draft(struct ucm_source *source, struct ucm_draft *draft,
 		      int err)
 {
 	if (err == -ENOTCONN)
-		retire_saver(source, draft->saver);
+		retire_savers(source);
 	put_saver(source, draft->saver);
 	free(draft);
 }

@@ -464,3 +464,41 @@ UNIT_TEST(a_daemon_that_is_back_is_back_for_all)
 	ucm_source_socket.close(source);
 	fake_server_stop(&server);
 }
+
+static void all_are_there(const struct ucm_serve_request *request,
+			  const void *items, struct fake_answer *out)
+{
+	const struct ucm_serve_created there = { .result = -EEXIST };
+
+	(void)items;
+	ck_assert_uint_eq(request->verb, UCM_SERVE_CREATE);
+	for (uint32_t i = 0; i < request->num; i++)
+		fake_put(out, &there, sizeof(there));
+}
+
+/* It knows none of the connections of before, whichever is next. */
+UNIT_TEST(a_daemon_that_is_back_takes_the_first_block)
+{
+	struct fake_server server = FAKE_SERVER;
+	struct ucm_id id = lf_id(1);
+	struct ucm_source *source;
+	struct ucm_draft *draft;
+
+	server.answer = all_are_there;
+	fake_server_start(&server, fx_path("$/s"));
+	ck_assert_int_eq(
+		ucm_source_socket.open(fx_path("$/s"), &source, NULL), 0);
+	for (unsigned i = 0; i < 5; i++)
+		ck_assert_int_eq(ucm_source_socket.create(source, "", &id, 0,
+							  &draft),
+				 -EEXIST);
+	fake_server_stop(&server);
+	ck_assert_int_eq(unlink(fx_path("$/s")), 0);
+	server = FAKE_SERVER;
+	server.answer = all_are_there;
+	fake_server_start(&server, fx_path("$/s"));
+	ck_assert_int_eq(
+		ucm_source_socket.create(source, "", &id, 0, &draft), -EEXIST);
+	ucm_source_socket.close(source);
+	fake_server_stop(&server);
+}
