@@ -205,6 +205,8 @@ NO_CHANGES = {
 
 
 class SingleFields(unittest.TestCase):
+    # this machine may have no kernels for a change, such as FP8 without AVX-512
+    @mock.patch.object(fingerprint, "_cpu_isas", lambda *_: ["vec"])
     def test_each_makes_another_space(self) -> None:
         seen = {space_id(manifest_of(engine())): "unchanged"}
         for what, change in CHANGES.items():
