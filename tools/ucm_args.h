@@ -91,11 +91,12 @@ struct ucm_common {
 
 #define UCM_ARG_MOUNT(common)                                                 \
 	{ "mount", 'm', "MOUNT", ucm_arg_text, &(common).mount,               \
-	  .help = "the mount point; not needed if there is only one" }
+	  .help = "the mount point, or the daemon's socket; not needed if "     \
+		  "there is only one mount" }
 #define UCM_ARG_MOUNTS(common)                                                \
 	{ "mount", 'm', "MOUNT", ucm_arg_text, &(common).mount,               \
-	  .help = "the mount point (default: all mounts, one after the "      \
-		  "other)" }
+	  .help = "the mount point, or the daemon's socket (default: all "    \
+		  "mounts, one after the other)" }
 #define UCM_ARG_TIERS(common)                                                 \
 	{ "tiers", 0, "SOURCE", ucm_arg_text, &(common).tiers,                \
 	  .help = "instead of a mount: the directories of its tiers, "        \

@@ -18,6 +18,7 @@
 
 #include "common/cleanup.h"
 #include "tools/ucm_args.h"
+#include "tools/ucm_ask.h"
 #include "tools/ucm_text.h"
 
 #define PATIENCE_MS 5000
@@ -130,6 +131,8 @@ static void check_argument(struct ucm_doctor *doctor,
 
 	if (mount)
 		ucm_doctor_mount(doctor, mount);
+	else if (!ucm_doctor_ask(path) && ucm_ask_is_socket(path))
+		ucm_doctor_socket(doctor, path);
 	else
 		ucm_doctor_directory(doctor, path, false);
 }

@@ -49,6 +49,8 @@ void ucm_doctor_directory(struct ucm_doctor *doctor, const char *path,
 /* A mount and its directories. */
 void ucm_doctor_mount(struct ucm_doctor *doctor,
 		      const struct ucm_mount *mount);
+/* The same of a daemon without a mount, by the path of its socket. */
+void ucm_doctor_socket(struct ucm_doctor *doctor, const char *path);
 
 /* Python, vLLM and the package ucmfs as this user would start them. */
 void ucm_doctor_engine(struct ucm_doctor *doctor, unsigned patience_s);

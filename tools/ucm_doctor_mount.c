@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 #include "fs/tier/config.h"
 #include "fs/tier/memory.h"
 #include "hashing/tree.h"
+#include "tools/ucm_ask.h"
 #include "tools/ucm_metrics.h"
 
 static void check_transport(struct ucm_doctor *doctor, const char *point,
@@ -69,7 +71,8 @@ static void check_index(struct ucm_doctor *doctor, const char *point,
 			       "its index is complete");
 }
 
-static void check_metrics(struct ucm_doctor *doctor, const char *point)
+static void check_metrics(struct ucm_doctor *doctor, const char *point,
+			  bool is_mount)
 {
 	struct ucm_metrics metrics;
 	int err = ucm_metrics_read(point, &metrics);
@@ -80,7 +83,8 @@ static void check_metrics(struct ucm_doctor *doctor, const char *point)
 			       UCM_TREE_METRICS ": %s", strerror(-err));
 		return;
 	}
-	check_transport(doctor, point, &metrics);
+	if (is_mount)
+		check_transport(doctor, point, &metrics);
 	check_index(doctor, point, &metrics);
 	check_counter(doctor, point, &metrics, "ucmfs_io_errors_total",
 		      "the log names the directories",
@@ -111,14 +115,13 @@ static int read_tiers(const struct ucm_mount *mount, bool answers,
 		      struct ucm_config *config, char **files_out,
 		      struct ucm_error *why)
 {
-	_cleanup_free_ char *path = NULL;
+	_cleanup_fd_ int fd =
+		answers ? ucm_mount_open(mount->point, "config.yaml", O_RDONLY)
+			: -1;
+	char path[32];
 
-	if (asprintf(&path, "%s/" UCM_TREE_OWN "/config.yaml", mount->point) <
-	    0) {
-		path = NULL;
-		return -ENOMEM;
-	}
-	if (answers && !ucm_config_read(config, path, take_files, files_out, why) &&
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (fd >= 0 && !ucm_config_read(config, path, take_files, files_out, why) &&
 	    config->num_tiers)
 		return 0;
 	ucm_config_fini(config);
@@ -203,23 +206,44 @@ static void check_tiers(struct ucm_doctor *doctor,
 
 void ucm_doctor_mount(struct ucm_doctor *doctor, const struct ucm_mount *mount)
 {
-	_cleanup_free_ char *mend = NULL;
 	int err = ucm_doctor_ask(mount->point);
+	char mend[PATH_MAX + 64];
 
 	if (err) {
-		if (asprintf(&mend, "umount -l %s, and mount again",
-			     mount->point) < 0)
-			mend = NULL;
-		ucm_doctor_say(doctor, UCM_FAIL, mount->point,
-			       mend ? mend : "umount -l it", "%s",
-			       ucm_mount_is_dead(err) ? "its daemon is gone" : strerror(err));
+		snprintf(mend, sizeof(mend), "umount -l %s, and mount again",
+			 mount->point);
+		ucm_doctor_say(doctor, UCM_FAIL, mount->point, mend, "%s",
+			       ucm_mount_is_dead(err) ? "its daemon is gone"
+						      : strerror(err));
 	} else {
 		ucm_doctor_say(doctor, UCM_OK, mount->point, NULL,
 			       "it is mounted and answers");
 		doctor->mounted = true;
-		check_metrics(doctor, mount->point);
+		check_metrics(doctor, mount->point, true);
 		if (doctor->engine)
 			ucm_doctor_engine_mount(doctor, mount);
 	}
 	check_tiers(doctor, mount, !err);
+}
+
+void ucm_doctor_socket(struct ucm_doctor *doctor, const char *path)
+{
+	const struct ucm_mount served = { (char *)path, "" };
+	char mend[PATH_MAX + 64];
+	struct ucm_client *client;
+	int err = ucm_client_connect(path, &client);
+
+	if (err) {
+		snprintf(mend, sizeof(mend), "ucmfs serve SOURCE --socket %s",
+			 path);
+		ucm_doctor_say(doctor, UCM_FAIL, path, mend, "%s",
+			       err == -ECONNREFUSED ? "its daemon is gone"
+						    : strerror(-err));
+		return;
+	}
+	ucm_client_close(client);
+	ucm_doctor_say(doctor, UCM_OK, path, NULL, "it answers");
+	doctor->mounted = true;
+	check_metrics(doctor, path, false);
+	check_tiers(doctor, &served, true);
 }

@@ -4,13 +4,10 @@
 
 #include "tools/ucm_list.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <ucm/space.h>
 
 #include "common/cleanup.h"
 #include "hashing/tree.h"
@@ -24,22 +21,12 @@ struct bucket {
 	struct ucm_control_place *places; /* ids.room of them */
 };
 
-static int read_names(DIR *dir, const char *prefix, struct bucket *bucket)
+static bool begins_with(const struct ucm_id *id, const char *prefix)
 {
-	size_t len = strlen(prefix);
-	struct dirent *entry;
-	struct ucm_id id;
-	int err = 0;
+	char hex[UCM_ID_HEX + 1];
 
-	bucket->ids.num = 0;
-	errno = 0;
-	while (!err && (entry = readdir(dir))) {
-		if (!strncmp(entry->d_name, prefix, len) &&
-		    !ucm_tree_parse_block(entry->d_name, &id))
-			err = ucm_ids_add(&bucket->ids, &id);
-		errno = 0;
-	}
-	return err ? err : -errno;
+	ucm_id_format(id, hex);
+	return !strncmp(hex, prefix, strlen(prefix));
 }
 
 /* For so many more. */
@@ -68,10 +55,8 @@ static int add_row(void *arg, const struct ucm_media_block *block)
 {
 	const struct adding *adding = arg;
 	struct ucm_list *rows = adding->rows;
-	char hex[UCM_ID_HEX + 1];
 
-	ucm_id_format(&block->id, hex);
-	if (strncmp(hex, adding->prefix, strlen(adding->prefix)))
+	if (!begins_with(&block->id, adding->prefix))
 		return 0;
 	if (make_room(rows, 1))
 		return ucm_tool_fail(-ENOMEM, "no memory");
@@ -117,24 +102,17 @@ static int read_bucket(struct ucm_target *target, const char *space,
 		       const char *prefix, unsigned number,
 		       struct bucket *bucket, struct ucm_list *rows)
 {
-	char folder[UCM_TREE_FOLDER_MAX], bucket_path[UCM_TREE_PATH_MAX];
-	_cleanup_free_ char *path = NULL;
-	_cleanup_dir_ DIR *dir = NULL;
-	int err;
+	struct ucm_ids *ids = &bucket->ids;
+	int err = ucm_target_ids(target, space, number, ids);
+	size_t kept = 0;
 
-	ucm_tree_folder(space, folder);
-	ucm_tree_bucket_path(folder, number, bucket_path);
-	if (asprintf(&path, "%s/%s", target->mount, bucket_path) < 0) {
-		path = NULL;
-		return -ENOMEM;
-	}
-	dir = opendir(path);
-	err = dir ? read_names(dir, prefix, bucket) : -errno;
-	if (err) {
-		*strrchr(path, '/') = '\0';
-		ucm_tool_complain("%s: %s", path, strerror(-err));
+	if (err)
 		return err;
+	for (size_t i = 0; i < ids->num; i++) {
+		if (begins_with(&ids->ids[i], prefix))
+			ids->ids[kept++] = ids->ids[i];
 	}
+	ids->num = kept;
 	err = locate(target, space, bucket);
 	return err ? err : add_rows(rows, bucket);
 }
@@ -245,6 +223,25 @@ struct spaces {
 	size_t num;
 };
 
+static int add_lines(char *text, struct spaces *spaces)
+{
+	char *save, *name = strtok_r(text, "\n", &save);
+	int err = 0;
+
+	for (; name && !err; name = strtok_r(NULL, "\n", &save))
+		err = add_space(&spaces->names, &spaces->num, name);
+	return err;
+}
+
+static int read_names(const struct ucm_target *target, struct spaces *spaces)
+{
+	_cleanup_free_ char *text = NULL;
+	size_t len;
+	int err = ucm_target_text(target, UCM_TEXT_SPACES, &text, &len);
+
+	return err ? err : add_lines(text, spaces);
+}
+
 static int add_each(void *arg, const char *name)
 {
 	struct spaces *spaces = arg;
@@ -256,18 +253,16 @@ int ucm_spaces_read(const struct ucm_target *target, char ***out,
 		    size_t *num_out)
 {
 	struct spaces spaces = { NULL, 0 };
-	struct ucm_error error = { .text = "" };
 	int err = add_each(&spaces, "");
 
 	if (!err)
 		err = target->media
 			      ? ucm_media_spaces(target->media, add_each,
 						 &spaces)
-			      : ucm_space_list(target->mount, NULL, add_each,
-					       &spaces, &error);
+			      : read_names(target, &spaces);
 	if (err) {
-		ucm_tool_complain("%s",
-				  *error.text ? error.text : "no memory");
+		if (err == -ENOMEM)
+			ucm_tool_complain("no memory");
 		ucm_spaces_free(spaces.names, spaces.num);
 		return err;
 	}

@@ -2,9 +2,9 @@
 /*
  * ucm_list.h - the blocks of a space, and the spaces of a mount.
  *
- * Names are read as ls(1) reads them, a bucket at a time; then the mount is
- * asked where they lie. Blocks that go meanwhile are left out. Of directories
- * without a daemon, ucm_media.h tells.
+ * The daemon is asked for the ids of a bucket at a time, and then where these blocks
+ * are. Blocks that are removed in between are left out. Directories without a daemon
+ * are read by ucm_media.h.
  */
 #ifndef UCM_TOOLS_LIST_H
 #define UCM_TOOLS_LIST_H

@@ -53,7 +53,7 @@ static const uint32_t dtypes[] = { UCM_DTYPE_BFLOAT16, UCM_DTYPE_FLOAT16,
 
 static const struct ucm_arg args[] = {
 	{ "mount", 'm', "MOUNT", ucm_arg_text, &ucm_store_opt.mount,
-	  .help = "where the store is mounted" },
+	  .help = "where the store is mounted, or its daemon's socket" },
 	{ "tiers", 0, "SOURCE", ucm_arg_text, &ucm_store_opt.tiers,
 	  .help = "instead of a mount: the directories of its tiers, written "
 		  "as in ucmfs(8)" },
@@ -106,7 +106,7 @@ struct job {
 		uint8_t *layers; /* of each, one after the other */
 		size_t num, room;
 	} made; /* and not saved yet */
-	char folder[UCM_TREE_FOLDER_MAX]; /* of the representations */
+	const char *to; /* the space of the representations */
 	struct ucm_repr_side centers, channels;
 	struct ucm_repr_encoders *encoders;
 	struct ucm_report report;
@@ -217,15 +217,7 @@ static struct ucm_repr_method method_wanted(struct job *job)
 /* Is it there already? */
 static bool is_built(const struct job *job, const struct ucm_id *id)
 {
-	char path[UCM_TREE_PATH_MAX];
-	struct stat st;
-
-	ucm_tree_block_path(job->folder, id, path);
-	for (unsigned i = 0; i < job->dirs.num; i++) {
-		if (!ucm_os_stat(job->dirs.fds[i], path, &st))
-			return true;
-	}
-	return false;
+	return ucm_store_dirs_have(&job->dirs, job->dirs.num, job->to, id);
 }
 
 static void save_made(struct job *job)
@@ -397,12 +389,10 @@ static int verify_block(struct job *job, int block, const struct stat *st,
 static int block_open(const struct job *job, const struct ucm_id *id,
 		      struct stat *st)
 {
-	char path[UCM_TREE_PATH_MAX];
 	int fd = -ENOENT;
 
-	ucm_tree_block_path(job->dirs.folder, id, path);
 	for (unsigned i = 0; fd == -ENOENT && i < job->dirs.num; i++)
-		fd = ucm_os_open_regular(job->dirs.fds[i], path, O_RDONLY, st);
+		fd = ucm_store_dirs_open_block(&job->dirs, i, id, st);
 	return fd;
 }
 
@@ -432,16 +422,10 @@ static void do_block(struct job *job, const struct ucm_id *id)
 static int add_id(void *arg, unsigned dir, const struct ucm_id *id)
 {
 	struct job *job = arg;
-	char path[UCM_TREE_PATH_MAX];
-	struct stat st;
-
-	ucm_tree_block_path(job->dirs.folder, id, path);
 	/* once, where several directories have it */
-	for (unsigned i = 0; i < dir; i++) {
-		if (!ucm_os_stat(job->dirs.fds[i], path, &st))
-			return 0;
-	}
-	return ucm_ids_add(&job->ids, id);
+	return ucm_store_dirs_have(&job->dirs, dir, job->dirs.space, id)
+		       ? 0
+		       : ucm_ids_add(&job->ids, id);
 }
 
 static int do_bucket(struct job *job, unsigned dir, unsigned bucket)
@@ -587,7 +571,7 @@ static int run(int argc, char **argv)
 		return status;
 	if (space_name(name))
 		return UCM_EXIT_FAILED;
-	ucm_tree_folder(name, job.folder);
+	job.to = name;
 	return job.run ? run_job(&job, argc - 1, argv + 1) : stat_space(name);
 }
 

@@ -2,8 +2,7 @@
 /*
  * ucm_stat.c - ucm stat: all about one block; see ucm(1).
  *
- * Where it lies is asked first, because reading its header through the mount is
- * a use of it.
+ * Where it is stored is asked first, because reading its header counts as a use.
  */
 #include <config.h>
 
@@ -67,12 +66,13 @@ static void read_attr(const char *path, const char *name, char *value,
 	value[len < 0 ? 0 : len] = '\0';
 }
 
-static int open_in_mount(struct subject *subject)
+/* The attributes are those of a mount; a socket alone has none. */
+static int open_by_daemon(struct subject *subject)
 {
 	const struct ucm_target *target = subject->target;
 	char folder[UCM_TREE_FOLDER_MAX], below[UCM_TREE_PATH_MAX];
 	_cleanup_free_ char *path = NULL;
-	int fd;
+	int fd, err;
 
 	ucm_tree_folder(common.space, folder);
 	ucm_tree_block_path(folder, &id, below);
@@ -88,8 +88,10 @@ static int open_in_mount(struct subject *subject)
 		  sizeof(subject->children));
 	read_attr(path, "user.ucmfs.copy", subject->copy,
 		  sizeof(subject->copy));
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	return fd >= 0 ? fd : fail(errno == ENOENT ? "absent" : strerror(errno));
+	err = ucm_client_open(target->client, common.space, &id, 1, &fd, NULL);
+	if (err)
+		fd = err;
+	return fd >= 0 ? fd : fail(fd == -ENOENT ? "absent" : strerror(-fd));
 }
 
 static int find_in_directories(struct subject *subject)
@@ -171,7 +173,7 @@ static int read_subject(struct subject *subject)
 	if (err && err != -EPERM)
 		return err == -ENOENT ? fail("absent") : err;
 	fd = subject->target->media ? open_in_directory(subject)
-				    : open_in_mount(subject);
+				    : open_by_daemon(subject);
 	if (fd < 0)
 		return fd;
 	if (fstat(fd, &st))

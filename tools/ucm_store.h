@@ -8,7 +8,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
+#include <ucm/client.h>
 #include <ucm/load.h>
 
 #include "hashing/tree.h"
@@ -50,12 +52,15 @@ int ucm_store_options_take(int argc, char **argv);
 /* The same for put and get: with the geometry, and what may not be missing. */
 int ucm_store_options_check(int argc, char **argv);
 
-/* ---- the directories that blocks lie below (ucm_store_dirs.c) ---- */
+/* ---- where blocks are read (ucm_store_dirs.c) ---- */
 
+/* The directories of a store; or its daemon, in place of one. */
 struct ucm_store_dirs {
+	struct ucm_client *client; /* or NULL */
 	unsigned num;
 	char **paths;
 	int *fds;
+	const char *space;
 	char folder[UCM_TREE_FOLDER_MAX]; /* the space's */
 };
 
@@ -63,6 +68,14 @@ struct ucm_store_dirs {
 int ucm_store_dirs_open(const struct ucm_store_options *opt,
 			struct ucm_store_dirs *out);
 void ucm_store_dirs_close(struct ucm_store_dirs *dirs); /* zeroed is fine */
+
+/* Is the block of a space in one of the first num of them? */
+bool ucm_store_dirs_have(const struct ucm_store_dirs *dirs, unsigned num,
+			 const char *space, const struct ucm_id *id);
+
+/* A descriptor to read the block, or -errno, not reported; -ENOENT: not there. */
+int ucm_store_dirs_open_block(const struct ucm_store_dirs *dirs, unsigned dir,
+			 const struct ucm_id *id, struct stat *st);
 
 /* Call fn for each name of a block in a bucket, until it returns what is not
  * 0; returns that, or -errno if the bucket could not be listed. */

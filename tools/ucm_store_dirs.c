@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ucm_store_dirs.c - the directories that a store's blocks lie below. */
+/* ucm_store_dirs.c - where the blocks of a store are read. */
 #include <config.h>
 
 #include "tools/ucm_store.h"
@@ -17,6 +17,7 @@
 #include "fs/tier/config.h"
 #include "fs/tier/memory.h"
 #include "hashing/tree.h"
+#include "tools/ucm_ask.h"
 #include "tools/ucm_tool.h"
 
 static int add_dir(struct ucm_store_dirs *dirs, const char *path)
@@ -41,17 +42,16 @@ static int make_room(struct ucm_store_dirs *dirs, unsigned num)
 		       : ucm_tool_complain("%s", strerror(ENOMEM));
 }
 
-/* The empty directory below a mount that has gone must not look like a store
- * without blocks. */
-static int open_mount(const char *path, struct ucm_store_dirs *dirs)
+static int open_daemon(const char *path, struct ucm_store_dirs *dirs)
 {
-	struct stat st;
-	int err = make_room(dirs, 1) ?: add_dir(dirs, path);
+	int err = make_room(dirs, 1) ?: ucm_ask_connect(path, &dirs->client);
 
-	if (!err && fstatat(dirs->fds[0], UCM_TREE_STATS, &st,
-			    AT_SYMLINK_NOFOLLOW))
-		err = ucm_tool_complain("%s: no mount of ucmfs", path);
-	return err;
+	if (err)
+		return err;
+	dirs->fds[0] = -1;
+	dirs->paths[0] = strdup(path);
+	dirs->num = 1;
+	return dirs->paths[0] ? 0 : ucm_tool_complain("%s", strerror(ENOMEM));
 }
 
 static int open_tiers(const char *source, struct ucm_store_dirs *dirs)
@@ -90,7 +90,10 @@ static int check_space(const struct ucm_store_dirs *dirs, const char *space)
 {
 	struct stat st;
 
-	for (unsigned i = 0; i < dirs->num; i++) {
+	if (dirs->client && !ucm_client_ids(dirs->client, UCM_SERVE_LOOKUP,
+					    space, 0, 0, NULL, 0, NULL))
+		return 0;
+	for (unsigned i = 0; i < dirs->num && !dirs->client; i++) {
 		if (!ucm_os_stat(dirs->fds[i], dirs->folder, &st))
 			return 0;
 	}
@@ -107,8 +110,9 @@ int ucm_store_dirs_open(const struct ucm_store_options *opt,
 	*out = (struct ucm_store_dirs){ .num = 0 };
 	if (*opt->space && !ucm_tree_space_valid(opt->space))
 		return ucm_tool_complain("space '%s': no name", opt->space);
+	out->space = opt->space;
 	ucm_tree_folder(opt->space, out->folder);
-	err = opt->mount ? open_mount(opt->mount, out)
+	err = opt->mount ? open_daemon(opt->mount, out)
 			 : open_tiers(opt->tiers, out);
 	if (!err)
 		err = check_space(out, opt->space);
@@ -120,12 +124,64 @@ int ucm_store_dirs_open(const struct ucm_store_options *opt,
 void ucm_store_dirs_close(struct ucm_store_dirs *dirs)
 {
 	for (unsigned i = 0; i < dirs->num; i++) {
-		close(dirs->fds[i]);
+		if (dirs->fds[i] >= 0)
+			close(dirs->fds[i]);
 		free(dirs->paths[i]);
 	}
 	free(dirs->paths);
 	free(dirs->fds);
+	ucm_client_close(dirs->client);
 	*dirs = (struct ucm_store_dirs){ .num = 0 };
+}
+
+bool ucm_store_dirs_have(const struct ucm_store_dirs *dirs, unsigned num,
+			 const char *space, const struct ucm_id *id)
+{
+	char folder[UCM_TREE_FOLDER_MAX], path[UCM_TREE_PATH_MAX];
+	int32_t found = 0;
+	struct stat st;
+
+	ucm_tree_folder(space, folder);
+	ucm_tree_block_path(folder, id, path);
+	for (unsigned i = 0; i < num && found <= 0; i++) {
+		if (!dirs->client)
+			found = !ucm_os_stat(dirs->fds[i], path, &st);
+		else if (ucm_client_ids(dirs->client, UCM_SERVE_LOOKUP, space,
+					0, 0, id, 1, &found))
+			found = 0;
+	}
+	return found > 0;
+}
+
+int ucm_store_dirs_open_block(const struct ucm_store_dirs *dirs, unsigned dir,
+			 const struct ucm_id *id, struct stat *st)
+{
+	char path[UCM_TREE_PATH_MAX];
+	int fd, err;
+
+	ucm_tree_block_path(dirs->folder, id, path);
+	if (!dirs->client)
+		return ucm_os_open_regular(dirs->fds[dir], path, O_RDONLY, st);
+	err = ucm_client_open(dirs->client, dirs->space, id, 1, &fd, NULL);
+	if (!err && fd >= 0)
+		err = ucm_os_fstat(fd, st);
+	if (err && fd >= 0)
+		ucm_os_close(fd);
+	return err ? err : fd;
+}
+
+static int each_of_daemon(const struct ucm_store_dirs *dirs, unsigned bucket,
+			  int (*fn)(void *arg, unsigned dir,
+				    const struct ucm_id *id),
+			  void *arg)
+{
+	struct ucm_ids ids = { .num = 0 };
+	int err = ucm_ask_ids(dirs->client, dirs->space, bucket, &ids);
+
+	for (size_t i = 0; !err && i < ids.num; i++)
+		err = fn(arg, 0, &ids.ids[i]);
+	ucm_ids_fini(&ids);
+	return err;
 }
 
 int ucm_store_each(const struct ucm_store_dirs *dirs, unsigned dir,
@@ -138,6 +194,8 @@ int ucm_store_each(const struct ucm_store_dirs *dirs, unsigned dir,
 	struct ucm_id id;
 	int err;
 
+	if (dirs->client)
+		return each_of_daemon(dirs, bucket, fn, arg);
 	ucm_tree_bucket_path(dirs->folder, bucket, path);
 	err = ucm_os_list(dirs->fds[dir], path, &names);
 	if (err == -ENOENT)

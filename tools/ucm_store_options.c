@@ -13,7 +13,7 @@ struct ucm_store_options ucm_store_opt = { .space = "" };
 
 const struct ucm_arg ucm_store_where[] = {
 	{ "mount", 'm', "MOUNT", ucm_arg_text, &ucm_store_opt.mount,
-	  .help = "where the store is mounted" },
+	  .help = "where the store is mounted, or its daemon's socket" },
 	UCM_ARG_TIERS(ucm_store_opt),
 	UCM_ARG_SPACE(ucm_store_opt),
 	{ "threads", 0, "N", ucm_arg_number, &ucm_store_opt.threads,

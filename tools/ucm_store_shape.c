@@ -56,6 +56,8 @@ static int of_manifest(const struct ucm_store_dirs *dirs, unsigned dir,
 	struct ucm_manifest manifest;
 	int err;
 
+	if (dirs->client)
+		return -ENOENT; /* its blocks have the same */
 	ucm_tree_manifest_path(dirs->folder, path);
 	err = ucm_os_read_file(dirs->fds[dir], path, text, sizeof(text));
 	if (err == -ENOENT)
@@ -80,12 +82,10 @@ struct search {
 static int try_block(void *arg, unsigned dir, const struct ucm_id *id)
 {
 	const struct search *search = arg;
-	char path[UCM_TREE_PATH_MAX];
 	struct stat st;
-	_cleanup_fd_ int fd = -1;
+	_cleanup_fd_ int fd =
+		ucm_store_dirs_open_block(search->dirs, dir, id, &st);
 
-	ucm_tree_block_path(search->dirs->folder, id, path);
-	fd = ucm_os_open_regular(search->dirs->fds[dir], path, O_RDONLY, &st);
 	return fd >= 0 && !of_file(fd, (uint64_t)st.st_size, search->out);
 }
 

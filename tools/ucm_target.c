@@ -48,22 +48,6 @@ static void learn_tiers(struct ucm_target *target)
 	ucm_metrics_fini(&metrics);
 }
 
-static int open_blocks(const char *mount, struct ucm_blocks **out)
-{
-	int err = ucm_blocks_open(mount, out);
-
-	if (err == -ENOENT)
-		ucm_tool_complain("%s: not a mount of ucmfs, or one whose socket is not in this namespace",
-				  mount);
-	else if (err == -ENOTCONN)
-		ucm_tool_complain("%s: its daemon is gone; umount -l %s", mount,
-				  mount);
-	else if (err)
-		ucm_tool_complain("%s/" UCM_TREE_SOCKET ": %s", mount,
-				  strerror(-err));
-	return err;
-}
-
 int ucm_target_open(const char *mount, struct ucm_target *out)
 {
 	struct ucm_target target = { .mount = ucm_mount_find(mount) };
@@ -71,9 +55,15 @@ int ucm_target_open(const char *mount, struct ucm_target *out)
 
 	if (!target.mount)
 		return -ENOENT;
-	err = open_blocks(target.mount, &target.blocks);
+	err = ucm_ask_connect(target.mount, &target.client);
+	if (!err) {
+		err = ucm_blocks_open(target.mount, &target.blocks);
+		if (err)
+			ucm_tool_complain("%s: %s", target.mount,
+					  strerror(-err));
+	}
 	if (err) {
-		free(target.mount);
+		ucm_target_close(&target);
 		return err;
 	}
 	learn_tiers(&target);
@@ -87,6 +77,7 @@ void ucm_target_close(struct ucm_target *target)
 		free(target->tiers[i]);
 	free(target->mount);
 	ucm_blocks_close(target->blocks);
+	ucm_client_close(target->client);
 }
 
 static int run_turn(const char *mount, unsigned turn,
@@ -218,6 +209,11 @@ static int tell(const struct ucm_target *target, const char *space, int err)
 	return err;
 }
 
+static int end_call(const struct ucm_target *target, const char *space, int err)
+{
+	return err ? tell(target, space, err) : 0;
+}
+
 static size_t min(size_t a, size_t b)
 {
 	return a < b ? a : b;
@@ -298,7 +294,7 @@ int ucm_target_locate(const struct ucm_target *target, const char *space,
 	err = ucm_blocks_locate(target->blocks, space, ids, num,
 				UCM_LOCATE_PEEK, 0, places);
 
-	return err ? tell(target, space ? space : "", err) : 0;
+	return end_call(target, space ? space : "", err);
 }
 
 int ucm_target_path(const struct ucm_target *target, const char *space,
@@ -316,10 +312,30 @@ int ucm_target_path(const struct ucm_target *target, const char *space,
 		       : err;
 }
 
+int ucm_target_ids(const struct ucm_target *target, const char *space,
+		   unsigned bucket, struct ucm_ids *ids)
+{
+	int err = ucm_ask_ids(target->client, space ? space : "", bucket, ids);
+
+	return end_call(target, space ? space : "", err);
+}
+
+int ucm_target_text(const struct ucm_target *target, uint32_t what, char **out,
+		    size_t *len_out)
+{
+	const struct ucm_serve_request head = {
+		.verb = UCM_SERVE_TEXT,
+		.argument = what,
+	};
+	int err = ucm_ask_bytes(target->client, &head, out, len_out);
+
+	return end_call(target, NULL, err);
+}
+
 int ucm_target_statistics(const struct ucm_target *target,
 			  struct ucm_control_statistics *out)
 {
 	int err = ucm_blocks_statistics(target->blocks, out);
 
-	return err ? tell(target, NULL, err) : 0;
+	return end_call(target, NULL, err);
 }

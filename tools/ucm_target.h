@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_target.h - a mount that is asked about blocks, by ucm_blocks(3); or the
- * directories themselves, by ucm_media.h.
+ * ucm_target.h - a daemon that is asked about blocks, by its mount or its socket; or
+ * the directories themselves, by ucm_media.h.
  *
  * The one place of ucm(1) that does so: errors are reported in words. Calls return
  * 0, or -errno (reported), unless it says otherwise; one thread.
@@ -18,6 +18,7 @@
 #include <ucm/serve.h>
 
 #include "tools/ucm_args.h"
+#include "tools/ucm_ask.h"
 #include "tools/ucm_media.h"
 #include "tools/ucm_progress.h"
 
@@ -26,7 +27,8 @@
 struct ucm_target {
 	char *mount;
 	struct ucm_blocks *blocks;
-	struct ucm_media *media; /* instead of these two, which are NULL then */
+	struct ucm_client *client;
+	struct ucm_media *media; /* instead of these, which are NULL then */
 	char *tiers[UCM_TARGET_TIERS]; /* names, as far as they are known */
 	unsigned turn; /* which of several mounts it is, from 1 on; 0: the only */
 };
@@ -79,6 +81,14 @@ int ucm_target_path(const struct ucm_target *target, const char *space,
 		    const struct ucm_id *id,
 		    const struct ucm_control_place *place,
 		    char path[UCM_BLOCKS_PATH_MAX]);
+
+/* The blocks of a bucket: what ids had is replaced. Of a daemon only. */
+int ucm_target_ids(const struct ucm_target *target, const char *space,
+		   unsigned bucket, struct ucm_ids *ids);
+
+/* The daemon's text UCM_TEXT_*, to free. */
+int ucm_target_text(const struct ucm_target *target, uint32_t what, char **out,
+		    size_t *len_out);
 
 int ucm_target_statistics(const struct ucm_target *target,
 			  struct ucm_control_statistics *out);

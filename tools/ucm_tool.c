@@ -10,13 +10,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <ucm/client.h>
 
 #include "common/cleanup.h"
 #include "hashing/tree.h"
+#include "tools/ucm_ask.h"
 
 const char *ucm_tool_command = "";
 
@@ -104,13 +104,6 @@ int ucm_tool_read(const char *path, size_t max, char **out, size_t *len_out)
 	return fd < 0 ? -errno : read_fd(fd, max, out, len_out);
 }
 
-static bool is_socket(const char *path)
-{
-	struct stat st;
-
-	return !stat(path, &st) && S_ISSOCK(st.st_mode);
-}
-
 /* A daemon without a mount gives its texts by the socket. */
 static int open_text(const char *path, const char *name)
 {
@@ -140,7 +133,7 @@ int ucm_mount_open(const char *mount, const char *name, int flags)
 	_cleanup_free_ char *path = NULL;
 	int fd;
 
-	if (is_socket(mount))
+	if (ucm_ask_is_socket(mount))
 		return open_text(mount, name);
 	if (asprintf(&path, "%s/" UCM_TREE_OWN "/%s", mount, name) < 0) {
 		path = NULL;

@@ -4,13 +4,9 @@
 
 #include "tools/ucm_top.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "common/cleanup.h"
 #include "common/clock.h"
 #include "hashing/tree.h"
 
@@ -81,15 +77,8 @@ static int add_space(struct ucm_target *target, struct ucm_hottest *hottest,
 /* A private space of somebody else is none of ours. */
 static bool may_read(const struct ucm_target *target, const char *space)
 {
-	char folder[UCM_TREE_FOLDER_MAX];
-	_cleanup_free_ char *path = NULL;
-
-	ucm_tree_folder(space, folder);
-	if (asprintf(&path, "%s/%s", target->mount, folder) < 0) {
-		path = NULL;
-		return false;
-	}
-	return !faccessat(AT_FDCWD, path, R_OK | X_OK, AT_EACCESS);
+	return !ucm_client_ids(target->client, UCM_SERVE_LOOKUP, space, 0, 0,
+			       NULL, 0, NULL);
 }
 
 static int add_spaces(struct ucm_target *target, struct ucm_hottest *hottest)

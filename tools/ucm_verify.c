@@ -94,7 +94,7 @@ static bool check_place(struct job *job, unsigned dir, const struct ucm_id *id)
 	ucm_tree_block_path(dirs->folder, id, below);
 	if (asprintf(&path, "%s/%s", dirs->paths[dir], below) < 0)
 		path = NULL;
-	fd = ucm_os_open_regular(dirs->fds[dir], below, O_RDONLY, &st);
+	fd = ucm_store_dirs_open_block(dirs, dir, id, &st);
 	if (fd == -ENOENT)
 		return false;
 	if (fd >= 0) {

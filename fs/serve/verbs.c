@@ -326,29 +326,74 @@ static int run_checkpoint(struct ucm_exchange *exchange)
 	return ucm_store_checkpoint(exchange->peer->terms->store);
 }
 
+static int give_bytes(struct ucm_exchange *exchange, const void *bytes,
+		      size_t len)
+{
+	int fd = ucm_os_memory_file("ucmfs-answer");
+	int err = fd < 0 ? fd : ucm_os_write_at(fd, bytes, len, 0);
+
+	if (!err)
+		exchange->fds[exchange->num_fds++] = fd;
+	else if (fd >= 0)
+		ucm_os_close(fd);
+	return err;
+}
+
+static char *names_of_spaces(struct ucm_namespace *names, size_t *len_out)
+{
+	char *text = NULL;
+	FILE *file = open_memstream(&text, len_out);
+
+	for (unsigned i = 1; file && i < names->num; i++) {
+		const struct ucm_space *space = ucm_namespace_get(names, i);
+
+		if (space)
+			fprintf(file, "%s\n", space->name);
+	}
+	if (!file || !fclose(file))
+		return text;
+	free(text);
+	return NULL;
+}
+
 static int run_text(struct ucm_exchange *exchange)
 {
 	const struct ucm_server_terms *terms = exchange->peer->terms;
 	uint32_t what = exchange->request->argument;
 	_cleanup_free_ char *text = NULL;
 	size_t len = 0;
-	int fd, err;
 
-	if (what != UCM_TEXT_METRICS && !ucm_peer_is_daemons(exchange->peer) &&
+	if (what < UCM_TEXT_METRICS && !ucm_peer_is_daemons(exchange->peer) &&
 	    exchange->peer->uid != terms->store->names.spaces[0]->uid)
 		return -EPERM;
-	text = terms->text ? terms->text(terms->arg, what, &len) : NULL;
-	if (!text)
-		return -ENOENT;
-	fd = ucm_os_memory_file("ucmfs-text");
-	if (fd < 0)
-		return fd;
-	err = ucm_os_write_at(fd, text, len, 0);
+	if (what == UCM_TEXT_SPACES)
+		text = names_of_spaces(&terms->store->names, &len);
+	else if (terms->text)
+		text = terms->text(terms->arg, what, &len);
+	return text ? give_bytes(exchange, text, len) : -ENOENT;
+}
+
+static int run_list(struct ucm_exchange *exchange)
+{
+	struct ucm_store *store = exchange->peer->terms->store;
+	unsigned bucket = exchange->request->argument;
+	struct ucm_entry entry;
+	uint32_t cursor = 0;
+	_cleanup_free_ char *ids = NULL;
+	size_t len = 0;
+	FILE *file;
+	ucm_ref ref;
+	int err = ucm_store_fill_bucket(store, exchange->space, bucket);
+
 	if (err)
-		ucm_os_close(fd);
-	else
-		exchange->fds[exchange->num_fds++] = fd;
-	return err;
+		return err;
+	file = open_memstream(&ids, &len);
+	if (!file)
+		return -ENOMEM;
+	while (ucm_index_next(store->index, exchange->space->number, bucket,
+			      &cursor, &entry, &ref))
+		fwrite(&entry.id, sizeof(entry.id), 1, file);
+	return fclose(file) ? -ENOMEM : give_bytes(exchange, ids, len);
 }
 
 static int run_mkspace(struct ucm_exchange *exchange)
@@ -423,7 +468,8 @@ static const struct row rows[UCM_SERVE_VERBS] = {
 	[UCM_SERVE_FLUSH] = { run_flush, OWNER, 0, 0, 0, 0, 0, 0 },
 	[UCM_SERVE_RESCAN] = { run_rescan, OWNER, 0, 0, 0, 0, 0, 0 },
 	[UCM_SERVE_CHECKPOINT] = { run_checkpoint, OWNER, 0, 0, 0, 0, 0, 0 },
-	[UCM_SERVE_TEXT] = { run_text, READER, 0, 0, 0, 0, UCM_TEXT_METRICS, 0 },
+	[UCM_SERVE_TEXT] = { run_text, READER, 0, 0, 0, 0, UCM_TEXT_SPACES, 0 },
+	[UCM_SERVE_LIST] = { run_list, READER, 0, 0, 0, 0, UCM_BUCKETS - 1, 0 },
 	[UCM_SERVE_OPEN] = { ucm_peer_open, READER, ID,
 			     sizeof(struct ucm_serve_opened), FDS, 0, 0, 0 },
 	[UCM_SERVE_CREATE] = { ucm_peer_create, WRITER, ID,

@@ -128,6 +128,9 @@ enum ucm_serve_verb {
 	/* [uint32_t draft -> int32_t] Descriptors of new files, to write, in
 	 * place of those that have been closed. */
 	UCM_SERVE_REOPEN,
+	/* [->] A descriptor of the ids of the space's blocks that begin with the byte
+	 * argument: as struct ucm_id, in no order. READ. */
+	UCM_SERVE_LIST,
 	UCM_SERVE_VERBS
 };
 
@@ -170,6 +173,7 @@ struct ucm_serve_space {
 #define UCM_TEXT_STATS 0u   /* stats.json. OWNER */
 #define UCM_TEXT_CONFIG 1u  /* config.yaml. OWNER */
 #define UCM_TEXT_METRICS 2u /* Prometheus' text */
+#define UCM_TEXT_SPACES 3u  /* the names of spaces but the default one, a line each */
 
 struct ucm_serve_opened {
 	int32_t result;

@@ -84,6 +84,31 @@ print(sum(os.pread(fd, 1 << 24, 0) == file.read_bytes()
 PY
 )"
 check 'the tools ask it' "$ucm" status "$socket"
+# shellcheck disable=SC2046 # a list
+set -- $("$ucm" ls -n 2 -j "$socket" | python3 -c 'import json, sys
+for block in json.load(sys.stdin)["blocks"]: print(block["id"])')
+same 'ls lists the blocks' 20 "$("$ucm" ls "$socket" | sed 1d | wc -l)"
+same 'those with a prefix' "$1" "$("$ucm" ls -p "$1" "$socket" | sed 1d | cut -d' ' -f1)"
+same 'du counts them' 20 "$("$ucm" du -j "$socket" | python3 -c 'import json, sys
+print(json.load(sys.stdin)["total"]["blocks"])')"
+check 'stat shows one' sh -c '"$1" stat -m "$2" "$3" | grep -q "^path  *$4"' \
+	sh "$ucm" "$socket" "$1" "$work/fast/blocks"
+check 'verify compares all of them' "$ucm" verify -m "$socket" --all
+printf '%s\n' "$@" >"$work/two"
+check 'and some' sh -c '"$1" verify -m "$2" -j "$3" | grep -q "\"intact\": 2"' \
+	sh "$ucm" "$socket" "$work/two"
+check 'get copies blocks, whose geometry it asks for' \
+	"$ucm" get -m "$socket" "$work/raw" "$work/two"
+payload=$("$ucm" stat -m "$socket" "$1" | awk '$1 == "payload" { print $2 }')
+same 'into pages' $((2 * payload)) "$(stat -c %s "$work/raw")"
+check 'put takes them back' "$ucm" put -m "$socket" "$work/raw" "$work/two"
+refused 'No such file or directory' 'a space that is not there' \
+	"$ucm" verify -m "$socket" -s none --all
+refused 'no such space' 'nor is it listed' "$ucm" ls -s none "$socket"
+check 'top shows it' "$ucm" top --once "$socket"
+"$ucm" doctor "$socket" >"$work/said"
+check 'the doctor asks it' grep -q "^OK   $socket: it answers" "$work/said"
+check 'and looks at its directories' grep -q "^OK   $work/fast:" "$work/said"
 check 'a store is flushed' "$ucm" sync flush --mount "$socket"
 refused 'Address already in use' 'a second one on that socket' \
 	"$ucmfs" serve "mem@64M" -f --socket "$socket"
@@ -99,6 +124,11 @@ answers 'a new daemon has what the one before had' 20 0 0 0 0
 kill -9 "$daemon"
 reap "$daemon"
 check 'its socket is left' test -S "$socket"
+refused 'its daemon is gone' 'ls names the cause' "$ucm" ls "$socket"
+refused 'its daemon is gone' 'and verify' "$ucm" verify -m "$socket" --all
+"$ucm" doctor "$socket" >"$work/said"
+check 'the doctor says how to mend that' \
+	grep -q "^FAIL $socket: its daemon is gone; mend: ucmfs serve" "$work/said"
 ask load 100 5
 answers 'without a daemon nothing is loaded' 0 0 0 0 5
 ask save 100 5

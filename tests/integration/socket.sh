@@ -189,6 +189,7 @@ same 'sealed memory is taken' "socket: the daemon's memory cannot be mapped" \
 	"$(index_ask ask "$work/fake" </dev/null)"
 kill $fake
 reap $fake
+rm "$work/fake"
 pretend 4 # F_SEAL_GROW
 same 'other memory is not' 'socket: the memory is not an index' \
 	"$(index_ask ask "$work/fake" </dev/null)"

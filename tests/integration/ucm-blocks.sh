@@ -68,10 +68,10 @@ lookups=$(stat_of lookups)
 need on ls >/dev/null
 same 'ls is no lookup' "$lookups" "$(stat_of lookups)"
 status 'ls of no space' 1 on ls -s none
-says 'No such file or directory'
+says 'no such space'
 status 'another lists them' 0 by_other ls
 status 'but not a private space' 1 by_other ls -s mine
-says 'Permission denied'
+says 'the space is private'
 status 'of which root sees all' 0 on ls -s mine
 
 # ---- du ----
@@ -85,7 +85,7 @@ total 17" "$(on du | sed 1d | awk '$1 == "total" { print $1, $2; next }
 same 'du -s' "$(printf 'spaces/big\ntotal')" "$(on du -s big | sed 1d | cut -d' ' -f1)"
 json 'x["total"]["blocks"] == 17 and len(x["spaces"]) == 4' on du -j
 status 'another is told what he may not see' 1 by_other du
-says "$mnt/spaces/mine: Permission denied"
+says "$mnt/spaces/mine: the space is private"
 check 'and gets the rest' grep -q '^total  *15 ' "$work/said"
 
 # ---- stat and where ----

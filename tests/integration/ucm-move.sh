@@ -142,7 +142,7 @@ says '10240 bytes; 4 blocks of 2048 are 8192'
 exits 1 "$ucm" put --mount "$mnt" --space none five "$work/ids"
 says "space 'none'"
 exits 1 "$ucm" put --mount "$work" five "$work/ids"
-says 'no mount of ucmfs'
+says 'not a mount of ucmfs'
 exits 1 "$ucm" get --mount "$mnt" /dev/null "$work/ids"
 says 'not a regular file'
 echo "$nobody $nobody" >"$work/two"

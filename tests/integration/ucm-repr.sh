@@ -159,7 +159,7 @@ says 1 'does not say in which order its keys lie' build --mount "$mnt" \
 	-s opaque --all
 echo $nobody >"$work/absent"
 says 1 "$nobody: no such block" build --mount "$mnt" "$work/absent"
-says 1 "no mount of ucmfs" build --mount "$work" --all
+says 1 "not a mount of ucmfs" build --mount "$work" --all
 says 2 'no --mount or --tiers' build --all
 says 2 'must be build, stat or verify' list
 says 2 "--kind 'median'" build --kind median

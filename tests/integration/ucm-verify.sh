@@ -35,7 +35,7 @@ finds 0 '16 blocks: 16 intact, 16 unchecked;' --mount "$mnt" --space bare --all
 finds 0 '0 blocks;' --mount "$mnt" /dev/null
 echo $nobody >"$work/absent"
 finds 1 "$nobody: absent" --mount "$mnt" "$work/absent"
-finds 1 'no mount of ucmfs' --mount "$work" --all
+finds 1 'not a mount of ucmfs' --mount "$work" --all
 finds 1 "space 'none'" --mount "$mnt" --space none --all
 do_umount
 

@@ -30,9 +30,9 @@ MOST_FDS = 253
 VERBS = {name: number for number, name in enumerate((
     "hello lookup touch pin unpin evict remove warm check lease offer verified "
     "locate path statistics directory drain flush rescan checkpoint text open "
-    "create commit cancel mkspace space reopen").split(), 1)}
+    "create commit cancel mkspace space reopen list").split(), 1)}
 WITHOUT_IDS = ("hello statistics directory drain flush rescan checkpoint text "
-               "mkspace space").split()
+               "mkspace space list").split()
 ERRNOS = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
 
 
@@ -176,6 +176,11 @@ def show(verb, data, fds):
         print("flags={} number={}".format(*struct.unpack("<II", data)))
     elif verb == "path":
         print(data[:data.index(0)].decode())
+    elif verb == "list":
+        with os.fdopen(fds.pop(), "rb") as file:
+            file.seek(0)
+            print(*sorted(file.read(16).hex() for _ in range(
+                os.fstat(file.fileno()).st_size // 16)), sep="\n")
     elif verb == "text":
         with os.fdopen(fds.pop(), "r") as file:
             file.seek(0)

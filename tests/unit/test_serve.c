@@ -452,7 +452,7 @@ UNIT_TEST(texts_come_as_descriptors)
 	close(fd);
 	ck_assert_int_eq(call(UCM_SERVE_TEXT, UCM_TEXT_CONFIG, NULL, 0, &fd),
 			 -ENOENT);
-	ck_assert_int_eq(call(UCM_SERVE_TEXT, 3, NULL, 0, &fd), -EINVAL);
+	ck_assert_int_eq(call(UCM_SERVE_TEXT, 4, NULL, 0, &fd), -EINVAL);
 }
 
 /* The answer of an error has nothing with it. */
@@ -507,6 +507,62 @@ UNIT_TEST(blocks_of_a_new_space_are_its_own)
 	ck_assert_int_eq(fx_one_id(client, UCM_SERVE_LOOKUP, "s", &other), 1);
 	ck_assert_int_eq(fx_one_id(client, UCM_SERVE_LOOKUP, "s", &file), 0);
 	ck_assert_int_eq(one(UCM_SERVE_LOOKUP, &other), 0);
+}
+
+UNIT_TEST(spaces_are_listed_by_name)
+{
+	char got[16] = "";
+	int fd;
+
+	ck_assert_int_eq(call(UCM_SERVE_TEXT, UCM_TEXT_SPACES, NULL, 0, &fd),
+			 0);
+	ck_assert_int_eq(pread(fd, got, sizeof(got), 0), 0);
+	close(fd);
+	ck_assert_int_eq(mkspace("s", 0755), 0);
+	ck_assert_int_eq(mkspace("t", 0700), 0);
+	ck_assert_int_eq(call(UCM_SERVE_TEXT, UCM_TEXT_SPACES, NULL, 0, &fd),
+			 0);
+	ck_assert_int_eq(pread(fd, got, sizeof(got), 0), 4);
+	ck_assert_str_eq(got, "s\nt\n");
+	close(fd);
+}
+
+/* ---- lists ---- */
+
+/* How many blocks of a space begin with that byte; the last of them to *id. */
+static size_t listed(const char *space, unsigned first, struct ucm_id *id)
+{
+	struct ucm_serve_request head = { .verb = UCM_SERVE_LIST,
+					  .argument = first };
+	size_t num = 0;
+	int fd;
+
+	strcpy(head.space, space);
+	ck_assert_int_eq(ucm_client_call(client, &head, NULL, 0, NULL, 0, &fd),
+			 0);
+	while (pread(fd, id, sizeof(*id), (off_t)(num * sizeof(*id))) ==
+	       sizeof(*id))
+		num++;
+	close(fd);
+	return num;
+}
+
+UNIT_TEST(blocks_are_listed_by_their_first_byte)
+{
+	struct ucm_id id;
+	size_t all = 0;
+
+	ck_assert_int_eq(mkspace("s", 0755), 0);
+	ck_assert_int_eq(fx_put_block(client, "s", &other), 0);
+	ck_assert_uint_eq(listed("s", other.key.id.bytes[0], &id), 1);
+	ck_assert_mem_eq(&id, &other.key.id, sizeof(id));
+	for (unsigned first = 0; first < 256; first++)
+		all += listed("s", first, &id);
+	ck_assert_uint_eq(all, 1);
+	ck_assert_uint_eq(listed("", file.key.id.bytes[0], &id), 1);
+	ck_assert_mem_eq(&id, &file.key.id, sizeof(id));
+	ck_assert_int_eq(fx_one_id(client, UCM_SERVE_REMOVE, "s", &other), 0);
+	ck_assert_uint_eq(listed("s", other.key.id.bytes[0], &id), 0);
 }
 
 UNIT_TEST(a_private_space_is_not_published)

@@ -255,6 +255,8 @@ static void use_others_spaces(void *arg)
 	};
 	struct ucm_serve_request space = { .verb = UCM_SERVE_SPACE,
 					   .space = "private" };
+	const struct ucm_serve_request list = { .verb = UCM_SERVE_LIST,
+						.space = "private" };
 	struct ucm_serve_space out;
 	int fd;
 
@@ -267,6 +269,7 @@ static void use_others_spaces(void *arg)
 	must(create("private", &other) == -EACCES);
 	must(ucm_client_call(client, &space, NULL, 0, &out, sizeof(out),
 			     NULL) == -EACCES);
+	must(ucm_client_call(client, &list, NULL, 0, NULL, 0, &fd) == -EACCES);
 	must(one_in("open", UCM_SERVE_LOOKUP, &file) == 1);
 	must(one_in("open", UCM_SERVE_REMOVE, &file) == -EACCES);
 	must(create("open", &other) == -EACCES);

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ucm_ask.c - answers of a daemon that are files; see ucm_ask.h. */
+#include <config.h>
+
+#include "tools/ucm_ask.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/cleanup.h"
+#include "common/osfile.h"
+#include "tools/ucm_tool.h"
+
+bool ucm_ask_is_socket(const char *path)
+{
+	struct stat st;
+
+	return !stat(path, &st) && S_ISSOCK(st.st_mode);
+}
+
+int ucm_ask_connect(const char *where, struct ucm_client **out)
+{
+	int err = ucm_client_connect(where, out);
+
+	if (err == -ENOENT)
+		ucm_tool_complain("%s: not a mount of ucmfs, or one whose socket "
+				  "is not in this namespace",
+				  where);
+	else if (err == -ECONNREFUSED)
+		ucm_tool_complain("%s: its daemon is gone", where);
+	else if (err == -ENOTCONN)
+		ucm_tool_complain("%s: its daemon is gone; umount -l %s", where,
+				  where);
+	else if (err)
+		ucm_tool_complain("%s: %s", where, strerror(-err));
+	return err;
+}
+
+int ucm_ask_bytes(struct ucm_client *client,
+		  const struct ucm_serve_request *head, char **out,
+		  size_t *len_out)
+{
+	_cleanup_free_ char *bytes = NULL;
+	_cleanup_fd_ int fd = -1;
+	ssize_t got;
+	struct stat st;
+	int err = ucm_client_call(client, head, NULL, 0, NULL, 0, &fd);
+
+	if (!err)
+		err = ucm_os_fstat(fd, &st);
+	if (err)
+		return err;
+	bytes = malloc((size_t)st.st_size + 1);
+	got = bytes ? ucm_os_read_at(fd, bytes, (size_t)st.st_size, 0)
+		    : -ENOMEM;
+	if (got < 0)
+		return (int)got;
+	bytes[got] = '\0';
+	*out = bytes;
+	bytes = NULL;
+	*len_out = (size_t)got;
+	return 0;
+}
+
+int ucm_ask_ids(struct ucm_client *client, const char *space, unsigned bucket,
+		struct ucm_ids *ids)
+{
+	struct ucm_serve_request head = {
+		.verb = UCM_SERVE_LIST,
+		.argument = bucket,
+	};
+	char *bytes;
+	size_t len;
+	int err;
+
+	if (strlen(space) >= sizeof(head.space))
+		return -ENOENT;
+	strcpy(head.space, space);
+	err = ucm_ask_bytes(client, &head, &bytes, &len);
+	if (err)
+		return err;
+	free(ids->ids);
+	*ids = (struct ucm_ids){
+		.ids = (struct ucm_id *)bytes,
+		.num = len / sizeof(struct ucm_id),
+		.room = len / sizeof(struct ucm_id),
+	};
+	return 0;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ucm_ask.h - a daemon that is asked for files: its texts, and lists of blocks. */
+#ifndef UCM_TOOLS_ASK_H
+#define UCM_TOOLS_ASK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <ucm/client.h>
+
+#include "tools/ucm_ids.h"
+
+/* Is this the path of a socket? */
+bool ucm_ask_is_socket(const char *path);
+
+/* where: a mount point or a socket. -errno, reported. */
+int ucm_ask_connect(const char *where, struct ucm_client **out);
+
+/* All bytes of the answer, with a NUL behind them, to free. Not reported. */
+int ucm_ask_bytes(struct ucm_client *client,
+		  const struct ucm_serve_request *head, char **out,
+		  size_t *len_out);
+
+/* The blocks of a space whose ids begin with the byte bucket; what ids had is
+ * replaced. Not reported. */
+int ucm_ask_ids(struct ucm_client *client, const char *space, unsigned bucket,
+		struct ucm_ids *ids);
+
+#endif
