@@ -158,8 +158,7 @@ static bool create_evict(struct creation *c)
 		uint64_t evictions = atomic_load(&store->evictions);
 
 		if (ucm_evict_for(store, create_bytes(c)) &&
-		    !ucm_evict_wait_for_others(&store->evicting,
-					       &store->evictions, evictions))
+		    !ucm_evict_wait_for_others(store, evictions))
 			break;
 		if (create_try_tiers(c) ||
 		    (c->result == -ENOSPC && c->want.guessed &&

@@ -702,12 +702,10 @@ int ucm_evict_space(struct ucm_store *store, struct ucm_quota *quota,
 	if (!store->value.policy)
 		return -ENOSPC;
 	atomic_fetch_add(&store->evicting, 1);
-	atomic_fetch_add(&quota->evicting, 1);
 	/* what fails is one block's: the next may lie in another directory */
 	while (err != -ENODATA && *freed < bytes &&
 	       drawing.num_vain < VAIN_PICKS && !atomic_load(&store->stopping))
 		err = evict_next(&drawing, UCM_EVICTION_AT_ONCE, NULL, freed);
-	atomic_fetch_sub(&quota->evicting, 1);
 	atomic_fetch_sub(&store->evicting, 1);
 	return *freed >= bytes ? 0 : -ENOSPC;
 }
@@ -715,16 +713,15 @@ int ucm_evict_space(struct ucm_store *store, struct ucm_quota *quota,
 #define WAIT_NS 1000000
 #define WAITS 1000
 
-bool ucm_evict_wait_for_others(const _Atomic unsigned *evicting,
-			       const _Atomic uint64_t *evictions,
-			       uint64_t before)
+bool ucm_evict_wait_for_others(const struct ucm_store *store, uint64_t before)
 {
 	static const struct timespec moment = { .tv_nsec = WAIT_NS };
 
-	if (!atomic_load(evicting) && atomic_load(evictions) == before)
+	if (!atomic_load(&store->evicting) &&
+	    atomic_load(&store->evictions) == before)
 		return false;
-	for (unsigned i = 0; i < WAITS && atomic_load(evicting) &&
-			     atomic_load(evictions) == before;
+	for (unsigned i = 0; i < WAITS && atomic_load(&store->evicting) &&
+			     atomic_load(&store->evictions) == before;
 	     i++)
 		nanosleep(&moment, NULL);
 	return true;

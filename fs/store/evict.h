@@ -82,13 +82,10 @@ bool ucm_evict_would_stay(struct ucm_store *store,
 int ucm_evict_space(struct ucm_store *store, struct ucm_quota *quota,
 		    uint64_t bytes, uint64_t *freed);
 
-/* Others who make room at the same time may have the only blocks that may go in
- * their hands, and wait for a disk. evicting: how many do so, in the store or for
- * a quota; evictions: blocks that have gone, before which it was so many. Waits a
- * moment, and true: something has gone since, or may yet. */
-bool ucm_evict_wait_for_others(const _Atomic unsigned *evicting,
-			       const _Atomic uint64_t *evictions,
-			       uint64_t before);
+/* Other threads that make room may hold the only blocks that can be evicted, and wait
+ * for a disk. before: store->evictions, before it was tried. Waits a moment, and true:
+ * something was evicted since, or may be yet. */
+bool ucm_evict_wait_for_others(const struct ucm_store *store, uint64_t before);
 
 /* A new block of so many bytes finds no room: make some, in the first tier where
  * something may go at once. -ENOSPC: nowhere. */

@@ -3,7 +3,9 @@
  * quota_evict.c - spaces that are full; see quota.h.
  *
  * Whoever needs room evicts what he lacks himself, one block or a few, and movers
- * make some for those that follow: so a writer seldom has to.
+ * make some for those that follow: so a writer seldom has to. One thread at a time
+ * evicts from a space (busy), and looks at what it lacks when it is its turn: after a
+ * quota was made smaller all lack the same bytes.
  */
 #include <config.h>
 
@@ -19,7 +21,8 @@
 #include "hashing/tree.h"
 
 #define TRIES 64
-#define MISSES 10 /* a millisecond apart, before a writer is refused */
+#define MISSES 10   /* a millisecond apart, before a writer is refused */
+#define WAITS 10000 /* the same, while another evicts */
 #define BATCH_BYTES (UINT64_C(64) << 20) /* evicted before a mover looks elsewhere */
 /* What is over is evicted in parts: programs remove blocks at the same time,
  * and the same bytes would be taken away twice. */
@@ -43,20 +46,25 @@ static void quota_refuse(struct ucm_store *store, struct ucm_quota *quota,
 		ucm_evict_explain_space(store, quota, id);
 }
 
-/* -EDQUOT: nothing may go, and nobody else is about to take something away. */
+/* 0: it is promised; -EDQUOT: nothing may go; -EBUSY: another thread evicts;
+ * -EAGAIN: this one has. */
 static int quota_evict(struct ucm_store *store, struct ucm_quota *quota,
-		       uint64_t lack)
+		       uint64_t bytes)
 {
-	uint64_t evicted = atomic_load(&quota->evicted), freed;
 	int err = ucm_wait_long_for_any(&store->dirs);
+	uint64_t lack, freed;
 
 	if (err)
 		return err;
-	ucm_evict_space(store, quota, lack, &freed);
-	return freed || ucm_evict_wait_for_others(&quota->evicting,
-						  &quota->evicted, evicted)
-		       ? 0
-		       : -EDQUOT;
+	if (atomic_exchange(&quota->busy, true))
+		return -EBUSY;
+	lack = ucm_quota_try(quota, bytes);
+	if (lack) {
+		ucm_evict_space(store, quota, lack, &freed);
+		err = freed ? -EAGAIN : -EDQUOT;
+	}
+	atomic_store(&quota->busy, false);
+	return err;
 }
 
 /*
@@ -68,26 +76,25 @@ static int quota_take(struct ucm_store *store, struct ucm_quota *quota,
 		      uint64_t bytes, uint64_t all)
 {
 	static const struct timespec moment = { .tv_nsec = 1000000 };
+	unsigned tries = 0, misses = 0, waits = 0;
+	int err = ucm_quota_try(quota, bytes) ? -EAGAIN : 0;
 
-	for (unsigned i = 0, misses = 0; i < TRIES; i++) {
-		uint64_t lack = ucm_quota_try(quota, bytes);
+	while (err) {
 		uint64_t limit = atomic_load(&quota->bytes);
-		int err;
 
-		if (!lack)
-			return 0;
 		if (!store->value.policy || (limit && all > limit))
-			break;
-		err = quota_evict(store, quota, lack);
-		if (err == -EDQUOT && ++misses < MISSES) {
-			nanosleep(&moment, NULL);
+			return -EDQUOT;
+		err = quota_evict(store, quota, bytes);
+		if (err == -EAGAIN && ++tries < TRIES) {
+			ucm_wishes_wake(store); /* more are to come */
 			continue;
 		}
-		if (err)
-			return err;
-		ucm_wishes_wake(store); /* more are to come */
+		if ((err != -EBUSY || ++waits > WAITS) &&
+		    (err != -EDQUOT || ++misses > MISSES))
+			break;
+		nanosleep(&moment, NULL);
 	}
-	return -EDQUOT;
+	return err == -EAGAIN || err == -EBUSY ? -EDQUOT : err;
 }
 
 int ucm_quota_promise(struct ucm_store *store, const struct ucm_key *key,

@@ -411,12 +411,12 @@ static const struct {
 UNIT_TEST(a_waiter_retries_if_a_block_was_evicted,
 	  .rows = NUM_ROWS(waits))
 {
-	_Atomic unsigned evicting = waits[_i].evicting;
-	_Atomic uint64_t evictions = waits[_i].now;
-
-	ck_assert_int_eq(ucm_evict_wait_for_others(&evicting, &evictions,
-						   waits[_i].before),
+	fx_still_store("$/a");
+	fx_set->evicting = waits[_i].evicting;
+	fx_set->evictions = waits[_i].now;
+	ck_assert_int_eq(ucm_evict_wait_for_others(fx_set, waits[_i].before),
 			 waits[_i].retries);
+	fx_set->evicting = 0;
 }
 
 UNIT_TEST(a_block_that_had_to_wait_raises_the_pressure)

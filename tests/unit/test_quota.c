@@ -330,6 +330,51 @@ UNIT_TEST(writers_at_the_same_time_never_pass_it)
 	sums_are_right();
 }
 
+static void *write_one(void *arg)
+{
+	return (void *)(intptr_t)fx_commit(&fx_files[(uintptr_t)arg]);
+}
+
+/* Those of 0 to 35 that are lacking, and no others. */
+static void fill_with_36(void)
+{
+	limit_to(40);
+	for (unsigned i = 0; i < 36; i++) {
+		if (!is_there(i))
+			ck_assert_int_eq(fx_commit(&fx_files[i]), 0);
+	}
+	for (unsigned i = 36; i < 40; i++)
+		ucm_store_remove(fx_set, &fx_files[i].key);
+}
+
+/* Each of them lacks all that is over a quota that was made smaller: it is evicted
+ * once. They do not meet each time. */
+static void write_four(void)
+{
+	pthread_t threads[4];
+	void *result;
+
+	for (uintptr_t i = 0; i < NUM_ROWS(threads); i++)
+		must(!pthread_create(&threads[i], NULL, write_one,
+				     (void *)(36 + i)));
+	for (unsigned i = 0; i < NUM_ROWS(threads); i++) {
+		pthread_join(threads[i], &result);
+		ck_assert_ptr_null(result);
+	}
+}
+
+UNIT_TEST(writers_evict_no_more_than_they_lack)
+{
+	still_store("fast=$/a:slow=$/b");
+	for (unsigned round = 0; round < 8; round++) {
+		fill_with_36();
+		limit_to(20);
+		write_four();
+		ck_assert_uint_eq(count(), 20);
+		sums_are_right();
+	}
+}
+
 /* ---- movers ---- */
 
 /* A quota of ten blocks: movers evict above 90 percent, down to 50. */
