@@ -134,6 +134,7 @@ static bool try_anywhere(struct creation *c)
 
 /* Others who make room at the same time may be faster to take it. */
 #define EVICT_TRIES 64
+#define WAITS 100000 /* for blocks that another writer evicts */
 
 static uint64_t create_bytes(const struct creation *c)
 {
@@ -154,12 +155,17 @@ static bool create_evict(struct creation *c)
 	c->wait = ucm_wait_long_for_any(&store->dirs);
 	if (c->wait)
 		return true;
-	for (unsigned i = 0; i < EVICT_TRIES; i++) {
+	for (unsigned i = 0, waits = 0; i < EVICT_TRIES; i++) {
 		uint64_t evictions = atomic_load(&store->evictions);
+		int err = ucm_evict_for(store, create_bytes(c));
 
-		if (ucm_evict_for(store, create_bytes(c)) &&
-		    !ucm_evict_wait_for_others(store, evictions))
+		if (err && !ucm_evict_wait_for_others(store, evictions) &&
+		    err != -EBUSY)
 			break;
+		/* the other evicts one block after another */
+		if (err == -EBUSY && ++waits < WAITS &&
+		    atomic_load(&store->evictions) != evictions)
+			i--;
 		if (create_try_tiers(c) ||
 		    (c->result == -ENOSPC && c->want.guessed &&
 		     try_anywhere(c)))

@@ -732,6 +732,7 @@ bool ucm_evict_wait_for_others(const struct ucm_store *store, uint64_t before)
 static int evict_in_dir(struct ucm_store *store, unsigned dir, uint64_t bytes,
 			enum ucm_eviction how)
 {
+	struct ucm_victims *victims = &store->victims[dir];
 	uint64_t freed;
 	int err;
 
@@ -739,11 +740,15 @@ static int evict_in_dir(struct ucm_store *store, unsigned dir, uint64_t bytes,
 	if (ucm_wait_is_vain(&store->dirs, dir) ||
 	    ucm_medium_state(store->dirs.at[dir]) == UCM_DIR_SET_ASIDE)
 		return -ENOSPC;
+	/* all that come at once may lack the same bytes */
+	if (atomic_exchange(&victims->busy, true))
+		return -EBUSY;
 	err = ucm_evict_bytes(store, dir, ucm_pressure_lack(store, dir, bytes),
 			      how, NULL, &freed);
 	if (freed)
 		ucm_pressure_raise(store, dir);
-	return err;
+	atomic_store(&victims->busy, false);
+	return err == -EBUSY ? -ENOSPC : err;
 }
 
 static int evict_in_tier(struct ucm_store *store, struct ucm_tier *tier,
@@ -751,7 +756,7 @@ static int evict_in_tier(struct ucm_store *store, struct ucm_tier *tier,
 {
 	int err = -ENOSPC;
 
-	for (unsigned i = 0; i < tier->num_dirs && err; i++)
+	for (unsigned i = 0; i < tier->num_dirs && err && err != -EBUSY; i++)
 		err = evict_in_dir(store, tier->first + i, bytes, how);
 	return err;
 }
@@ -761,12 +766,13 @@ static int evict_in_tiers(struct ucm_store *store, uint64_t bytes,
 {
 	int err = -ENOSPC;
 
-	for (unsigned i = 0; i < store->dirs.num_tiers && err; i++) {
+	for (unsigned i = 0;
+	     i < store->dirs.num_tiers && err && err != -EBUSY; i++) {
 		if (store->dirs.tiers[i].write_mode != UCM_WRITE_AROUND)
 			err = evict_in_tier(store, &store->dirs.tiers[i],
 					    bytes, how);
 	}
-	return err ? -ENOSPC : 0;
+	return !err || err == -EBUSY ? err : -ENOSPC;
 }
 
 /* The lowest tier may be full of parents, whose children are in faster ones. */
@@ -774,7 +780,9 @@ int ucm_evict_for(struct ucm_store *store, uint64_t bytes)
 {
 	int err = evict_in_tiers(store, bytes, UCM_EVICTION_AT_ONCE);
 
-	return err ? evict_in_tiers(store, bytes, UCM_EVICTION_LEAVES) : 0;
+	return err == -ENOSPC
+		       ? evict_in_tiers(store, bytes, UCM_EVICTION_LEAVES)
+		       : err;
 }
 
 /* ---- why not ---- */

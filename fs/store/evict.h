@@ -18,6 +18,7 @@ struct ucm_victims {
 	pthread_mutex_t lock; /* guards the pool, for a pick */
 	struct ucm_pool pool;
 	uint64_t random;
+	_Atomic bool busy; /* a thread evicts what it, or a space, lacks */
 };
 
 static inline void ucm_victims_init(struct ucm_victims *victims, uint64_t seed)
@@ -88,7 +89,7 @@ int ucm_evict_space(struct ucm_store *store, struct ucm_quota *quota,
 bool ucm_evict_wait_for_others(const struct ucm_store *store, uint64_t before);
 
 /* A new block of so many bytes finds no room: make some, in the first tier where
- * something may go at once. -ENOSPC: nowhere. */
+ * something may go at once. -ENOSPC: nowhere; -EBUSY: another writer does so there. */
 int ucm_evict_for(struct ucm_store *store, uint64_t bytes);
 
 /* What the block is worth that would go first for a new one: where blocks are

@@ -38,7 +38,8 @@
 #include "fs/store/quota.h"
 #include "fs/store/wishes.h"
 
-#define BATCH_BYTES (UINT64_C(64) << 20) /* freed before it looks again */
+#define BATCH_BYTES (UINT64_C(64) << 20) /* freed before it looks again, at most */
+#define PART_BYTES (UINT64_C(1) << 20)   /* and at least, if there is so much */
 
 /* What this thread does now, nobody waits for (idle), or somebody does. */
 static void mover_give_way(bool idle)
@@ -51,6 +52,18 @@ static void mover_give_way(bool idle)
 }
 
 /* ---- the work ---- */
+
+/* Writers may evict the same excess: so it is looked at again after a part of it. */
+static uint64_t mover_part_of(uint64_t excess)
+{
+	uint64_t part = excess / 8;
+
+	if (part < PART_BYTES)
+		part = PART_BYTES;
+	if (part > BATCH_BYTES)
+		part = BATCH_BYTES;
+	return excess < part ? excess : part;
+}
 
 static bool mover_relieve(struct ucm_movers *movers, unsigned dir)
 {
@@ -69,8 +82,8 @@ static bool mover_relieve(struct ucm_movers *movers, unsigned dir)
 		ucm_pressure_ease(store, dir, 0);
 	if (!excess || !ucm_mover_enter(movers, dir))
 		return false;
-	ucm_evict_bytes(store, dir, excess < BATCH_BYTES ? excess : BATCH_BYTES,
-			UCM_EVICTION_MOVING, &pace, &freed);
+	ucm_evict_bytes(store, dir, mover_part_of(excess), UCM_EVICTION_MOVING,
+			&pace, &freed);
 	/* below the high mark it goes on, to the low one */
 	ucm_pressure_ease(store, dir, freed);
 	ucm_mover_leave(movers, dir);

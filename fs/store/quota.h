@@ -29,7 +29,6 @@ struct ucm_quota {
 	struct ucm_members members; /* its blocks */
 	struct ucm_victims victims;
 	pthread_mutex_t lock; /* one promise at a time */
-	_Atomic bool busy;    /* a thread evicts from it */
 	_Atomic bool relieved; /* not down to the low mark yet */
 	_Atomic uint64_t evicted, evicted_bytes, refused;
 };

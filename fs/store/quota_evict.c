@@ -56,14 +56,14 @@ static int quota_evict(struct ucm_store *store, struct ucm_quota *quota,
 
 	if (err)
 		return err;
-	if (atomic_exchange(&quota->busy, true))
+	if (atomic_exchange(&quota->victims.busy, true))
 		return -EBUSY;
 	lack = ucm_quota_try(quota, bytes);
 	if (lack) {
 		ucm_evict_space(store, quota, lack, &freed);
 		err = freed ? -EAGAIN : -EDQUOT;
 	}
-	atomic_store(&quota->busy, false);
+	atomic_store(&quota->victims.busy, false);
 	return err;
 }
 
@@ -150,10 +150,10 @@ static bool quota_relieve_one(struct ucm_store *store, struct ucm_quota *quota)
 	uint64_t freed;
 
 	if (!quota_over(store, quota) || atomic_load(&quota->space->removed) ||
-	    atomic_exchange(&quota->busy, true))
+	    atomic_exchange(&quota->victims.busy, true))
 		return false;
 	freed = quota_evict_over(store, quota);
-	atomic_store(&quota->busy, false);
+	atomic_store(&quota->victims.busy, false);
 	return freed;
 }
 

@@ -7,6 +7,7 @@
 #include <config.h>
 
 #include <errno.h>
+#include <pthread.h>
 #include <limits.h>
 
 #include "fs/store/evict.h"
@@ -417,6 +418,30 @@ UNIT_TEST(a_waiter_retries_if_a_block_was_evicted,
 	ck_assert_int_eq(ucm_evict_wait_for_others(fx_set, waits[_i].before),
 			 waits[_i].retries);
 	fx_set->evicting = 0;
+}
+
+static void *write_one(void *arg)
+{
+	return (void *)(intptr_t)fx_commit(&fx_files[(uintptr_t)arg]);
+}
+
+/* After a limit was made smaller each of them lacks all that is over it. */
+UNIT_TEST(writers_evict_no_more_than_they_lack)
+{
+	pthread_t threads[4];
+	void *result;
+
+	fx_still_store("only=$/a");
+	fx_commit_files(0, 36);
+	fx_set->dirs.tiers[0].limit.size = 20 * BYTES;
+	for (uintptr_t i = 0; i < NUM_ROWS(threads); i++)
+		must(!pthread_create(&threads[i], NULL, write_one,
+				     (void *)(36 + i)));
+	for (unsigned i = 0; i < NUM_ROWS(threads); i++) {
+		pthread_join(threads[i], &result);
+		ck_assert_ptr_null(result);
+	}
+	ck_assert_uint_eq(fx_set->blocks, 20);
 }
 
 UNIT_TEST(a_block_that_had_to_wait_raises_the_pressure)

@@ -536,7 +536,7 @@ static bool quota_is_busy(void)
 {
 	struct ucm_quota *quota = atomic_load(&space->quota);
 
-	return quota && atomic_load(&quota->busy);
+	return quota && atomic_load(&quota->victims.busy);
 }
 
 /* By one thread, which is this one: what is taken is never more than it was, or
