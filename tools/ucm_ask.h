@@ -16,7 +16,7 @@ bool ucm_ask_is_socket(const char *path);
 /* where: a mount point or a socket. -errno, reported. */
 int ucm_ask_connect(const char *where, struct ucm_client **out);
 
-/* All bytes of the answer, with a NUL behind them, to free. Not reported. */
+/* All bytes of the answer, with a NUL after them, to free. Not reported. */
 int ucm_ask_bytes(struct ucm_client *client,
 		  const struct ucm_serve_request *head, char **out,
 		  size_t *len_out);

@@ -473,6 +473,7 @@ static void one_round(struct ucm_engine *engine)
 	}
 	start_work(engine);
 	ucm_save_go(engine);
+	ucm_load_files_ask(engine);
 	start_copies(engine); /* of saves: what follows may wait */
 	ucm_engine_poll(engine, how_long(engine));
 	if (engine->copies)
@@ -482,6 +483,7 @@ static void one_round(struct ucm_engine *engine)
 	if (engine->ready.first && has_work(engine)) {
 		/* the window has room again: fill it before we compute */
 		start_work(engine);
+		ucm_load_files_ask(engine);
 		ucm_engine_poll(engine, 0);
 	}
 	piece = ucm_piece_pop(&engine->ready);
@@ -503,7 +505,8 @@ static void drain(struct ucm_engine *engine)
 			feed(engine);
 		ucm_save_go(engine);
 		if (!engine->ops && !engine->held && !engine->ready.first &&
-		    !engine->copies && !engine->savings.queued)
+		    !engine->copies && !engine->savings.queued &&
+		    TAILQ_EMPTY(&engine->files.asked))
 			break;
 		one_round(engine);
 	}
@@ -652,6 +655,7 @@ int ucm_engine_start(struct ucm_engine *engine, struct ucm_shared *shared,
 	engine->savings.hungry_end = &engine->savings.hungry;
 	engine->savings.queued_end = &engine->savings.queued;
 	TAILQ_INIT(&engine->files.idle);
+	TAILQ_INIT(&engine->files.asked);
 	engine->files.most = shared->open_files;
 	pthread_mutex_init(&engine->lock, NULL);
 	pthread_cond_init(&engine->cond, NULL);

@@ -130,10 +130,9 @@ struct ucm_load_file {
 	bool again;     /* it is the second that was opened for that place */
 	bool located;   /* and opened there */
 	bool held_located; /* or is still to be */
-	int given; /* what the source gave: a descriptor or -errno */
 	uint64_t located_size; /* which it has there, as its source knows */
 	bool stale;     /* not to be found any more; ends with its last user */
-	bool counted;   /* as used, in its lane */
+	bool counted;   /* as used, in its queue */
 	uint32_t align; /* of reads */
 	uint64_t size;
 	const uint8_t *map; /* memory files, once they are mapped */
@@ -153,13 +152,15 @@ struct ucm_load_file {
 	unsigned refs;
 	struct ucm_piece_list waiters; /* for a change of state, or the head */
 	UT_hash_handle hh;
-	TAILQ_ENTRY(ucm_load_file) in_idle;
+	TAILQ_ENTRY(ucm_load_file) in_idle, in_asked;
 	int64_t idle_since_ns;
 };
 
 struct ucm_load_files {
 	struct ucm_load_file *all; /* a table, by group and id */
 	TAILQ_HEAD(, ucm_load_file) idle; /* oldest first */
+	TAILQ_HEAD(, ucm_load_file) asked; /* for descriptors, with the next request */
+	uint8_t asking[UCM_DIRECTORIES + 1]; /* requests of each directory */
 	unsigned most;   /* that are open, idle or not */
 	unsigned closing; /* that still have descriptors */
 	bool spares;     /* what is closed is closed at once */
@@ -228,6 +229,9 @@ static inline bool ucm_load_file_may_hang(const struct ucm_load_file *file)
 	       !atomic_load_explicit(&file->place.dir->answered,
 				     memory_order_relaxed);
 }
+
+/* Ask the source for descriptors of files that want some; once in a round. */
+void ucm_load_files_ask(struct ucm_engine *engine);
 
 /* Close those that have been idle for too long. Until the next one will have
  * been, in ns; -1: none is idle. */

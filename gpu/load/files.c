@@ -14,12 +14,14 @@
  * mount's open is a question to its daemon. Anything that is not as it should be
  * there is no failure: the mount is asked then, and the directory once more when the
  * file is used again. Where an open may
- * hang (a mount, a file server) it is an operation of the ring, when the lane of that
+ * hang (a mount, a file server) it is an operation of the ring, when the queue of that
  * directory lets it (lane.h): until then the file has no descriptor, and one
  * that nobody waits for any more just ends. A file in a local directory is opened
  * at once; where that directory is late and has its share of descriptors, it is
  * closed again and waits likewise. fstat(2) after an open is answered
- * from what that has fetched. A file that is OPENING or whose head is coming has
+ * from what that has fetched. Files that the source opens are asked for together:
+ * those of a directory and a space that have come since its last request; what one
+ * directory keeps waiting holds up no other. A file that is OPENING or whose head is coming has
  * waiters: they are woken by ucm_load_go(), in their order.
  */
 #include <config.h>
@@ -41,14 +43,15 @@
 #include "common/osfile.h"
 
 #define CLOSING_MOST 16u
+#define ASKINGS 2u /* requests of a directory: one is served, one is filled */
 #define VOUCH_STEP ((uint64_t)1 << 20) /* a multiple of any alignment */
 
 /* Where a block has no descriptor: nothing of it may hang the ring, be mapped, or
  * be read directly. */
 static struct ucm_dir nowhere = { .fd = -1, .quick = true, .no_direct = true,
 				  .align = 1 };
-/* Where a source gives descriptors: they are of several file systems. */
-static struct ucm_dir given = { .fd = -1 };
+/* Where the source opens blocks: its directories, by their numbers. */
+static struct ucm_dir given[] = { [0 ... UCM_DIRECTORIES] = { .fd = -1 } };
 
 static void open_next(struct ucm_load_file *file);
 static void on_opened(struct ucm_engine *engine, struct ucm_engine_op *op);
@@ -302,7 +305,7 @@ static void take_file(struct ucm_load_file *file, int fd,
 		return;
 	}
 	file->size = (uint64_t)st->st_size;
-	file->align = file->place.dir == &given
+	file->align = file->place.dir->fd < 0
 			      ? ucm_direct_align(fd)
 			      : ucm_dir_align(file->place.dir, fd);
 	file->state = UCM_LOAD_FILE_OPEN;
@@ -575,21 +578,25 @@ static void find_by_call(struct ucm_load_file *file)
 
 /* ---- blocks that the source opens ---- */
 
-static ssize_t open_in_source(const void *of, void *buffer, size_t len,
-			      off_t offset)
-{
-	struct ucm_load_file *file = (struct ucm_load_file *)(uintptr_t)of;
-	const struct ucm_shared *shared = file->engine->shared;
+/* Files of one directory, for which the source is asked in one request. */
+struct asking {
+	struct ucm_engine_op op; /* first */
+	unsigned num;
+	struct ucm_load_file *files[UCM_SOURCE_DESCRIPTORS];
+	struct ucm_id ids[UCM_SOURCE_DESCRIPTORS];
+	int fds[UCM_SOURCE_DESCRIPTORS];
+};
 
-	(void)buffer, (void)len, (void)offset;
-	file->given = shared->source_ops->descriptor(
-		shared->source, file->group->space, &file->id);
-	return 0;
+static void ask_for(struct ucm_load_file *file)
+{
+	file->place.dir = &given[file->place.directory];
+	if (!enter_lane(file))
+		return;
+	ucm_add(&file->engine->shared->stats.opens, 1);
+	TAILQ_INSERT_TAIL(&file->engine->files.asked, file, in_asked);
 }
 
-static void open_by_source(struct ucm_load_file *file);
-
-/* false: it is opened once more. */
+/* false: it is asked for once more. */
 static bool took_given(struct ucm_load_file *file, int fd)
 {
 	struct ucm_shared *shared = file->engine->shared;
@@ -603,39 +610,99 @@ static bool took_given(struct ucm_load_file *file, int fd)
 	    (spare_some(file, fd) ||
 	     (ucm_is_lost(fd) && !file->revived &&
 	      (file->revived = shared->source_ops->lost(shared->source))))) {
-		open_by_source(file);
+		ask_for(file);
 		return file->state != UCM_LOAD_FILE_OPENING;
 	}
 	ucm_load_file_fail(file, fd, 0);
 	return true;
 }
 
-static void on_given(struct ucm_engine *engine, struct ucm_engine_op *op)
+static void end_asked(struct ucm_load_file *file, int fd)
 {
-	struct ucm_load_file *file = (struct ucm_load_file *)op;
-	int fd = op->io.result < 0 ? (int)op->io.result : file->given;
-
-	(void)engine;
 	if (!took_given(file, fd))
 		return;
 	ucm_load_file_tell(file);
 	ucm_load_file_put(file); /* the operation's */
 }
 
-static void open_by_source(struct ucm_load_file *file)
+static void on_given(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
-	file->place.dir = &given;
-	if (!enter_lane(file))
-		return;
-	ucm_add(&file->engine->shared->stats.opens, 1);
-	file->op.io = (struct ucm_io){
-		.op = UCM_IO_CALL,
-		.call = open_in_source,
-		.of = file,
-		.align = 1,
-	};
-	file->op.done = on_given;
-	ucm_engine_queue(file->engine, &file->op);
+	struct asking *asking = (struct asking *)op;
+	int err = op->io.result < 0 ? (int)op->io.result : 0;
+
+	engine->files.asking[asking->files[0]->place.directory]--;
+	for (unsigned i = 0; i < asking->num; i++)
+		end_asked(asking->files[i], err ? err : asking->fds[i]);
+	free(asking);
+}
+
+static ssize_t ask_source(const void *of, void *buffer, size_t len,
+			  off_t offset)
+{
+	struct asking *asking = (struct asking *)(uintptr_t)of;
+	const struct ucm_load_file *first = asking->files[0];
+	const struct ucm_shared *shared = first->engine->shared;
+
+	(void)buffer, (void)len, (void)offset;
+	shared->source_ops->descriptors(shared->source, first->group->space,
+					asking->ids, asking->num, asking->fds);
+	return 0;
+}
+
+static struct ucm_load_file *first_to_ask(struct ucm_load_files *files)
+{
+	struct ucm_load_file *file;
+
+	TAILQ_FOREACH(file, &files->asked, in_asked) {
+		if (files->asking[file->place.directory] < ASKINGS)
+			break;
+	}
+	return file;
+}
+
+/* The first, and those that can be asked for with it. */
+static void collect(struct asking *asking, struct ucm_load_file *file)
+{
+	struct ucm_load_files *files = &file->engine->files;
+	const struct ucm_load_file *first = file;
+	struct ucm_load_file *next;
+
+	for (; file && asking->num < UCM_SOURCE_DESCRIPTORS; file = next) {
+		next = TAILQ_NEXT(file, in_asked);
+		if (file->place.dir != first->place.dir ||
+		    strcmp(file->group->space, first->group->space) != 0)
+			continue;
+		TAILQ_REMOVE(&files->asked, file, in_asked);
+		asking->ids[asking->num] = file->id;
+		asking->files[asking->num++] = file;
+	}
+}
+
+void ucm_load_files_ask(struct ucm_engine *engine)
+{
+	struct ucm_load_files *files = &engine->files;
+	struct ucm_load_file *file;
+
+	while ((file = first_to_ask(files))) {
+		struct asking *asking = calloc(1, sizeof(*asking));
+
+		if (!asking) {
+			TAILQ_REMOVE(&files->asked, file, in_asked);
+			end_asked(file, -ENOMEM);
+			continue;
+		}
+		files->asking[file->place.directory]++;
+		collect(asking, file);
+		asking->op.io = (struct ucm_io){
+			.op = UCM_IO_CALL,
+			.call = ask_source,
+			.of = asking,
+			.align = 1,
+		};
+		asking->op.lane = file->lane;
+		asking->op.done = on_given;
+		ucm_engine_queue(engine, &asking->op);
+	}
 }
 
 void ucm_load_file_read(const struct ucm_load_file *file, struct ucm_io *io)
@@ -660,8 +727,8 @@ static void open_next(struct ucm_load_file *file)
 	}
 	if (open_located(file))
 		return;
-	if (shared->source_ops->descriptor) {
-		open_by_source(file);
+	if (shared->source_ops->descriptors) {
+		ask_for(file);
 		return;
 	}
 	for (;;) {
@@ -760,6 +827,7 @@ struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
 	file->again = again;
 	ucm_piece_list_init(&file->waiters);
 	file->fd = -1;
+	file->place.directory = UCM_DIRECTORIES;
 	file->refs = 2; /* the caller's, and the opening's */
 	trim(engine, idle_room(engine));
 	open_next(file);

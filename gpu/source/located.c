@@ -351,21 +351,30 @@ void ucm_located_prepare(struct ucm_located *located, const char *name)
 	pthread_mutex_unlock(&located->lock);
 }
 
-/* Under the lock; NULL: in none that may be opened. */
+/* NULL: in none that may be opened; *number: that of the directory, if it is known. */
 static struct located_dir *find_dir(struct ucm_located *located,
 				    const char *name, const struct ucm_id *id,
-				    struct ucm_reader_place *place)
+				    struct ucm_reader_place *place,
+				    unsigned *number)
 {
-	struct located_space *space = located_space_get(located, name);
-	struct view *view = space ? space->view : NULL;
+	struct located_dir *dir = NULL;
+	struct located_space *space;
+	struct view *view;
 	int err;
 
-	if (!space)
-		return NULL;
+	*number = UCM_DIRECTORIES;
+	pthread_mutex_lock(&located->lock);
+	space = located_space_get(located, name);
+	view = space ? space->view : NULL;
 	err = view ? ucm_reader_locate(view->reader, id, place) : -ESTALE;
-	if (err == -ESTALE || err == -ENOTCONN)
+	if (space && (err == -ESTALE || err == -ENOTCONN))
 		want_view(located, space);
-	return err ? NULL : view->dirs[place->dir];
+	if (!err) {
+		*number = place->dir;
+		dir = view->dirs[place->dir];
+	}
+	pthread_mutex_unlock(&located->lock);
+	return dir;
 }
 
 bool ucm_located_find(struct ucm_located *located, const char *space,
@@ -374,11 +383,9 @@ bool ucm_located_find(struct ucm_located *located, const char *space,
 {
 	char folder[UCM_TREE_FOLDER_MAX];
 	struct ucm_reader_place place;
-	struct located_dir *dir;
+	struct located_dir *dir =
+		find_dir(located, space, id, &place, &out->directory);
 
-	pthread_mutex_lock(&located->lock);
-	dir = find_dir(located, space, id, &place);
-	pthread_mutex_unlock(&located->lock);
 	if (!dir || atomic_load(&dir->dir.refused))
 		return false;
 	*size_out = place.size;
@@ -392,10 +399,8 @@ uint64_t ucm_located_verified(struct ucm_located *located, const char *space,
 			      const struct ucm_id *id)
 {
 	struct ucm_reader_place place;
-	struct located_dir *dir;
+	unsigned number;
 
-	pthread_mutex_lock(&located->lock);
-	dir = find_dir(located, space, id, &place);
-	pthread_mutex_unlock(&located->lock);
-	return dir ? place.verified : 0;
+	return find_dir(located, space, id, &place, &number) ? place.verified
+							      : 0;
 }

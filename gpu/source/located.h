@@ -27,7 +27,7 @@ void ucm_located_prepare(struct ucm_located *located, const char *space);
 
 /*
  * Where a block lies, and how long its file is; false: not known, or it cannot
- * be opened there. From any thread; it never waits for the daemon. The directory
+ * be opened there: then only out->directory is set, if it is known. From any thread; it never waits for the daemon. The directory
  * stays until the end.
  */
 bool ucm_located_find(struct ucm_located *located, const char *space,

@@ -106,7 +106,7 @@ struct asked {
 	size_t num;
 	uint64_t bytes;
 	int32_t *answers;
-	int fd;
+	int *fds;
 };
 
 static int ask_with(struct ucm_source *source, struct ucm_client *client,
@@ -237,17 +237,24 @@ static int socket_offer(struct ucm_source *source, const char *space,
 
 static int ask_open(struct ucm_client *client, struct asked *asked)
 {
-	return ucm_client_open(client, asked->space, asked->ids, 1, &asked->fd,
-			       NULL);
+	return ucm_client_open(client, asked->space, asked->ids, asked->num,
+			       asked->fds, NULL);
 }
 
-static int socket_descriptor(struct ucm_source *source, const char *space,
-			     const struct ucm_id *id)
+static void socket_descriptors(struct ucm_source *source, const char *space,
+			       const struct ucm_id *ids, unsigned num, int *fds)
 {
-	struct asked asked = { .ask = ask_open, .space = space, .ids = id };
+	struct asked asked = {
+		.ask = ask_open,
+		.space = space,
+		.ids = ids,
+		.num = num,
+		.fds = fds,
+	};
 	int err = ask(source, &asked);
 
-	return err ? err : asked.fd;
+	for (unsigned i = 0; err && i < num; i++)
+		fds[i] = err;
 }
 
 static void socket_chart(struct ucm_source *source, const char *space)
@@ -655,7 +662,7 @@ const struct ucm_source_ops ucm_source_socket = {
 	.close = socket_close,
 	.check_space = socket_check_space,
 	.offer = socket_offer,
-	.descriptor = socket_descriptor,
+	.descriptors = socket_descriptors,
 	.chart = socket_chart,
 	.locate = socket_locate,
 	.verified = socket_verified,

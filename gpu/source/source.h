@@ -34,8 +34,12 @@ struct ucm_dir {
 };
 
 /* Where a block may lie. */
+/* Directories of a daemon are numbered by a byte; one more: it is not known which. */
+#define UCM_DIRECTORIES 256u
+
 struct ucm_place {
 	struct ucm_dir *dir;
+	unsigned directory; /* located, or not to be opened here: its number */
 	char path[UCM_TREE_PATH_MAX]; /* below dir */
 };
 
@@ -43,6 +47,7 @@ struct ucm_source;
 struct ucm_draft; /* a new block that is not committed yet */
 
 #define UCM_FOUND_UNKNOWN 2
+#define UCM_SOURCE_DESCRIPTORS 250u
 
 struct ucm_source_ops {
 	const char *name;
@@ -74,10 +79,11 @@ struct ucm_source_ops {
 			     const struct ucm_id *id, void *buffer, size_t len,
 			     uint64_t offset, uint64_t *size_out);
 
-	/* A descriptor of a whole block, to read, or -errno: instead of place. It
-	 * may take its time. NULL: see place. */
-	int (*descriptor)(struct ucm_source *source, const char *space,
-			  const struct ucm_id *id);
+	/* fds[i]: a descriptor of a whole block, to read, or -errno; of at most
+	 * UCM_SOURCE_DESCRIPTORS blocks. Instead of place. It may take its time.
+	 * NULL: see place. */
+	void (*descriptors)(struct ucm_source *source, const char *space,
+			    const struct ucm_id *ids, unsigned num, int *fds);
 
 	/* The place to try at the attempt-th time, from 0; -ENOENT: no more. */
 	int (*place)(struct ucm_source *source, const char *space,
@@ -87,7 +93,8 @@ struct ucm_source_ops {
 	/*
 	 * A place to try before those: the directory of the mount that has the
 	 * block, if it may be opened beside the mount; of *size_out bytes, else
-	 * it is another file. It never waits. NULL: there is none.
+	 * it is another file. It never waits. false: only out->directory is set.
+	 * NULL: there is none.
 	 * chart gets ready for it, for a space, and may take a while.
 	 */
 	void (*chart)(struct ucm_source *source, const char *space);

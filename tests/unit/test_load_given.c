@@ -24,7 +24,8 @@
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	unsigned asked;		/* for descriptors */
+	unsigned requests;	/* for descriptors */
+	unsigned asked;		/* for so many blocks */
 	int refusals[REFUSALS]; /* its next answers; 0: it opens the block */
 	unsigned next;
 	int always;	  /* or this one each time */
@@ -75,13 +76,11 @@ static int next_refusal(void)
 	return desk.next < REFUSALS ? desk.refusals[desk.next++] : 0;
 }
 
-static int desk_descriptor(struct ucm_source *source, const char *space,
-			   const struct ucm_id *id)
+static int give_one(const struct ucm_id *id)
 {
 	unsigned n = number_of(id);
 	int err, fd;
 
-	(void)source, (void)space;
 	pthread_mutex_lock(&desk.lock);
 	desk.asked++;
 	err = next_refusal();
@@ -101,6 +100,17 @@ static int desk_descriptor(struct ucm_source *source, const char *space,
 	return fd;
 }
 
+static void desk_descriptors(struct ucm_source *source, const char *space,
+			     const struct ucm_id *ids, unsigned num, int *fds)
+{
+	(void)source, (void)space;
+	pthread_mutex_lock(&desk.lock);
+	desk.requests++;
+	pthread_mutex_unlock(&desk.lock);
+	for (unsigned i = 0; i < num; i++)
+		fds[i] = give_one(&ids[i]);
+}
+
 static bool desk_lost(struct ucm_source *source)
 {
 	(void)source;
@@ -110,12 +120,29 @@ static bool desk_lost(struct ucm_source *source)
 	return desk.comes_back;
 }
 
+static void desk_chart(struct ucm_source *source, const char *space)
+{
+	(void)source, (void)space;
+}
+
+/* Two directories, which cannot be opened here. */
+static bool desk_locate(struct ucm_source *source, const char *space,
+			const struct ucm_id *id, struct ucm_place *out,
+			uint64_t *size_out)
+{
+	(void)source, (void)space, (void)size_out;
+	out->directory = number_of(id) % 2;
+	return false;
+}
+
 static const struct ucm_source_ops desk_ops = {
 	.name = "desk",
 	.open = desk_open,
 	.close = desk_close,
 	.check_space = desk_check_space,
-	.descriptor = desk_descriptor,
+	.chart = desk_chart,
+	.locate = desk_locate,
+	.descriptors = desk_descriptors,
 	.lost = desk_lost,
 };
 
@@ -240,6 +267,19 @@ UNIT_TEST(blocks_are_read_from_what_is_given, .rows = NUM_ROWS(ways))
 		ck_assert(lf_page_untouched(&cache, 3, 0, 4));
 	}
 	ck_assert_uint_eq(desk.asked, 3);
+	close_loader();
+}
+
+/* Of each directory. */
+UNIT_TEST(what_is_wanted_together_is_one_request)
+{
+	open_loader(UCM_IO_AUTO);
+	lf_cache_clear(&cache);
+	ck_assert_int_eq(lf_load(loader, 0, BLOCKS, NULL, NULL), 0);
+	for (unsigned i = 0; i < BLOCKS; i++)
+		ck_assert(lf_page_is(&cache, i, 0, 4, i));
+	ck_assert_uint_eq(desk.asked, BLOCKS);
+	ck_assert_uint_eq(desk.requests, 2);
 	close_loader();
 }
 
@@ -425,6 +465,30 @@ UNIT_TEST(a_slow_one_holds_up_no_other, .rows = 2)
 	}
 	ck_assert(lf_page_is(&cache, 0, 0, 4, 0));
 	ck_assert_uint_eq(desk.asked, 7);
+	close_loader();
+}
+
+static bool others_are_there(void *arg)
+{
+	(void)arg;
+	return lf_page_is(&cache, 1, 0, 4, 1) && lf_page_is(&cache, 3, 0, 4, 3);
+}
+
+/* Though they are wanted together. */
+UNIT_TEST(a_slow_directory_holds_up_no_other, .rows = 2)
+{
+	struct ucm_task *task;
+
+	open_loader(_i ? UCM_IO_THREADS : UCM_IO_AUTO);
+	hold(0);
+	lf_cache_clear(&cache);
+	task = lf_submit(loader, false, 0, 4, NULL);
+	fx_wait(one_waits, NULL);
+	fx_wait(others_are_there, NULL);
+	ck_assert(!ucm_task_done(task));
+	let_go();
+	ck_assert_int_eq(ucm_task_wait(task, 20000), 0);
+	ucm_task_free(task);
 	close_loader();
 }
 
