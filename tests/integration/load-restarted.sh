@@ -3,7 +3,7 @@
 #
 # A daemon is killed, and started again, while a loader saves and loads by its socket:
 # what was reported as saved is there, what was not is missing or whole, no page is
-# wrong, and the same loader goes on with the next daemon.
+# wrong, and the same loader continues with the next daemon.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/load.sh"

@@ -78,7 +78,7 @@ def report(what: str, pid: int, before: Dict[str, int]) -> int:
     now = memory(pid)
     each = {name: (now[name] - before[name]) / MANY for name in now}
     print(f"# {what}: for each client {each['Rss']:.1f} KiB resident, "
-          f"{each['Private_Dirty']:.1f} KiB of its own", flush=True)
+          f"{each['Private_Dirty']:.1f} KiB private", flush=True)
     return int(max(each.values()))
 
 

@@ -15,7 +15,7 @@ descriptors. In between, when no client is left:
   - descriptors that were opened before read as they did.
 
 The map is memory that all processes share, so that it has what a killed one has
-written. Each thread has blocks of its own: of these it knows what every request must
+written. Each thread has its own blocks: of these it knows what every request must
 answer. Before a request that changes a block, the map says what may become of it; when
 the answer has come, what has. A block whose answer never came is left alone until the
 clients have ended. All threads share a few other blocks, of which the map knows which
@@ -264,7 +264,7 @@ class Thread:
     # ---- which block ----
 
     def sure(self) -> Optional[int]:
-        """A key of its own of which everything is known."""
+        """An own key of which everything is known."""
         for _ in range(10):
             key = self.random.randrange(KEYS)
             if self.row(key).is_sure():
@@ -802,7 +802,7 @@ class Account:
         assert content in may, \
             f"block {number} {row}: {content}"
         pinned = self.is_pinned(peer, number)
-        # a pin goes with its block
+        # a pin ends with its block
         assert row.pinned in (pinned, UNKNOWN) or not content, \
             f"block {number}: pinned {pinned}, not {row.pinned}"
         row.settle(content, pinned)
