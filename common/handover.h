@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * handover.h - what goes from one thread to another through the kernel.
+ * handover.h - what one thread gives to another through the kernel.
  *
  * The kernel sends a request only after it has the reply to the one before, so
  * what the first has written the second may read without a lock: a handle that

@@ -111,6 +111,8 @@ static ssize_t receive(const struct ucm_client *client,
 	for (int end = 0; size <= 0 && end < ENDS;) {
 		message->msg_controllen = room;
 		size = recvmsg(client->fd, message, MSG_CMSG_CLOEXEC);
+		if (size == 0 && message->msg_controllen)
+			break; /* an empty message, with descriptors to close */
 		if (size == 0 || (size < 0 && errno == ECONNRESET))
 			end++;
 		else if (size < 0 &&

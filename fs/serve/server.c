@@ -8,10 +8,14 @@
  * daemon at a time, whatever it sends. Its memory is a stack, of which a few pages
  * are ever used, and while a request is served the message and its answer.
  *
- * Bounds: UCM_PEERS_MAX peers, UCM_PEERS_USER of one user. A peer that does not read
- * its answers fills its own socket, and its thread waits SEND_S seconds for it; then
- * it is cut off. A message that is too long for the protocol, or a descriptor that
- * comes with one (they are never asked for), is received into nothing and refused.
+ * Bounds: UCM_PEERS_MAX peers, UCM_PEERS_USER of one user, and no more than a part of
+ * the descriptors of this process, which needs them to open blocks. A peer that does
+ * not read its answers fills its own socket, and its thread waits SEND_S seconds for
+ * it; then it is cut off. So is one that has descriptors to receive and asks for more:
+ * what is on its way counts against the daemon's user, and could be anything. A message
+ * that is too long for the protocol is received into nothing and refused. Descriptors
+ * are never asked for. Linux 6.16 refuses to send them; before, they are received into
+ * nothing, and closing one may take its peer's thread as long as the peer likes.
  *
  * Locks: server->lock guards the list of peers and their number, and is held for a few
  * instructions. A peer's thread takes its connection off the list before it closes
@@ -22,12 +26,15 @@
 #include "fs/serve/peer.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -40,12 +47,20 @@
 
 #define UCM_PEERS_MAX 4096u
 #define UCM_PEERS_USER 1024u /* of one user, but root and ours */
+/* The same, as parts of what RLIMIT_NOFILE allows. */
+#define PEERS_PART 2
+#define PEERS_USER_PART 4
 #define STACK_BYTES (256u << 10)
 #define BACKLOG 256
 #define SEND_S 10
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
 struct ucm_server {
 	struct ucm_server_terms terms;
+	unsigned peers_max, peers_user; /* that there may be */
 	int listening;
 	int stop; /* an eventfd */
 	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
@@ -94,6 +109,14 @@ static bool send_answer(int fd, const struct ucm_serve_answer *head,
 	return sendmsg(fd, &message, MSG_NOSIGNAL) >= 0;
 }
 
+/* Of the answers before. */
+static bool has_received_all(int fd)
+{
+	int bytes;
+
+	return ioctl(fd, SIOCOUTQ, &bytes) || !bytes;
+}
+
 /* One request and its answer; false: the connection ends. */
 static bool exchange_one(struct ucm_peer *peer, void *message, size_t size)
 {
@@ -107,7 +130,9 @@ static bool exchange_one(struct ucm_peer *peer, void *message, size_t size)
 	bool sent;
 
 	ucm_peer_serve(&exchange, size, &head);
-	sent = send_answer(peer->fd, &head, &exchange);
+	errno = 0;
+	sent = (!exchange.num_fds || has_received_all(peer->fd)) &&
+	       send_answer(peer->fd, &head, &exchange);
 	if (!sent && errno == ETOOMANYREFS) {
 		/* its user has too many descriptors on their way: new files are
 		 * dropped with theirs */
@@ -226,10 +251,11 @@ static bool has_room(const struct ucm_server *server,
 	unsigned of_user = 0;
 
 	if (ucm_peer_is_daemons(peer))
-		return server->num_peers < UCM_PEERS_MAX;
+		return server->num_peers < server->peers_max;
 	LIST_FOREACH(other, &server->peers, in_peers)
 		of_user += other->uid == peer->uid;
-	return server->num_peers < UCM_PEERS_MAX && of_user < UCM_PEERS_USER;
+	return server->num_peers < server->peers_max &&
+	       of_user < server->peers_user;
 }
 
 static int peer_start(struct ucm_server *server, struct ucm_peer *peer)
@@ -283,6 +309,8 @@ static void admit(struct ucm_server *server, int fd)
 	err = peer_start(server, peer);
 	if (!err)
 		return;
+	if (err == -EAGAIN) /* of threads; to a peer it is too many of them, too */
+		err = -EMFILE;
 	ucm_warning("socket: a peer is refused: %s", strerror(-err));
 	free(peer);
 	refuse(fd, err);
@@ -340,6 +368,21 @@ void ucm_server_remove_dead(const char *path)
 		unlink(path);
 }
 
+static unsigned least(unsigned a, rlim_t b)
+{
+	return b < a ? (unsigned)b : a;
+}
+
+static void count_room(struct ucm_server *server)
+{
+	struct rlimit limit = { .rlim_cur = RLIM_INFINITY };
+
+	getrlimit(RLIMIT_NOFILE, &limit);
+	server->peers_max = least(UCM_PEERS_MAX, limit.rlim_cur / PEERS_PART);
+	server->peers_user =
+		least(UCM_PEERS_USER, limit.rlim_cur / PEERS_USER_PART);
+}
+
 /* Who may connect is judged by who connects. */
 static int listen_on(struct ucm_server *server)
 {
@@ -374,20 +417,34 @@ static void remove_name(const struct ucm_server *server)
 		unlink(server->path);
 }
 
+/* A descriptor that is dropped is closed, by the acceptor, too: one that takes long
+ * to close (SO_LINGER) would hold up all who connect. Accepted sockets inherit it. */
+static void refuse_descriptors(int listening)
+{
+	const int no = 0;
+
+	setsockopt(listening, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
+}
+
 static int server_open(struct ucm_server *server, const char *path,
 		       int listening)
 {
+	int err = 0;
+
+	count_room(server);
 	server->stop = eventfd(0, EFD_CLOEXEC);
 	if (server->stop < 0)
 		return -errno;
-	if (listening >= 0) {
-		server->listening = listening;
-		return 0;
-	}
-	if (strlen(path) >= sizeof(server->path))
+	if (listening < 0 && strlen(path) >= sizeof(server->path))
 		return -ENAMETOOLONG;
-	strcpy(server->path, path);
-	return listen_on(server);
+	server->listening = listening;
+	if (listening < 0) {
+		strcpy(server->path, path);
+		err = listen_on(server);
+	}
+	if (!err)
+		refuse_descriptors(server->listening);
+	return err;
 }
 
 int ucm_server_start(const struct ucm_server_terms *terms, const char *path,

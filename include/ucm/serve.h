@@ -4,8 +4,9 @@
  *
  * A SOCK_SEQPACKET socket in the file system. A request is one message: a head,
  * then num items. Each request has one answer: a head, then num items, and with
- * them descriptors (SCM_RIGHTS). The next request is sent when the answer is
- * there. <ucm/client.h> has all of it as functions.
+ * them descriptors (SCM_RIGHTS). The next request is sent when the answer has been
+ * received; else the daemon may end the connection. <ucm/client.h> has all of it as
+ * functions.
  *
  * All structs have one size on all machines; integers are the machine's own, as
  * both ends are on one machine. What is not used must be 0.

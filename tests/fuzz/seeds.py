@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """seeds.py DIR - writes the seed corpora DIR/format, DIR/config, DIR/tokens,
-DIR/snapshot, DIR/sparse, DIR/trace and DIR/repr.
+DIR/snapshot, DIR/sparse, DIR/trace, DIR/repr, DIR/serve and DIR/client.
 
 Independent of the C code on purpose: what the fuzzers start from are the bytes
 of the documents, not those of our own encoder. Checksums are left to the
@@ -9,6 +9,7 @@ fuzzer, which makes them right itself (two bits of the file's size).
 """
 import json
 import os
+import re
 import struct
 import sys
 
@@ -173,6 +174,70 @@ def representations(kind, dtype, heads, dim, layer_bytes, layers=2,
                      "order": "opaque"}}).encode()
 
 
+VERBS = re.findall(r"^\tUCM_SERVE_([A-Z]+)", re.search(
+    r"enum ucm_serve_verb \{(.*?)\};", open(os.path.join(
+        os.path.dirname(os.path.abspath(__file__)),
+        "../../include/ucm/serve.h")).read(), re.S)[1], re.M)
+
+
+def message(verb, items=b"", num=0, flags=0, argument=0, size=0, space=b"",
+            how=0):
+    data = struct.pack("<IIIIQ136s", 1 + VERBS.index(verb), num, flags,
+                       argument, size, space) + items
+    return struct.pack("<BH", how, len(data)) + data
+
+
+def of_blocks(verb, num=2, tail=b"", **terms):
+    return message(verb, b"".join(bytes([i]) * 16 + tail for i in range(num)),
+                   num, **terms)
+
+
+DRAFT, COMMIT = struct.pack("<I", 1), struct.pack("<II", 1, 0)
+
+# the user, then messages, each with what becomes of the files of CREATE
+SERVE = {
+    "hello": b"\0" + message("HELLO", flags=1),
+    "blocks": b"\0" + b"".join(of_blocks(verb) for verb in (
+        "LOOKUP TOUCH PIN EVICT UNPIN WARM CHECK LOCATE OPEN EVICT "
+        "REMOVE").split()),
+    "tails": b"\0" + of_blocks("OFFER", tail=bytes(16)) +
+             of_blocks("VERIFIED", tail=bytes(8)) +
+             of_blocks("LEASE", argument=9),
+    "path": b"\0" + of_blocks("PATH", 1),
+    "store": b"\0" + b"".join(message(verb) for verb in (
+        "STATISTICS DIRECTORY FLUSH RESCAN CHECKPOINT TEXT SPACE").split()),
+    "drain": b"\0" + message("DRAIN", b"/dev/shm", 8, argument=2),
+    "commit": b"\0" + of_blocks("CREATE", 1, size=8192, how=1) +
+              message("COMMIT", COMMIT, 1) + of_blocks("OPEN", 1),
+    "busy": b"\0" + of_blocks("CREATE", 1, size=8192, how=5) +
+            message("COMMIT", COMMIT, 1) + message("COMMIT", COMMIT, 1),
+    "cancel": b"\0" + of_blocks("CREATE", 2, size=8192, how=2) +
+              message("REOPEN", DRAFT, 1) + message("COMMIT", COMMIT, 1) +
+              message("CANCEL", DRAFT, 1),
+    "space": b"\1" + message("MKSPACE", space=b"s", argument=0o700) +
+             of_blocks("CREATE", 1, size=8192, how=1, space=b"s") +
+             message("COMMIT", COMMIT, 1) + of_blocks("REMOVE", space=b"s"),
+    "other": b"\2" + of_blocks("LOOKUP", space=b"s") +
+             of_blocks("CREATE", size=8192),
+}
+
+
+def answered(fds=0, right=3, data=bytes(64)):
+    return struct.pack("<BBBH", 3, fds, right, 0) + data
+
+
+# calls, each with a number and then its answers
+CLIENT = {
+    "hello": bytes([0, 0, 0]) + answered(2, data=bytes(16) + struct.pack(
+        "<II4Q", 1, 0, 8192, 8192, 0, 0)),
+    "ids": bytes([1, 208, 7]) + answered() * 2,
+    "open": bytes([2, 3, 0]) + answered(3) + bytes([2, 3, 0]) + answered(2),
+    "create": bytes([3, 44, 1]) + answered(250) + answered(50),
+    "refused": bytes([3, 1, 0]) + answered(0, 0, struct.pack(
+        "<IIiI", 0, 0, -13, 0)) + bytes([2, 1, 0, 1, 0, 0, 0, 0]),
+    "text": bytes([5, 0, 0]) + answered(1),
+}
+
 REPR = {
     "mean": representations("mean", "bfloat16", 2, 32, 128),
     "max-float16": representations("max", "float16", 2, 8, 128, 33),
@@ -204,7 +269,8 @@ def main():
     for folder, seeds in (("format", FORMAT), ("config", CONFIG),
                           ("tokens", TOKENS), ("snapshot", SNAPSHOT),
                           ("sparse", SPARSE), ("trace", TRACE),
-                          ("repr", REPR)):
+                          ("repr", REPR), ("serve", SERVE),
+                          ("client", CLIENT)):
         path = os.path.join(sys.argv[1], folder)
         os.makedirs(path, exist_ok=True)
         for name, data in seeds.items():

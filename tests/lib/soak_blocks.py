@@ -104,8 +104,10 @@ def _payload(number: int) -> Tuple[bytes, List[int], int]:
     return b"".join(parts), sums, whole ^ ONES
 
 
-def block(number: int, parent: Optional[int]) -> bytes:
-    payload, sums, whole = _payload(number)
+def block(number: int, parent: Optional[int],
+          content: Optional[int] = None) -> bytes:
+    """content: whose payload it has, if not its own."""
+    payload, sums, whole = _payload(number if content is None else content)
     flags = HAS_CRC | (0 if parent is None else HAS_PARENT)
     head = (b"UCMB" + struct.pack("<I", 1) + id_of(number) +
             struct.pack("<6I2HII", LAYERS, TOKENS, FLOAT16, HEADER, PLANE,

@@ -220,6 +220,8 @@ static const struct {
 	{ { HELLO(both_hello, 2) }, -EPROTO },
 	{ { .head = { .verb = UCM_SERVE_HELLO, .result = -EIO }, .fds = 2 },
 	  -EIO },
+	/* descriptors, and no byte */
+	{ { HELLO(both_hello, 2), .cut = sizeof(both_hello) + 16 }, -ENOTCONN },
 };
 
 UNIT_TEST(a_hello_is_believed_as_far_as_it_can_be, .rows = NUM_ROWS(hellos))

@@ -565,6 +565,41 @@ UNIT_TEST(a_server_without_descriptors_says_so)
 	close(fd);
 }
 
+/* Want of descriptors says nothing of a block. */
+UNIT_TEST(a_server_without_descriptors_keeps_its_blocks)
+{
+	struct ucm_serve_created created;
+	unsigned before;
+	uint32_t draft;
+	int fd;
+
+	ck_assert_int_eq(fx_put_block(client, NULL, &file), 0);
+	draft = fx_draft(client, &other, other.len);
+	/* the server has closed its own when it reads the next request */
+	ck_assert_int_eq(one(UCM_SERVE_LOOKUP, &file), 1);
+	before = fx_descriptors();
+	for (unsigned i = 0; i < 3; i++) {
+		limit_descriptors(3);
+		ck_assert_int_eq(fx_open_one(client, &file), -EMFILE);
+		ck_assert_int_eq(one(UCM_SERVE_CHECK, &file), -EMFILE);
+		ck_assert_int_eq(one(UCM_SERVE_LOOKUP, &file), 1);
+		ck_assert_int_eq(ucm_client_create(client, NULL, &other.key.id,
+						   1, other.len, &fd, &created),
+				 0);
+		ck_assert_int_eq(fd, -EMFILE);
+		/* the first one drops it, as any error does */
+		ck_assert_int_eq(fx_commit_draft(client, draft),
+				 i ? -EINVAL : -EMFILE);
+		limit_descriptors(1024);
+		ck_assert_uint_eq(fx_descriptors(), before);
+		ck_assert_uint_eq(fx_staged(), 0);
+	}
+	fd = fx_open_one(client, &file);
+	ck_assert(fx_has_bytes(fd, &file));
+	close(fd);
+	ck_assert_int_eq(fx_put_block(client, NULL, &other), 0);
+}
+
 /* One that cannot accept continues when it can. */
 UNIT_TEST(a_peer_waits_for_a_server_without_descriptors)
 {
@@ -676,15 +711,50 @@ static void fill_sockets(void *arg)
 	close(fds[1]);
 	}
 
-UNIT_FIXTURE(.setup = fx_setup, .teardown = fx_teardown);
-
-UNIT_TEST(what_cannot_be_sent_is_dropped)
+/* The same user has as many threads as he may. */
+static void refuse_threads(void *arg)
 {
+	struct rlimit limit, none;
+	struct ucm_client *first;
+
+	(void)arg;
+	if (!geteuid())
+		must(!setresgid(USER, USER, USER) &&
+		     !setresuid(USER, USER, USER));
+	fx_store("$/a");
+	fx_set_terms();
+	fx_serve();
+	first = fx_client();
+	must(!getrlimit(RLIMIT_NPROC, &limit));
+	none = limit;
+	none.rlim_cur = 1;
+	must(!setrlimit(RLIMIT_NPROC, &none));
+	must(ucm_client_connect(fx_socket(), &client) == -EMFILE);
+	must(fx_one_id(first, UCM_SERVE_LOOKUP, NULL, &file) == 0);
+	must(!setrlimit(RLIMIT_NPROC, &limit));
+	client = fx_client();
+	must(one(UCM_SERVE_LOOKUP, &file) == 0);
+}
+
+static void setup_users(void)
+{
+	fx_setup();
 	fx_mkdirs(fx_path("$/a"));
 	if (!geteuid()) {
 		ck_assert_int_eq(chmod(fx_path("$/.."), 0711), 0);
 		ck_assert_int_eq(chown(fx_path("$"), USER, USER), 0);
 		ck_assert_int_eq(chown(fx_path("$/a"), USER, USER), 0);
 	}
+}
+
+UNIT_FIXTURE(.setup = setup_users, .teardown = fx_teardown);
+
+UNIT_TEST(what_cannot_be_sent_is_dropped)
+{
 	fx_in_child(fill_sockets, NULL);
+}
+
+UNIT_TEST(a_peer_without_a_thread_is_one_too_many)
+{
+	fx_in_child(refuse_threads, NULL);
 }

@@ -10,12 +10,19 @@
 #include "tests/unit/serve_fixture.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
+
+#include "tests/unit/child.h"
 
 #define ALICE 4321
 #define BOB 4322
+#define CAROL 4323
 
 static struct ucm_client *client;
 static struct fx_file file, other;
@@ -351,6 +358,142 @@ UNIT_TEST(another_peers_file_is_out_of_reach)
 	ucm_client_close(client);
 }
 
+/* ---- all verbs ---- */
+
+/*
+ * What a request of no block gets, in the default space, in one that is open to all, and
+ * in a private one, of root, the store's owner (ALICE), the owner of the two other
+ * spaces (CAROL) and another (BOB): served (o), -EACCES (A), -EPERM (P) or -EEXIST (E).
+ */
+static const struct {
+	enum ucm_serve_verb verb;
+	uint32_t argument;
+	size_t out;
+	const char *wants[3];
+} verbs[] = {
+	{ UCM_SERVE_HELLO, 0, sizeof(struct ucm_serve_hello),
+	  { "oooo", "oooo", "oAoA" } },
+	{ UCM_SERVE_LOOKUP, 0, 0, { "oooo", "oooo", "oAoA" } },
+	{ UCM_SERVE_TOUCH, 0, 0, { "oooo", "oooo", "oAoA" } },
+	{ UCM_SERVE_PIN, 0, 0, { "ooPP", "ooPP", "oAPP" } },
+	{ UCM_SERVE_UNPIN, 0, 0, { "ooPP", "ooPP", "oAPP" } },
+	{ UCM_SERVE_EVICT, 0, 0, { "ooPP", "ooPP", "oAPP" } },
+	{ UCM_SERVE_REMOVE, 0, 0, { "ooAA", "oAoA", "oAoA" } },
+	{ UCM_SERVE_WARM, 0, 0, { "ooPP", "ooPP", "oAPP" } },
+	{ UCM_SERVE_CHECK, 0, 0, { "ooPP", "ooPP", "oAPP" } },
+	{ UCM_SERVE_LEASE, 1000, 0, { "oooo", "oooo", "oAoA" } },
+	{ UCM_SERVE_OFFER, 0, 0, { "oooo", "oooo", "oAoA" } },
+	{ UCM_SERVE_VERIFIED, 0, 0, { "ooPP", "ooPP", "oAPP" } },
+	{ UCM_SERVE_LOCATE, 0, 0, { "oooo", "oooo", "oAoA" } },
+	{ UCM_SERVE_PATH, 0, UCM_SERVE_PATH_MAX, { "ooPP", "ooPP", "oAPP" } },
+	{ UCM_SERVE_STATISTICS, 0, sizeof(struct ucm_control_statistics),
+	  { "oooo", "oooo", "oAoA" } },
+	{ UCM_SERVE_DIRECTORY, 0, sizeof(struct ucm_control_directory),
+	  { "oooo", "oooo", "oAoA" } },
+	{ UCM_SERVE_DRAIN, UCM_DRAIN_ASK, sizeof(struct ucm_control_drain),
+	  { "ooPP", "ooPP", "oAPP" } },
+	{ UCM_SERVE_FLUSH, 0, 0, { "ooPP", "ooPP", "oAPP" } },
+	{ UCM_SERVE_RESCAN, 0, 0, { "ooPP", "ooPP", "oAPP" } },
+	{ UCM_SERVE_CHECKPOINT, 0, 0, { "ooPP", "ooPP", "oAPP" } },
+	{ UCM_SERVE_TEXT, UCM_TEXT_STATS, 0, { "ooPP", "ooPP", "oAPA" } },
+	{ UCM_SERVE_TEXT, UCM_TEXT_CONFIG, 0, { "ooPP", "ooPP", "oAPA" } },
+	{ UCM_SERVE_TEXT, UCM_TEXT_METRICS, 0, { "oooo", "oooo", "oAoA" } },
+	{ UCM_SERVE_TEXT, UCM_TEXT_SPACES, 0, { "oooo", "oooo", "oAoA" } },
+	{ UCM_SERVE_LIST, 0, 0, { "oooo", "oooo", "oAoA" } },
+	{ UCM_SERVE_OPEN, 0, 0, { "oooo", "oooo", "oAoA" } },
+	{ UCM_SERVE_CREATE, 0, 0, { "ooAA", "oAoA", "oAoA" } },
+	/* these, and REOPEN: of drafts, which only their peer can name */
+	{ UCM_SERVE_COMMIT, 0, 0, { "oooo", "oooo", "oAoA" } },
+	{ UCM_SERVE_CANCEL, 0, 0, { "oooo", "oooo", "oAoA" } },
+	{ UCM_SERVE_MKSPACE, 0755, 0, { "EEEE", "EEEE", "EEEE" } },
+	{ UCM_SERVE_SPACE, 0, sizeof(struct ucm_serve_space),
+	  { "oooo", "oooo", "oAoA" } },
+	{ UCM_SERVE_REOPEN, 0, 0, { "oooo", "oooo", "oAoA" } },
+};
+
+static const char *const spaces[] = { "", "open", "private" };
+static const uid_t kinds[] = { 0, ALICE, CAROL, BOB };
+
+/* A block, or a directory, where no request can do without. */
+static int ask_verb(unsigned i, const char *space)
+{
+	char out[UCM_SERVE_PATH_MAX];
+	struct ucm_serve_request head = {
+		.verb = verbs[i].verb,
+		.argument = verbs[i].argument,
+	};
+	const void *item = verbs[i].verb == UCM_SERVE_DRAIN
+				   ? (const void *)fx_set->dirs.at[0]->path
+				   : &file.key.id;
+	size_t in = sizeof(file.key.id);
+	int fd = -1, err;
+
+	strcpy(head.space, space);
+	if (verbs[i].verb == UCM_SERVE_PATH)
+		head.num = 1;
+	if (verbs[i].verb == UCM_SERVE_DRAIN) {
+		head.num = (uint32_t)strlen(item);
+		in = 1;
+	}
+	err = ucm_client_call(client, &head, item, in, out, verbs[i].out,
+			      verbs[i].verb == UCM_SERVE_TEXT ||
+					      verbs[i].verb == UCM_SERVE_LIST
+				      ? &fd
+				      : NULL);
+	if (fd >= 0)
+		close(fd);
+	return err;
+}
+
+static char name_of(int err)
+{
+	return err == 0		 ? 'o'
+	       : err == -EACCES	 ? 'A'
+	       : err == -EPERM	 ? 'P'
+	       : err == -EEXIST	 ? 'E'
+				 : '?';
+}
+
+static void ask_all_verbs(void *arg)
+{
+	unsigned user = *(const unsigned *)arg;
+
+	must(!become(kinds[user]));
+	for (unsigned i = 0; i < NUM_ROWS(verbs); i++) {
+		for (unsigned j = 0; j < NUM_ROWS(spaces); j++) {
+			int err = ask_verb(i, spaces[j]);
+
+			if (name_of(err) != verbs[i].wants[j][user])
+				ck_abort_msg("verb %u of %u in \"%s\": %s",
+					     verbs[i].verb, kinds[user],
+					     spaces[j], strerror(-err));
+		}
+	}
+}
+
+static void make_carols(void *arg)
+{
+	(void)arg;
+	must(!become(CAROL));
+	must(!mkspace("open", 0755));
+	must(!mkspace("private", 0700));
+	must(!fx_put_block(client, "open", &file));
+	must(!fx_put_block(client, "private", &file));
+}
+
+UNIT_TEST(each_verb_is_for_those_who_may, .rows = NUM_ROWS(kinds))
+{
+	uint32_t next = UCM_SERVE_HELLO;
+
+	for (unsigned i = 0; i < NUM_ROWS(verbs); i++) /* none is missing */
+		next += verbs[i].verb == next;
+	ck_assert_uint_eq(next, UCM_SERVE_VERBS);
+	serve_texts();
+	give_store(ALICE);
+	fx_in_child(make_carols, NULL);
+	fx_in_child(ask_all_verbs, &(unsigned){ (unsigned)_i });
+}
+
 /* ---- who may connect ---- */
 
 static void be_turned_away(void *arg)
@@ -384,4 +527,143 @@ UNIT_TEST(without_others_only_the_owner_connects)
 	fx_in_child(be_let_in, &users[0]);
 	give_store(ALICE);
 	fx_in_child(be_let_in, &users[1]);
+}
+
+/* ---- a user who takes what others need ---- */
+
+#define FEW 100u /* descriptors of the daemon */
+
+static void limit_descriptors(rlim_t num)
+{
+	struct rlimit limit;
+
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	limit.rlim_cur = num;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+/* More connections than the daemon could have. */
+static bool connect_often(void *arg)
+{
+	unsigned made = 0;
+	int err = become(ALICE);
+
+	(void)arg;
+	limit_descriptors(1024);
+	for (; !err && made < 2 * FEW; made++)
+		err = ucm_client_connect("socket", &client);
+	return err == -EMFILE && made == FEW / 4;
+}
+
+UNIT_TEST(connections_leave_descriptors_for_blocks)
+{
+	int fds[5];
+	struct ucm_id ids[5] = { file.key.id, file.key.id, file.key.id,
+				 file.key.id, file.key.id };
+	pid_t pid;
+
+	fx_stop_serving();
+	limit_descriptors(FEW);
+	fx_serve();
+	pid = child_start(connect_often, NULL);
+	client = fx_client();
+	ck_assert_int_eq(ucm_client_open(client, NULL, ids, 5, fds, NULL), 0);
+	for (unsigned i = 0; i < 5; i++) {
+		ck_assert(fx_has_bytes(fds[i], &file));
+		close(fds[i]);
+	}
+	ck_assert_int_eq(fx_put_block(client, NULL, &other), 0);
+	ucm_client_close(client);
+	child_kill(pid);
+	fx_wait_alone();
+	limit_descriptors(1024);
+}
+
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
+static bool can_refuse_descriptors(void)
+{
+	int no = 0, fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	bool can = !setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
+
+	close(fd);
+	return is_root() &&
+	       (can || unit_skip("Linux before 6.16 takes all descriptors"));
+}
+
+UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown,
+	     .only_if = can_refuse_descriptors);
+
+/* Of a connection that has sent what is never read: its last close waits. */
+static int make_lingering(void)
+{
+	const struct linger linger = { .l_onoff = 1, .l_linger = 3600 };
+	struct sockaddr_in address = {
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	};
+	socklen_t len = sizeof(address);
+	static const char bytes[1 << 16];
+	int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	must(!bind(listening, (struct sockaddr *)&address, len));
+	must(!listen(listening, 1));
+	must(!getsockname(listening, (struct sockaddr *)&address, &len));
+	must(!connect(fd, (struct sockaddr *)&address, len));
+	must(accept(listening, NULL, NULL) >= 0); /* until the process ends */
+	while (send(fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
+		;
+	must(!setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)));
+	return fd;
+}
+
+/* Sends it before it is refused, and leaves it to the daemon. */
+static bool send_lingering(void *arg)
+{
+	const struct sockaddr_un address = { AF_UNIX, "socket" };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), lingering;
+	struct iovec part = { "x", 1 };
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = { .head = { .cmsg_len = CMSG_LEN(sizeof(int)),
+				.cmsg_level = SOL_SOCKET,
+				.cmsg_type = SCM_RIGHTS } };
+	struct msghdr with = { .msg_iov = &part, .msg_iovlen = 1,
+			       .msg_control = &control,
+			       .msg_controllen = sizeof(control.room) };
+
+	(void)arg;
+	must(!chdir(fx_path("$")));
+	must(!setresgid(ALICE, ALICE, ALICE) && !setresuid(ALICE, ALICE, ALICE));
+	lingering = make_lingering();
+	memcpy(CMSG_DATA(&control.head), &lingering, sizeof(lingering));
+	must(!connect(fd, (const struct sockaddr *)&address, sizeof(address)));
+	if (sendmsg(fd, &with, MSG_NOSIGNAL) != 1) {
+		const int off[2] = { 0, 0 };
+
+		setsockopt(lingering, SOL_SOCKET, SO_LINGER, off, sizeof(off));
+	}
+	close(lingering);
+	return true;
+}
+
+/* The acceptor closes what comes with the message of a peer that it refuses. */
+UNIT_TEST(a_descriptor_that_is_slow_to_close_holds_up_nobody)
+{
+	pid_t pids[5];
+
+	fx_stop_serving();
+	fx_terms.others = false;
+	fx_serve();
+	for (unsigned i = 0; i < NUM_ROWS(pids); i++)
+		pids[i] = child_start(send_lingering, NULL);
+	client = fx_client();
+	ck_assert_int_eq(one(UCM_SERVE_LOOKUP, &file), 1);
+	ucm_client_close(client);
+	for (unsigned i = 0; i < NUM_ROWS(pids); i++)
+		child_kill(pids[i]);
 }
