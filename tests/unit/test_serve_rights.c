@@ -399,7 +399,6 @@ static const struct {
 	{ UCM_SERVE_TEXT, UCM_TEXT_CONFIG, 0, { "ooPP", "ooPP", "oAPA" } },
 	{ UCM_SERVE_TEXT, UCM_TEXT_METRICS, 0, { "oooo", "oooo", "oAoA" } },
 	{ UCM_SERVE_TEXT, UCM_TEXT_SPACES, 0, { "oooo", "oooo", "oAoA" } },
-	{ UCM_SERVE_LIST, 0, 0, { "oooo", "oooo", "oAoA" } },
 	{ UCM_SERVE_OPEN, 0, 0, { "oooo", "oooo", "oAoA" } },
 	{ UCM_SERVE_CREATE, 0, 0, { "ooAA", "oAoA", "oAoA" } },
 	/* these, and REOPEN: of drafts, which only their peer can name */
@@ -409,6 +408,7 @@ static const struct {
 	{ UCM_SERVE_SPACE, 0, sizeof(struct ucm_serve_space),
 	  { "oooo", "oooo", "oAoA" } },
 	{ UCM_SERVE_REOPEN, 0, 0, { "oooo", "oooo", "oAoA" } },
+	{ UCM_SERVE_LIST, 0, 0, { "oooo", "oooo", "oAoA" } },
 };
 
 static const char *const spaces[] = { "", "open", "private" };
