@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * budget_layout.h - the memory in which the loaders of a node
- * share its budget, and readers of the index count their look-ups. Everybody may
- * write to it: what is in there is a wish or a count, and nothing to rely on. Each
- * word is in the byte order of the machine, and changed by itself. All zero at
- * first; what a sharer means is said in gpu/load/sharers.c.
+ * budget_layout.h - the memory in which the loaders of a node keep its rate, and
+ * readers of the index count their look-ups.
+ *
+ * Everyone whom the daemon serves may write to it, so nothing in it is relied on: not
+ * a magic or a version either, which any peer could overwrite. That it is laid out
+ * like this follows from the version in the daemon's hello. Each word is in the byte
+ * order of the machine, and is changed by itself. All zero at first.
  */
 #ifndef UCM_BUDGET_LAYOUT_H
 #define UCM_BUDGET_LAYOUT_H
@@ -14,28 +16,17 @@
 
 #include <ucm/control.h>
 
-#define UCM_SHARERS_MAX 255u
-
-struct ucm_sharer {
-	_Atomic uint64_t owner; /* whose place it is; 0: nobody's */
-	_Atomic uint64_t beat;  /* changes while it wants something; 0: it does
-				 * not */
-	_Atomic uint64_t rate;  /* bytes a second that it wants */
-	_Atomic uint64_t in_flight; /* bytes that it wants under way */
-	_Atomic uint64_t bytes;     /* that it has begun, ever */
-	uint64_t zero[3];
-};
-
-struct ucm_sharers_memory {
+struct ucm_budget_memory {
 	/* Blocks looked up in the mapped index: readers add, the daemon takes. */
 	_Atomic uint64_t hits, misses;
 	uint64_t zero[6];
-	struct ucm_sharer sharers[UCM_SHARERS_MAX];
+	/* The clock of the node's rate, CLOCK_MONOTONIC; see gpu/load/gcra.h. */
+	_Atomic int64_t tat_ns;
+	_Atomic uint64_t bytes; /* begun by loaders; for statistics */
+	uint64_t rest[502];
 };
 
-_Static_assert(sizeof(struct ucm_sharer) == 64 &&
-		       sizeof(struct ucm_sharers_memory) ==
-			       UCM_CONTROL_BUDGET_BYTES,
+_Static_assert(sizeof(struct ucm_budget_memory) == UCM_CONTROL_BUDGET_BYTES,
 	       "a layout that others map");
 
 #endif

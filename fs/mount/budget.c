@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * budget.c - the memory in which the loaders of the node share what the options
- * budget and inflight give them, and clients count what they look up in the index.
+ * budget.c - the memory in which the loaders of the node keep the rate that the
+ * setting budget gives them, and clients count what they look up in the index.
  *
  * The daemon makes it, and hands it out by its socket; what is in there is the
  * clients'. It cannot be made shorter, which would kill whoever
@@ -29,7 +29,7 @@ void ucm_iobudget_memory_open(struct ucm_daemon *daemon)
 		ucm_os_memory_of("ucmfs-budget", UCM_CONTROL_BUDGET_BYTES);
 	if (daemon->budget_fd < 0) {
 		ucm_warning("budget: no memory to share: %s; each loader takes "
-			    "all of the budget, and look-ups are not counted",
+			    "all of the rate, and look-ups are not counted",
 			    strerror(-daemon->budget_fd));
 		return;
 	}
@@ -49,19 +49,9 @@ void ucm_iobudget_memory_close(struct ucm_daemon *daemon)
 		ucm_os_close(daemon->budget_fd);
 }
 
-/* Of those that are there; whoever was killed is, until its place is wanted. */
-void ucm_iobudget_count(struct ucm_daemon *daemon, uint64_t *loaders,
-		      uint64_t *bytes)
+uint64_t ucm_iobudget_bytes(const struct ucm_daemon *daemon)
 {
-	const struct ucm_sharers_memory *shared = daemon->shared;
-
-	*loaders = *bytes = 0;
-	for (unsigned i = 0; shared && i < UCM_SHARERS_MAX; i++) {
-		if (!atomic_load(&shared->sharers[i].owner))
-			continue;
-		++*loaders;
-		*bytes += atomic_load(&shared->sharers[i].bytes);
-	}
+	return daemon->shared ? atomic_load(&daemon->shared->bytes) : 0;
 }
 
 /* Larger than that, it is nonsense that a client has written. */
@@ -75,7 +65,7 @@ static uint64_t take(_Atomic uint64_t *count)
 void ucm_iobudget_count_lookups(struct ucm_daemon *daemon)
 {
 	struct ucm_stats *stats = &daemon->store->stats;
-	struct ucm_sharers_memory *shared = daemon->shared;
+	struct ucm_budget_memory *shared = daemon->shared;
 	uint64_t hits = shared ? take(&shared->hits) : 0;
 	uint64_t misses = shared ? take(&shared->misses) : 0;
 

@@ -84,7 +84,7 @@ struct ucm_daemon {
 	char *socket;		   /* its path; NULL: none */
 	int index_fd;		   /* what it gives to map; < 0: nothing */
 	int budget_fd;		   /* likewise */
-	struct ucm_sharers_memory *shared; /* it, mapped; or NULL */
+	struct ucm_budget_memory *shared; /* it, mapped; or NULL */
 	struct ucm_first_write *first_write; /* or NULL */
 	bool uring;		     /* in use */
 	const char *passthrough_why; /* why not, else NULL */

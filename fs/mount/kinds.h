@@ -253,12 +253,11 @@ extern const struct ucm_files_quota_ops ucm_files_quota_hooks;
 /* files/ itself, as it stands in the root. */
 int ucm_files_ops_root(struct ucm_daemon *daemon, struct fuse_entry_param *out);
 
-/* The memory of the node's budget (budget.c), what its loaders say of themselves,
- * and the look-ups in the index, which are added to the store's statistics. */
+/* The memory of the node's budget (budget.c), the bytes that loaders say they have
+ * begun, and the look-ups in the index, which are added to the store's statistics. */
 void ucm_iobudget_memory_open(struct ucm_daemon *daemon);
 void ucm_iobudget_memory_close(struct ucm_daemon *daemon);
-void ucm_iobudget_count(struct ucm_daemon *daemon, uint64_t *loaders,
-		      uint64_t *bytes);
+uint64_t ucm_iobudget_bytes(const struct ucm_daemon *daemon);
 void ucm_iobudget_count_lookups(struct ucm_daemon *daemon);
 
 /* The first write to the mount (first_write.c), where there is passthrough, and

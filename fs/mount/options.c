@@ -87,7 +87,7 @@ static const struct option_row rows[] = {
 	{ "entry_timeout", "SECONDS", IN_FILE, NUMBER, AT(entry_timeout_s), 0, 60, "how long the kernel may remember names and attributes [1]" },
 	{ "keep_open", "N", IN_FILE, NUMBER, AT(keep_open), 0, 1 << 20, "most closed blocks whose files stay open for some seconds [4096]; 0: none" },
 	{ "budget", "SIZE", IN_FILE, BYTES, AT(budget), 0, 0, "bytes a second that all loaders of the node together may read and write [0: any]" },
-	{ "inflight", "SIZE", IN_FILE, BYTES, AT(inflight), 0, 0, "bytes that they may have in flight [0: any]" },
+	{ "inflight", "SIZE", IN_FILE, BYTES, AT(inflight), 0, 0, "bytes that each of them may have in flight [0: any]" },
 	{ "trace_size", "SIZE", IN_FILE, BYTES, AT(trace_size), 1, 0, "of the trace's ring [64M]" },
 	{ "debug", "AREA=DEPTH", IN_FILE, AREAS, 0, 0, 0, "debug these areas, with ':' between them; see ucm trace debug" },
 };

@@ -293,13 +293,10 @@ static json_t *quotas_json(struct ucm_files_tree *tree)
 static json_t *budget_json(struct ucm_daemon *daemon)
 {
 	json_t *json = json_object();
-	uint64_t loaders, bytes;
 
-	ucm_iobudget_count(daemon, &loaders, &bytes);
 	put_number(json, "rate", daemon->options->budget);
 	put_number(json, "in_flight", daemon->options->inflight);
-	put_number(json, "loaders", loaders);
-	put_number(json, "bytes", bytes);
+	put_number(json, "bytes", ucm_iobudget_bytes(daemon));
 	return json;
 }
 

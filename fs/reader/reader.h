@@ -36,8 +36,8 @@ struct ucm_index_reader {
 	uint32_t names;
 	bool published;   /* the space is in the map, under this number: */
 	uint16_t space;
-	struct ucm_sharers_memory *shared; /* NULL: look-ups are not counted */
-	uint64_t hits, misses;             /* that are not yet added there */
+	struct ucm_budget_memory *shared; /* NULL: look-ups are not counted */
+	uint64_t hits, misses;            /* that are not yet added there */
 };
 
 #define UCM_READER_BATCH 256

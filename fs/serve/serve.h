@@ -25,7 +25,7 @@ struct ucm_server_terms {
 	/* Memory that peers map; -1: none. */
 	int index_fd, budget_fd;
 	uint64_t index_bytes, budget_bytes;
-	uint64_t rate, in_flight; /* of the node's budget; 0: any */
+	uint64_t rate, in_flight; /* of the node, of a loader; 0: any */
 	/* A text of UCM_TEXT_*, to free; or NULL. */
 	char *(*text)(void *arg, uint32_t what, size_t *len_out);
 	/* Called before statistics are read; or NULL. */

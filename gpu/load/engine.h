@@ -352,7 +352,8 @@ struct ucm_engine {
 	bool fed;   /* there is room: staging memory, or in a window */
 	bool gave_up; /* what waits may have been given up */
 	bool eager; /* there was more to start */
-	int64_t toll_ns; /* when to ask the budget again; 0: nothing waits */
+	int64_t toll_ns; /* when to ask or pay the budget again; 0: neither */
+	struct ucm_engine_op look_op; /* looks for another daemon's budget */
 	bool unreleased; /* a task waits for an event */
 	struct ucm_io *backlog, **backlog_end; /* beyond the ring's depth */
 

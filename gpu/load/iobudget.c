@@ -1,27 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * iobudget.c - how many bytes a loader may begin, and have under way.
+ * iobudget.c - how many bytes a loader may begin, and have in flight.
  *
- * Two limits of each kind: the loader's own options, and its share of the node's
- * budget. A share is worked out by a thread (ucm_iobudget_follow()) while the
- * loader does anything, from what all sharers want (sharers.h); nobody who reads
- * or writes waits for others of the node, or for the mount. When the mount's daemon
- * goes its memory stays, and the sharers go on sharing it, until a new one is
- * found.
+ * There are three limits: the rate of the node, which all loaders on the mount keep
+ * together; a rate of the loader; and the bytes that the loader has in flight.
  *
- * What is wanted is told as it is: all there is, while something had to wait for
- * it not long ago; else what was used of late, and the others have the rest.
+ * The node's rate is a clock (gcra.h) in memory that the daemon passes to every
+ * loader. A loader reserves time on it, one slice of UCM_IOBUDGET_SLICE_NS at a time:
  *
- * The mount is asked by another thread (node_watch.c), which may hang with the
- * daemon, so that the others hear of this loader meanwhile. Where there is
- * no memory to be had from it, it is asked again and again.
+ *	none --- reserve ---> queued --- the slice's time has come ---> credit
  *
- * Order within the loader: what somebody waits for first. Loads beforehand and
- * saves are owed a part of its bytes, and a turn after a time (share.h), as in
- * the engines, which know their own pieces alone. Who was refused asks again
- * after a few milliseconds; who does not has given up.
+ * A loader that has credit may begin a piece. If the piece costs more than the
+ * credit, the loader pays the rest slice by slice before it begins the next one;
+ * also while it has nothing to begin, so that its next load need not wait for that. So
+ * loaders are served in the order in which they ask, busy ones get equal parts
+ * whatever the size of their pieces, and a loader that owes nothing waits for one
+ * slice of each of the others. With whole pieces in place of slices a small load
+ * would wait for 4 MiB of each, 20 ms at 200 MB/s, and the bound beyond which a clock
+ * is garbage would depend on the largest piece and the number of loaders.
  *
- * The lock guards everything but what is the thread's: region, sharers.
+ * A killed process needs no cleaning up: its slice passes unused, and what it owed
+ * is never paid, which is one piece more than the rate gives.
+ *
+ * Everyone whom the daemon serves can write to the memory. A clock that is kept in
+ * the past lifts the limit; one that is kept ahead makes each slice wait for
+ * UCM_GCRA_AHEAD_NS, which leaves a loader a thousandth of the rate. Both last as long
+ * as the writer goes on, and twice UCM_GCRA_AHEAD_NS after it at most (what is
+ * reserved passes, then what was written). The limits themselves
+ * are not in the memory: the daemon states them in its hello. A loader in another
+ * time namespace has another CLOCK_MONOTONIC and is such a writer to the others, so
+ * the loaders of a node must be in the same one.
+ *
+ * When the daemon has ended, which is seen without a call, its memory stays and the
+ * loaders go on with it. While a loader is busy, an engine then has a thread for
+ * calls look for the next daemon; there is no other thread.
+ *
+ * Bytes in flight are not counted in shared memory, where those of a killed process
+ * would stay: the daemon's inflight is a limit of each loader.
+ *
+ * Order within the loader: what a caller waits for comes first. Loads beforehand and
+ * saves are owed a part of its bytes, and a turn after a time (share.h), as in the
+ * engines, which know their own pieces alone. A refused caller asks again within a
+ * few milliseconds; one that does not is no longer waited for.
+ *
+ * The lock guards all of it.
  */
 #include <config.h>
 
@@ -29,26 +51,21 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
-#include "gpu/load/fair.h"
-#include "gpu/load/node_watch.h"
+#include "fs/index/budget_layout.h"
+#include "gpu/load/gcra.h"
 #include "gpu/load/share.h"
 
 #define MS INT64_C(1000000)
-#define STEP_NS (10 * MS)      /* of the thread */
-#define LOOK_NS (200 * MS)     /* for a new mount, */
-#define IDLE_LOOK_NS (500 * MS) /* if nothing is shared */
-#define AGAIN_NS (2 * MS)      /* somebody is to come first, or to end */
-#define WAITS_NS (50 * MS)     /* who was refused, and has not asked since */
-#define SHORT_NS (100 * MS)    /* since something had to wait */
-#define SMOOTH_NS (200 * MS)   /* over which use is averaged */
+#define ASK_NS (10 * MS)   /* a refused caller is to ask again within this time, */
+#define WAITS_NS (50 * MS) /* and counts as waiting for so long */
+#define AGAIN_NS (2 * MS)  /* another comes first, or has to end */
+#define LOOK_NS (200 * MS) /* between two looks for a daemon */
 #define SAVE_PART 7u
 #define LOW_PART 15u
 #define SAVE_AGE_NS (100 * MS)
@@ -65,29 +82,23 @@ static const struct {
 
 struct ucm_iobudget {
 	pthread_mutex_t lock;
-	struct ucm_limits own, node, share; /* share: ours of the node's */
-	struct ucm_bucket own_bucket, node_bucket;
-	uint64_t in_flight, bytes; /* bytes: begun, ever */
+	struct ucm_limits own;
+	_Atomic int64_t own_tat_ns; /* the clock of its own rate */
+	uint64_t in_flight;
 	struct {
 		struct ucm_share owed;
 		uint64_t bytes; /* that it was refused, */
 		int64_t at_ns;  /* and when */
 	} waits[UCM_IOBUDGET_CLASSES];
-	int64_t short_rate_ns, short_flight_ns; /* of the node's */
-	int64_t used_ns;
-	double rate; /* of late */
-	uint64_t rate_bytes;
-	int64_t rate_ns;
-	/* the thread's */
-	bool shared; /* there are sharers */
-	struct ucm_sharers sharers;
-	struct ucm_node_budget region;
-	char *mount;
-	struct ucm_node_watch *watch;
+	/* Of the node. */
+	struct ucm_node_budget node; /* as the last daemon had it */
+	_Atomic int64_t alone_tat_ns; /* the clock if no memory can be shared */
+	int64_t credit_ns;            /* below 0: a debt */
+	bool queued;                  /* a slice is reserved, for this time: */
+	int64_t slice_ns;
+	char *mount; /* NULL: no node */
+	bool looking;
 	int64_t looked_ns;
-	pthread_t thread;
-	pthread_cond_t wake;
-	bool running, follows, stopping;
 };
 
 /* ---- whose turn it is ---- */
@@ -142,44 +153,54 @@ static void count_turn(struct ucm_iobudget *budget,
 
 /* ---- what there is ---- */
 
-/* When there will be some, 0: now. */
+/* When its own rate gives some, 0: now. */
+static int64_t until_own(const struct ucm_iobudget *budget, int64_t now_ns)
+{
+	int64_t tat_ns = atomic_load(&budget->own_tat_ns);
+
+	return budget->own.rate && tat_ns > now_ns ? tat_ns - now_ns : 0;
+}
+
+static _Atomic int64_t *node_clock(struct ucm_iobudget *budget)
+{
+	return budget->node.memory ? &budget->node.memory->tat_ns
+				   : &budget->alone_tat_ns;
+}
+
+/* When there is credit, or it is known when there will be, 0: now. */
+static int64_t until_credit(struct ucm_iobudget *budget, int64_t now_ns)
+{
+	while (budget->node.limits.rate && budget->credit_ns <= 0) {
+		if (!budget->queued)
+			budget->slice_ns = ucm_gcra_reserve(
+				node_clock(budget), UCM_IOBUDGET_SLICE_NS,
+				now_ns);
+		budget->queued = budget->slice_ns > now_ns;
+		if (budget->queued)
+			return budget->slice_ns - now_ns;
+		budget->credit_ns += UCM_IOBUDGET_SLICE_NS;
+	}
+	return 0;
+}
+
 static int64_t until_rate(struct ucm_iobudget *budget, int64_t now_ns)
 {
-	int64_t own = 0, node = 0;
+	int64_t own = until_own(budget, now_ns);
 
-	if (budget->own.rate) {
-		ucm_bucket_fill(&budget->own_bucket, budget->own.rate, now_ns);
-		own = ucm_bucket_until(&budget->own_bucket, budget->own.rate);
-	}
-	if (budget->node.rate) {
-		ucm_bucket_fill(&budget->node_bucket, budget->share.rate,
-				now_ns);
-		node = ucm_bucket_until(&budget->node_bucket,
-					budget->share.rate);
-	}
-	if (node)
-		budget->short_rate_ns = now_ns;
-	return own > node ? own : node;
+	return own ? own : until_credit(budget, now_ns);
 }
 
 /* What is longer than a limit goes alone. */
 static bool fits(uint64_t in_flight, uint64_t bytes, uint64_t limit)
 {
-	return !in_flight ||
+	return !limit || !in_flight ||
 	       (in_flight <= limit && bytes <= limit - in_flight);
 }
 
-static bool has_room(struct ucm_iobudget *budget, uint64_t bytes,
-		     int64_t now_ns)
+static bool has_room(const struct ucm_iobudget *budget, uint64_t bytes)
 {
-	bool node = !budget->node.in_flight ||
-		    fits(budget->in_flight, bytes, budget->share.in_flight);
-
-	if (!node)
-		budget->short_flight_ns = now_ns;
-	return node && (!budget->own.in_flight ||
-			fits(budget->in_flight, bytes,
-			     budget->own.in_flight));
+	return fits(budget->in_flight, bytes, budget->own.in_flight) &&
+	       fits(budget->in_flight, bytes, budget->node.limits.in_flight);
 }
 
 /* 0: it may be begun. */
@@ -190,21 +211,12 @@ static int64_t until_begin(struct ucm_iobudget *budget,
 	int64_t until = until_rate(budget, now_ns);
 
 	if (until || (has_turn(budget, class, now_ns) &&
-		      has_room(budget, bytes, now_ns)))
+		      has_room(budget, bytes)))
 		return until;
 	return AGAIN_NS;
 }
 
 /* ---- taking ---- */
-
-static void use(struct ucm_iobudget *budget, int64_t now_ns)
-{
-	budget->used_ns = now_ns;
-	if (budget->running && !budget->follows) {
-		budget->follows = true;
-		pthread_cond_signal(&budget->wake);
-	}
-}
 
 static void refuse(struct ucm_iobudget *budget, enum ucm_iobudget_class class,
 		   uint64_t bytes, int64_t now_ns)
@@ -216,11 +228,15 @@ static void refuse(struct ucm_iobudget *budget, enum ucm_iobudget_class class,
 		       class != UCM_IOBUDGET_DEMAND, now_ns);
 }
 
-static void charge(struct ucm_iobudget *budget, uint64_t bytes)
+static void charge(struct ucm_iobudget *budget, uint64_t bytes, int64_t now_ns)
 {
-	budget->bytes += bytes;
-	ucm_bucket_take(&budget->own_bucket, bytes);
-	ucm_bucket_take(&budget->node_bucket, bytes);
+	const uint64_t own = budget->own.rate, node = budget->node.limits.rate;
+
+	if (own)
+		ucm_gcra_reserve(&budget->own_tat_ns,
+				 ucm_gcra_cost(bytes, own), now_ns);
+	if (node)
+		budget->credit_ns -= ucm_gcra_cost(bytes, node);
 }
 
 bool ucm_iobudget_take(struct ucm_iobudget *budget,
@@ -232,17 +248,27 @@ bool ucm_iobudget_take(struct ucm_iobudget *budget,
 	if (!budget || !bytes)
 		return true;
 	pthread_mutex_lock(&budget->lock);
-	use(budget, now_ns);
 	until = until_begin(budget, class, bytes, now_ns);
 	if (until) {
 		refuse(budget, class, bytes, now_ns);
-		/* a share may grow meanwhile */
-		*until_ns = now_ns + (until < STEP_NS ? until : STEP_NS);
+		*until_ns = now_ns + (until < ASK_NS ? until : ASK_NS);
 	} else {
-		charge(budget, bytes);
+		charge(budget, bytes, now_ns);
 	}
 	pthread_mutex_unlock(&budget->lock);
 	return !until;
+}
+
+int64_t ucm_iobudget_pay(struct ucm_iobudget *budget, int64_t now_ns)
+{
+	int64_t until;
+
+	if (!budget)
+		return 0;
+	pthread_mutex_lock(&budget->lock);
+	until = until_credit(budget, now_ns);
+	pthread_mutex_unlock(&budget->lock);
+	return until ? now_ns + until : 0;
 }
 
 void ucm_iobudget_begin(struct ucm_iobudget *budget,
@@ -253,7 +279,18 @@ void ucm_iobudget_begin(struct ucm_iobudget *budget,
 		return;
 	pthread_mutex_lock(&budget->lock);
 	count_turn(budget, class, bytes, now_ns);
+	if (budget->node.memory)
+		atomic_fetch_add_explicit(&budget->node.memory->bytes, bytes,
+					  memory_order_relaxed);
 	pthread_mutex_unlock(&budget->lock);
+}
+
+/* Credit is saved up no longer than unused time is. */
+static void give_credit(struct ucm_iobudget *budget, int64_t ns)
+{
+	budget->credit_ns += ns;
+	if (budget->credit_ns > UCM_GCRA_BURST_NS)
+		budget->credit_ns = UCM_GCRA_BURST_NS;
 }
 
 void ucm_iobudget_give_back(struct ucm_iobudget *budget, uint64_t bytes)
@@ -261,9 +298,12 @@ void ucm_iobudget_give_back(struct ucm_iobudget *budget, uint64_t bytes)
 	if (!budget)
 		return;
 	pthread_mutex_lock(&budget->lock);
-	budget->bytes -= bytes;
-	ucm_bucket_give(&budget->own_bucket, bytes);
-	ucm_bucket_give(&budget->node_bucket, bytes);
+	if (budget->own.rate)
+		atomic_fetch_sub(&budget->own_tat_ns,
+				 ucm_gcra_cost(bytes, budget->own.rate));
+	if (budget->node.limits.rate)
+		give_credit(budget,
+			    ucm_gcra_cost(bytes, budget->node.limits.rate));
 	pthread_mutex_unlock(&budget->lock);
 }
 
@@ -285,258 +325,96 @@ void ucm_iobudget_leave(struct ucm_iobudget *budget, uint64_t bytes)
 	pthread_mutex_unlock(&budget->lock);
 }
 
-/* ---- the others of the node ---- */
+/* ---- the daemon ---- */
 
-static void average(struct ucm_iobudget *budget, int64_t now_ns)
+/* The budget is ours from now on. */
+static void use_node(struct ucm_iobudget *budget,
+		     const struct ucm_node_budget *node)
 {
-	double passed = (double)(now_ns - budget->rate_ns);
-	/* less than nothing, if more were given back than begun */
-	int64_t bytes = (int64_t)(budget->bytes - budget->rate_bytes);
-	double now;
-
-	if (passed <= 0)
-		return;
-	now = (double)bytes / passed * 1e9;
-	budget->rate += (now - budget->rate) * passed /
-			(passed + (double)SMOOTH_NS);
-	budget->rate_bytes = budget->bytes;
-	budget->rate_ns = now_ns;
-}
-
-static uint64_t rate_of_late(const struct ucm_iobudget *budget)
-{
-	if (budget->rate <= 0)
-		return 0;
-	return budget->rate < 0x1p63 ? (uint64_t)budget->rate : UCM_FAIR_ALL;
-}
-
-/* Under the lock; false: nothing. */
-static bool find_wants(struct ucm_iobudget *budget, int64_t now_ns,
-		       struct ucm_wants *out)
-{
-	average(budget, now_ns);
-	*out = (struct ucm_wants){
-		.rate = now_ns - budget->short_rate_ns < SHORT_NS
-				? UCM_FAIR_ALL
-				: rate_of_late(budget),
-		.in_flight = now_ns - budget->short_flight_ns < SHORT_NS
-				     ? UCM_FAIR_ALL
-				     : budget->in_flight,
-		.bytes = budget->bytes,
-	};
-	return budget->in_flight || now_ns - budget->used_ns < 2 * SMOOTH_NS;
-}
-
-static struct ucm_limits share_of(struct ucm_iobudget *budget, int64_t now_ns)
-{
-	struct ucm_limits share = budget->node;
-
-	if (!budget->shared)
-		return share;
-	ucm_sharers_share(&budget->sharers, now_ns, &share.rate,
-			  &share.in_flight);
-	share.rate = share.rate ? share.rate : 1;
-	return share;
-}
-
-bool ucm_iobudget_follow(struct ucm_iobudget *budget, int64_t now_ns)
-{
-	struct ucm_limits share;
-	struct ucm_wants wants;
-	bool active;
-
-	/* a place first, so that what is said can be heard */
-	share = share_of(budget, now_ns);
-	pthread_mutex_lock(&budget->lock);
-	active = find_wants(budget, now_ns, &wants);
-	if (budget->node.rate) /* at the rate that was */
-		ucm_bucket_fill(&budget->node_bucket, budget->share.rate,
-				now_ns);
-	budget->share = share;
-	budget->follows = active;
-	pthread_mutex_unlock(&budget->lock);
-	if (budget->shared)
-		ucm_sharers_say(&budget->sharers, active ? &wants : NULL);
-	return active;
-}
-
-/* ---- the mount ---- */
-
-static uint64_t random_id(void)
-{
-	uint64_t id = 0;
-
-	if (getrandom(&id, sizeof(id), GRND_NONBLOCK) != sizeof(id) || !id)
-		id = (uint64_t)ucm_monotonic_ns() | 1;
-	return id;
-}
-
-static void set_node(struct ucm_iobudget *budget, const struct ucm_limits *node,
-		     int64_t now_ns)
-{
-	pthread_mutex_lock(&budget->lock);
-	budget->node = budget->share = *node;
-	ucm_bucket_init(&budget->node_bucket, node->rate, now_ns);
-	pthread_mutex_unlock(&budget->lock);
-}
-
-/* The region is the budget's from now on. */
-static void join(struct ucm_iobudget *budget, struct ucm_node_budget *region,
-		 int64_t now_ns)
-{
-	if (region->memory)
-		ucm_sharers_init(&budget->sharers, region->memory, random_id(),
-				 now_ns);
-	if (region->why)
-		ucm_warning("%s: the node's budget cannot be shared: %s; until "
+	if (node->why)
+		ucm_warning("%s: the node's rate cannot be shared: %s; until "
 			    "it can this loader takes all of it for itself",
-			    budget->mount, strerror(-region->why));
-	budget->shared = region->memory;
-	budget->region = *region;
-	set_node(budget, &region->limits, now_ns);
+			    budget->mount, strerror(-node->why));
+	budget->node = *node;
+	budget->credit_ns = 0;
+	budget->queued = false;
 }
 
-static void leave_mount(struct ucm_iobudget *budget)
+/* Of one that cannot be shared just now the old memory, which others share, is
+ * better; and if there is none, there is nothing new to say. */
+static bool is_worse(const struct ucm_node_budget *found,
+		     const struct ucm_node_budget *old)
 {
-	if (budget->shared)
-		ucm_sharers_leave(&budget->sharers);
-	budget->shared = false;
-	ucm_node_budget_close(&budget->region);
+	return found->why &&
+	       (old->memory || (found->limits.rate == old->limits.rate &&
+				found->limits.in_flight ==
+					old->limits.in_flight));
 }
 
-/* Is it another budget, and none that is worse than what we have? Of one that
- * cannot be shared just now the old memory, which others share, is better. */
-static bool is_news(const struct ucm_iobudget *budget,
-		    const struct ucm_node_budget *found)
+bool ucm_iobudget_must_look(struct ucm_iobudget *budget, int64_t now_ns)
 {
-	if (found->index)
-		return ucm_node_budget_lives(found);
-	if (budget->shared)
-		return !found->why;
-	return found->limits.rate != budget->node.rate ||
-	       found->limits.in_flight != budget->node.in_flight;
-}
+	bool must;
 
-/* The daemon has gone, or there is no index that would say so: what is there
- * now? The old memory is shared until then. */
-static void look_for_mount(struct ucm_iobudget *budget, int64_t now_ns)
-{
-	struct ucm_node_budget found;
-
-	if (ucm_node_budget_lives(&budget->region))
-		return;
-	if (ucm_node_watch_take(budget->watch, &found)) {
-		if (is_news(budget, &found)) {
-			leave_mount(budget);
-			join(budget, &found, now_ns);
-		} else {
-			ucm_node_budget_close(&found);
-		}
-	} else if (now_ns - budget->looked_ns >=
-		   (budget->shared ? LOOK_NS : IDLE_LOOK_NS)) {
-		budget->looked_ns = now_ns;
-		ucm_node_watch_ask(budget->watch);
-	}
-}
-
-static void sleep_for(struct ucm_iobudget *budget, int64_t ns)
-{
-	int64_t end_ns = ucm_monotonic_ns() + ns;
-	const struct timespec end = { .tv_sec = end_ns / 1000000000,
-				      .tv_nsec = end_ns % 1000000000 };
-
-	pthread_cond_timedwait(&budget->wake, &budget->lock, &end);
-}
-
-static void *budget_main(void *arg)
-{
-	struct ucm_iobudget *budget = arg;
-
+	if (!budget || !budget->mount)
+		return false;
 	pthread_mutex_lock(&budget->lock);
-	while (!budget->stopping) {
-		if (!budget->follows) {
-			pthread_cond_wait(&budget->wake, &budget->lock);
-			continue;
-		}
-		pthread_mutex_unlock(&budget->lock);
-		look_for_mount(budget, ucm_monotonic_ns());
-		ucm_iobudget_follow(budget, ucm_monotonic_ns());
-		pthread_mutex_lock(&budget->lock);
-		if (!budget->stopping && budget->follows)
-			sleep_for(budget, budget->shared ? STEP_NS : LOOK_NS);
+	must = !budget->looking && now_ns - budget->looked_ns >= LOOK_NS &&
+	       !ucm_node_budget_lives(&budget->node);
+	if (must) {
+		budget->looking = true;
+		budget->looked_ns = now_ns;
 	}
 	pthread_mutex_unlock(&budget->lock);
-	return NULL;
+	return must;
+}
+
+void ucm_iobudget_look(struct ucm_iobudget *budget)
+{
+	struct ucm_node_budget found, unused;
+	int err = ucm_node_budget_open(budget->mount, &found);
+
+	pthread_mutex_lock(&budget->lock);
+	budget->looking = false;
+	if (err) {
+		unused = (struct ucm_node_budget){ .memory = NULL };
+	} else if (is_worse(&found, &budget->node)) {
+		unused = found;
+	} else {
+		unused = budget->node;
+		use_node(budget, &found);
+	}
+	pthread_mutex_unlock(&budget->lock);
+	ucm_node_budget_close(&unused);
 }
 
 /* ---- open ---- */
 
-static struct ucm_iobudget *budget_new(const struct ucm_limits *own,
-				     int64_t now_ns)
+static struct ucm_iobudget *budget_new(const struct ucm_limits *own)
 {
 	struct ucm_iobudget *budget = calloc(1, sizeof(*budget));
 
 	if (!budget)
 		return NULL;
 	budget->own = *own;
-	ucm_bucket_init(&budget->own_bucket, own->rate, now_ns);
-	budget->rate_ns = now_ns;
-	budget->used_ns = now_ns - 2 * SMOOTH_NS;
-	budget->short_rate_ns = budget->short_flight_ns = now_ns - SHORT_NS;
 	pthread_mutex_init(&budget->lock, NULL);
-	ucm_cond_init_monotonic(&budget->wake);
 	return budget;
-}
-
-struct ucm_iobudget *ucm_iobudget_of(const struct ucm_limits *own,
-				 const struct ucm_limits *node,
-				 struct ucm_sharers_memory *memory,
-				 int64_t now_ns)
-{
-	struct ucm_iobudget *budget = budget_new(own, now_ns);
-
-	if (!budget)
-		return NULL;
-	set_node(budget, node, now_ns);
-	if (memory)
-		ucm_sharers_init(&budget->sharers, memory, random_id(), now_ns);
-	budget->shared = memory;
-	return budget;
-}
-
-/* Signals are the program's business, not this thread's. */
-static int start_thread(struct ucm_iobudget *budget)
-{
-	sigset_t all, before;
-	int err;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	err = pthread_create(&budget->thread, NULL, budget_main, budget);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	budget->running = !err;
-	return -err;
 }
 
 static int join_mount(struct ucm_iobudget *budget, const char *mount)
 {
-	struct ucm_node_budget region;
-	int err = ucm_node_watch_opens(mount, &region);
+	struct ucm_node_budget node;
+	int err = ucm_node_budget_open(mount, &node);
 
 	if (err)
 		return err;
 	budget->mount = realpath(mount, NULL);
-	err = -errno;
-	if (budget->mount) {
-		budget->watch = ucm_node_watch_open(budget->mount);
-		err = -ENOMEM;
-	}
-	if (!budget->watch) {
-		ucm_node_budget_close(&region);
+	if (!budget->mount) {
+		err = -errno;
+		ucm_node_budget_close(&node);
 		return err;
 	}
-	join(budget, &region, ucm_monotonic_ns());
-	return start_thread(budget);
+	use_node(budget, &node);
+	return 0;
 }
 
 int ucm_iobudget_open(const struct ucm_limits *own, const char *mount,
@@ -548,7 +426,7 @@ int ucm_iobudget_open(const struct ucm_limits *own, const char *mount,
 	*out = NULL;
 	if (!mount && !own->rate && !own->in_flight)
 		return 0;
-	budget = budget_new(own, ucm_monotonic_ns());
+	budget = budget_new(own);
 	err = budget ? 0 : -ENOMEM;
 	if (!err && mount)
 		err = join_mount(budget, mount);
@@ -566,17 +444,8 @@ void ucm_iobudget_close(struct ucm_iobudget *budget)
 {
 	if (!budget)
 		return;
-	if (budget->running) {
-		pthread_mutex_lock(&budget->lock);
-		budget->stopping = true;
-		pthread_cond_signal(&budget->wake);
-		pthread_mutex_unlock(&budget->lock);
-		pthread_join(budget->thread, NULL);
-	}
-	ucm_node_watch_close(budget->watch);
-	leave_mount(budget);
+	ucm_node_budget_close(&budget->node);
 	pthread_mutex_destroy(&budget->lock);
-	pthread_cond_destroy(&budget->wake);
 	free(budget->mount);
 	free(budget);
 }

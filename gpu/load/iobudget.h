@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * iobudget.h - how many bytes a loader may begin to read and write in a second,
- * and have under way: by its own options, and by its share of the node's.
+ * and have in flight: by its own options, and by the daemon's settings.
  *
- * Any thread. The time is an argument where it can be; what the thread of a
- * budget does is ucm_iobudget_follow().
+ * Any thread. The time is an argument where it can be.
  */
 #ifndef UCM_IOBUDGET_H
 #define UCM_IOBUDGET_H
 
 #include <ucm/error.h>
 
-#include "gpu/load/sharers.h"
 #include "gpu/load/node.h"
+
+/* Of the node's rate a loader reserves so much at a time. */
+#define UCM_IOBUDGET_SLICE_NS INT64_C(1000000)
 
 struct ucm_iobudget;
 
@@ -25,24 +26,21 @@ enum ucm_iobudget_class {
 };
 #define UCM_IOBUDGET_CLASSES 3
 
-/* mount: whose budget is shared, now or when it has one, or NULL. *out is NULL
- * where nothing will be limited; NULL is harmless to all calls. */
+/* mount: whose budget is kept, or NULL. *out is NULL where nothing will be limited;
+ * NULL is harmless to all calls. */
 int ucm_iobudget_open(const struct ucm_limits *own, const char *mount,
 		    struct ucm_iobudget **out, struct ucm_error *error);
-/* Nothing is under way. Waits for the mount no longer than a little. */
+/* Nothing is in flight. */
 void ucm_iobudget_close(struct ucm_iobudget *budget);
-
-/* For tests: one that shares that memory, with no thread. */
-struct ucm_iobudget *ucm_iobudget_of(const struct ucm_limits *own,
-				 const struct ucm_limits *node,
-				 struct ucm_sharers_memory *memory,
-				 int64_t now_ns);
 
 /* May so much be begun? Then it counts against the rate; else *until_ns is when to
  * ask again. */
 bool ucm_iobudget_take(struct ucm_iobudget *budget,
 		       enum ucm_iobudget_class class, uint64_t bytes,
 		       int64_t now_ns, int64_t *until_ns);
+/* Pay what is still owed for what was begun, as far as its time has come. When to do
+ * so again; 0: nothing is owed. */
+int64_t ucm_iobudget_pay(struct ucm_iobudget *budget, int64_t now_ns);
 /* It is begun: its class has had its turn, and the others are owed a part. */
 void ucm_iobudget_begin(struct ucm_iobudget *budget,
 			enum ucm_iobudget_class class, uint64_t bytes,
@@ -50,12 +48,14 @@ void ucm_iobudget_begin(struct ucm_iobudget *budget,
 /* It was not begun, or came to nothing. */
 void ucm_iobudget_give_back(struct ucm_iobudget *budget, uint64_t bytes);
 
-/* It is under way; it no longer is. */
+/* It is in flight; it no longer is. */
 void ucm_iobudget_enter(struct ucm_iobudget *budget, uint64_t bytes);
 void ucm_iobudget_leave(struct ucm_iobudget *budget, uint64_t bytes);
 
-/* Tell the others what we want, and learn what is ours. False: we want nothing,
- * and need not do so again before something is taken. */
-bool ucm_iobudget_follow(struct ucm_iobudget *budget, int64_t now_ns);
+/* Has the daemon ended, and has nobody looked for the next one of late? Then the
+ * caller must call ucm_iobudget_look(), which may wait for the daemon: a thread that
+ * may wait, too. Until it has found one the old memory is used. */
+bool ucm_iobudget_must_look(struct ucm_iobudget *budget, int64_t now_ns);
+void ucm_iobudget_look(struct ucm_iobudget *budget);
 
 #endif

@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <ucm/client.h>
 
@@ -60,12 +59,6 @@ static int map_both(int index_fd, int budget_fd, struct ucm_node_budget *region)
 	return 0;
 }
 
-static void close_memory(int fd)
-{
-	if (fd >= 0)
-		close(fd);
-}
-
 int ucm_node_budget_open(const char *mount, struct ucm_node_budget *out)
 {
 	_cleanup_fd_ int index_fd = -1, budget_fd = -1;
@@ -86,8 +79,6 @@ int ucm_node_budget_open(const char *mount, struct ucm_node_budget *out)
 		region.why = map_both(index_fd, budget_fd, &region);
 	else
 		map_index(index_fd, &region); /* else it is asked again */
-	close_memory(index_fd);
-	close_memory(budget_fd);
 	*out = region;
 	return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * node.h - what a mount has of the node's budget: its size, and the memory in
- * which the loaders share it. Asks the mount, and may wait for it; any thread, one
- * at a time.
+ * node.h - what a mount has of the node's budget: its limits, and the memory with
+ * the clock of its rate. Asks the mount, and may wait for it; any thread, one at a
+ * time.
  */
 #ifndef UCM_LOAD_NODE_H
 #define UCM_LOAD_NODE_H
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct ucm_sharers_memory;
+struct ucm_budget_memory;
 
 /* Each 0: no limit. */
 struct ucm_limits {
@@ -20,9 +20,9 @@ struct ucm_limits {
 
 struct ucm_node_budget {
 	struct ucm_limits limits;
-	struct ucm_sharers_memory *memory; /* NULL: no limits, or it cannot be
-					    * shared */
-	int why;                           /* -errno: why not */
+	struct ucm_budget_memory *memory; /* NULL: no limits, or it cannot be
+					   * shared */
+	int why;                          /* -errno: why not */
 	/* a part of it, which says whether the daemon lives; NULL: nobody knows
 	 * when there is something else to be had */
 	const void *index;

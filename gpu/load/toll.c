@@ -7,18 +7,54 @@
 #include "common/clock.h"
 #include "gpu/load/lane.h"
 
+static ssize_t look(const void *of, void *buffer, size_t len, off_t offset)
+{
+	const struct ucm_engine *engine = of;
+
+	(void)buffer, (void)len, (void)offset;
+	ucm_iobudget_look(engine->shared->budget);
+	return 0;
+}
+
+static void on_looked(struct ucm_engine *engine, struct ucm_engine_op *op)
+{
+	op->done = NULL; /* it may be used again */
+	ucm_engine_feed(engine);
+}
+
+/* It may wait for the daemon. The budget has one engine look at a time. */
+static void begin_look(struct ucm_engine *engine)
+{
+	engine->look_op = (struct ucm_engine_op){
+		.io = { .op = UCM_IO_CALL,
+			.call = look,
+			.of = engine,
+			.align = 1 },
+		.done = on_looked,
+	};
+	ucm_engine_queue(engine, &engine->look_op);
+}
+
+static void come_back(struct ucm_engine *engine, int64_t at_ns)
+{
+	if (at_ns && (!engine->toll_ns || at_ns < engine->toll_ns))
+		engine->toll_ns = at_ns;
+}
+
 bool ucm_toll_pay(struct ucm_engine *engine, enum ucm_iobudget_class class,
 		  uint64_t bytes)
 {
 	struct ucm_iobudget *budget = engine->shared->budget;
-	int64_t again_ns;
+	int64_t now_ns = ucm_monotonic_ns(), again_ns;
 
-	if (!budget || ucm_iobudget_take(budget, class, bytes, ucm_monotonic_ns(),
-				       &again_ns))
-		return true;
-	if (!engine->toll_ns || again_ns < engine->toll_ns)
-		engine->toll_ns = again_ns;
-	return false;
+	if (!engine->look_op.done && ucm_iobudget_must_look(budget, now_ns))
+		begin_look(engine);
+	if (!ucm_iobudget_take(budget, class, bytes, now_ns, &again_ns)) {
+		come_back(engine, again_ns);
+		return false;
+	}
+	come_back(engine, ucm_iobudget_pay(budget, now_ns));
+	return true;
 }
 
 void ucm_toll_begin(struct ucm_engine *engine, enum ucm_iobudget_class class,
@@ -63,6 +99,7 @@ void ucm_toll_look(struct ucm_engine *engine, int64_t now_ns)
 	if (!engine->toll_ns || now_ns < engine->toll_ns)
 		return;
 	engine->toll_ns = 0;
+	come_back(engine, ucm_iobudget_pay(engine->shared->budget, now_ns));
 	ucm_engine_feed(engine);
 }
 

@@ -24,9 +24,9 @@ void ucm_toll_leave(struct ucm_piece *piece);
 /* The lane is late: what it has under way shall not keep others waiting. */
 void ucm_toll_leave_lane(struct ucm_engine *engine, const struct ucm_lane *lane);
 
-/* Each round: feed, if it is time. */
+/* Each round: pay what is owed and feed, if it is time. */
 void ucm_toll_look(struct ucm_engine *engine, int64_t now_ns);
-/* Until then in ns; -1: nothing waits. */
+/* Until then in ns; -1: nothing waits or is owed. */
 int64_t ucm_toll_until(const struct ucm_engine *engine, int64_t now_ns);
 
 #endif

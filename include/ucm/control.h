@@ -105,7 +105,7 @@ struct ucm_control_verified_block {
 	uint64_t stamp;
 };
 
-#define UCM_CONTROL_BUDGET_BYTES 16384u /* of the memory of the node's budget */
+#define UCM_CONTROL_BUDGET_BYTES 4096u /* of the memory of the node's budget */
 
 #ifdef __cplusplus
 }

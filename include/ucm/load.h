@@ -222,8 +222,9 @@ struct ucm_loader_options {
 	 * buffer". */
 	uint64_t write_buffer_bytes;
 	/* Of this loader: bytes that it begins to read and write in a second, and
-	 * that it has under way; each 0: any. A mount may have a budget for all
-	 * loaders of the node beside it. ucm_load(3), "The budget". */
+	 * that it has under way; each 0: any. A mount may have a rate for all
+	 * loaders of the node beside it, and a limit of what each has under way.
+	 * ucm_load(3), "The budget". */
 	uint64_t budget;
 	uint64_t inflight;
 };

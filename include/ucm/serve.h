@@ -160,8 +160,8 @@ struct ucm_serve_hello {
 	uint32_t flags;   /* UCM_SERVE_READONLY */
 	uint64_t index_bytes;  /* 0: no descriptor of the index comes with it */
 	uint64_t budget_bytes; /* likewise */
-	uint64_t rate;      /* the node's budget, bytes a second; 0: any */
-	uint64_t in_flight; /* bytes; 0: any */
+	uint64_t rate;      /* of all loaders of the node, bytes a second; 0: any */
+	uint64_t in_flight; /* of each loader, bytes; 0: any */
 };
 
 #define UCM_SPACE_PUBLISHED 0x1u /* the index shows it, to everybody */

@@ -141,7 +141,7 @@ UNIT_FIXTURE(.setup = setup, .teardown = teardown);
 UNIT_TEST(the_memory_is_the_daemons)
 {
 	struct ucm_index_info info;
-	struct ucm_sharers_memory *shared;
+	struct ucm_budget_memory *shared;
 
 	given = memory_of(sizeof(*shared));
 	seal(given);
@@ -231,11 +231,11 @@ UNIT_TEST(a_budget_that_ends_too_early_is_not_used)
 {
 	struct ucm_index_info info;
 
-	given = memory_of(sizeof(struct ucm_sharers_memory) - 1);
+	given = memory_of(sizeof(struct ucm_budget_memory) - 1);
 	seal(given);
 	give_index(ucm_index_live(ix)->fd,
 		   ucm_index_memory_size(ucm_index_live(ix)));
-	give_budget(given, sizeof(struct ucm_sharers_memory));
+	give_budget(given, sizeof(struct ucm_budget_memory));
 	start();
 	ck_assert_int_eq(open_reader(), 0);
 	ck_assert_ptr_null(reader->shared);
