@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ucm_ask.h - a daemon that is asked for files: its texts, and lists of blocks. */
+/* ucm_ask.h - a daemon that is asked by a connection, such as for lists of blocks. */
 #ifndef UCM_TOOLS_ASK_H
 #define UCM_TOOLS_ASK_H
 

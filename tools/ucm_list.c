@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/cleanup.h"
+#include <ucm/space.h>
+
 #include "hashing/tree.h"
 #include "tools/ucm_ids.h"
 #include "tools/ucm_tool.h"
@@ -223,24 +224,6 @@ struct spaces {
 	size_t num;
 };
 
-static int add_lines(char *text, struct spaces *spaces)
-{
-	char *save, *name = strtok_r(text, "\n", &save);
-	int err = 0;
-
-	for (; name && !err; name = strtok_r(NULL, "\n", &save))
-		err = add_space(&spaces->names, &spaces->num, name);
-	return err;
-}
-
-static int read_names(const struct ucm_target *target, struct spaces *spaces)
-{
-	_cleanup_free_ char *text = NULL;
-	size_t len;
-	int err = ucm_target_text(target, UCM_TEXT_SPACES, &text, &len);
-
-	return err ? err : add_lines(text, spaces);
-}
 
 static int add_each(void *arg, const char *name)
 {
@@ -253,16 +236,18 @@ int ucm_spaces_read(const struct ucm_target *target, char ***out,
 		    size_t *num_out)
 {
 	struct spaces spaces = { NULL, 0 };
+	struct ucm_error error = { .text = "" };
 	int err = add_each(&spaces, "");
 
 	if (!err)
 		err = target->media
 			      ? ucm_media_spaces(target->media, add_each,
 						 &spaces)
-			      : read_names(target, &spaces);
+			      : ucm_space_list(target->mount, NULL, add_each,
+					       &spaces, &error);
 	if (err) {
-		if (err == -ENOMEM)
-			ucm_tool_complain("no memory");
+		ucm_tool_complain("%s",
+				  *error.text ? error.text : "no memory");
 		ucm_spaces_free(spaces.names, spaces.num);
 		return err;
 	}

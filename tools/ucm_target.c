@@ -320,18 +320,6 @@ int ucm_target_ids(const struct ucm_target *target, const char *space,
 	return end_call(target, space ? space : "", err);
 }
 
-int ucm_target_text(const struct ucm_target *target, uint32_t what, char **out,
-		    size_t *len_out)
-{
-	const struct ucm_serve_request head = {
-		.verb = UCM_SERVE_TEXT,
-		.argument = what,
-	};
-	int err = ucm_ask_bytes(target->client, &head, out, len_out);
-
-	return end_call(target, NULL, err);
-}
-
 int ucm_target_statistics(const struct ucm_target *target,
 			  struct ucm_control_statistics *out)
 {

@@ -86,10 +86,6 @@ int ucm_target_path(const struct ucm_target *target, const char *space,
 int ucm_target_ids(const struct ucm_target *target, const char *space,
 		   unsigned bucket, struct ucm_ids *ids);
 
-/* The daemon's text UCM_TEXT_*, to free. */
-int ucm_target_text(const struct ucm_target *target, uint32_t what, char **out,
-		    size_t *len_out);
-
 int ucm_target_statistics(const struct ucm_target *target,
 			  struct ucm_control_statistics *out);
 

@@ -216,6 +216,9 @@ void ucm_spaces_attr(struct ucm_daemon *daemon, struct stat *out);
 /* space: NULL if it is gone. */
 void ucm_space_attr(struct ucm_daemon *daemon, struct ucm_space *space,
 		    struct stat *out);
+/* Are there staging files in it? */
+bool ucm_daemon_writes_to(struct ucm_daemon *daemon,
+			  const struct ucm_space *space);
 /* What df says of something that has a quota. */
 void ucm_narrow_to_quota(struct statvfs *st, uint64_t quota, uint64_t used);
 void ucm_bucket_attr(struct ucm_daemon *daemon, struct ucm_space *space,

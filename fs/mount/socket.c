@@ -100,6 +100,11 @@ static void count(void *arg)
 	ucm_iobudget_count_lookups(arg);
 }
 
+static bool writes(void *arg, const struct ucm_space *space)
+{
+	return ucm_daemon_writes_to(arg, space);
+}
+
 static struct ucm_server_terms terms_of(struct ucm_daemon *daemon)
 {
 	const struct ucm_options *options = daemon->options;
@@ -117,6 +122,7 @@ static struct ucm_server_terms terms_of(struct ucm_daemon *daemon)
 		.in_flight = options->inflight,
 		.text = text,
 		.count = count,
+		.writes = writes,
 		.arg = daemon,
 	};
 }

@@ -96,12 +96,19 @@ static int spaces_mkdir(struct ucm_account *account, fuse_ino_t parent,
 	return err ? err : spaces_lookup(account, parent, name, out);
 }
 
+bool ucm_daemon_writes_to(struct ucm_daemon *daemon,
+			  const struct ucm_space *space)
+{
+	_cleanup_free_ uint64_t *serials = NULL;
+
+	return ucm_handles_list(daemon, space->number, UINT32_MAX, &serials);
+}
+
 static int spaces_rmdir(struct ucm_account *account, fuse_ino_t parent,
 			const char *name)
 {
 	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_space *space = spaces_find(daemon, name);
-	_cleanup_free_ uint64_t *serials = NULL;
 	int err;
 
 	(void)parent;
@@ -110,7 +117,7 @@ static int spaces_rmdir(struct ucm_account *account, fuse_ino_t parent,
 	err = ucm_wait_long_for_any(&daemon->store->dirs);
 	if (err)
 		return err;
-	if (ucm_handles_list(daemon, space->number, UINT32_MAX, &serials))
+	if (ucm_daemon_writes_to(daemon, space))
 		return -ENOTEMPTY;
 	return ucm_store_rmdir(daemon->store, space);
 }

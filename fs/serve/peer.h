@@ -59,6 +59,9 @@ void ucm_peer_serve(struct ucm_exchange *exchange, size_t size,
 
 /* Is the peer root or the daemon's user? */
 bool ucm_peer_is_daemons(const struct ucm_peer *peer);
+/* Read a space's blocks, or write to it: 0 or -EACCES. */
+int ucm_peer_may(const struct ucm_peer *peer, struct ucm_space *space,
+		 bool writes);
 /* Has it closed its end? */
 bool ucm_peer_has_left(void *peer);
 
@@ -71,5 +74,14 @@ int ucm_peer_reopen(struct ucm_exchange *exchange);
 int ucm_peer_cancel(struct ucm_exchange *exchange);
 /* Drop what it has not committed of the files after that number. */
 void ucm_peer_drop(struct ucm_peer *peer, uint32_t after);
+
+/* ---- spaces (spaces.c); 0 or -errno; texts are the caller's, to free ---- */
+
+int ucm_peer_mkspace(struct ucm_exchange *exchange);
+int ucm_peer_rmspace(struct ucm_exchange *exchange);
+int ucm_peer_space(struct ucm_exchange *exchange);
+int ucm_peer_manifest(struct ucm_exchange *exchange, char **out,
+		      size_t *len_out);
+int ucm_peer_spaces(struct ucm_exchange *exchange, char **out, size_t *len_out);
 
 #endif

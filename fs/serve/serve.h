@@ -30,6 +30,8 @@ struct ucm_server_terms {
 	char *(*text)(void *arg, uint32_t what, size_t *len_out);
 	/* Called before statistics are read; or NULL. */
 	void (*count)(void *arg);
+	/* Are files being written to a space, beside those of peers? Or NULL. */
+	bool (*writes)(void *arg, const struct ucm_space *space);
 	void *arg;
 };
 

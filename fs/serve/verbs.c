@@ -60,8 +60,8 @@ bool ucm_peer_has_left(void *arg)
 	return poll(&fd, 1, 0) > 0;
 }
 
-static int check_space(const struct ucm_peer *peer, struct ucm_space *space,
-		       enum right right)
+int ucm_peer_may(const struct ucm_peer *peer, struct ucm_space *space,
+		 bool writes)
 {
 	bool is_owner, is_private;
 
@@ -71,7 +71,7 @@ static int check_space(const struct ucm_peer *peer, struct ucm_space *space,
 	pthread_mutex_unlock(&space->lock);
 	if (is_owner || ucm_peer_is_daemons(peer))
 		return 0;
-	return is_private || right == WRITER ? -EACCES : 0;
+	return is_private || writes ? -EACCES : 0;
 }
 
 static int check_right(const struct ucm_peer *peer, enum right right)
@@ -94,7 +94,7 @@ static int find_space(struct ucm_exchange *exchange, enum right right)
 				: ucm_namespace_get(&store->names, 0);
 	if (!exchange->space)
 		return -ENOENT;
-	return check_space(exchange->peer, exchange->space, right);
+	return ucm_peer_may(exchange->peer, exchange->space, right == WRITER);
 }
 
 /* ---- many blocks ---- */
@@ -339,38 +339,37 @@ static int give_bytes(struct ucm_exchange *exchange, const void *bytes,
 	return err;
 }
 
-static char *names_of_spaces(struct ucm_namespace *names, size_t *len_out)
+/* One of the daemon's own, to free. */
+static int daemons_text(const struct ucm_peer *peer, uint32_t what, char **out,
+			size_t *len_out)
 {
-	char *text = NULL;
-	FILE *file = open_memstream(&text, len_out);
+	const struct ucm_server_terms *terms = peer->terms;
 
-	for (unsigned i = 1; file && i < names->num; i++) {
-		const struct ucm_space *space = ucm_namespace_get(names, i);
+	if (what != UCM_TEXT_METRICS && !ucm_peer_is_daemons(peer) &&
+	    peer->uid != terms->store->names.spaces[0]->uid)
+		return -EPERM;
+	*out = terms->text ? terms->text(terms->arg, what, len_out) : NULL;
+	return *out ? 0 : -ENOENT;
+}
 
-		if (space)
-			fprintf(file, "%s\n", space->name);
-	}
-	if (!file || !fclose(file))
-		return text;
-	free(text);
-	return NULL;
+static int text_of(struct ucm_exchange *exchange, char **out, size_t *len_out)
+{
+	uint32_t what = exchange->request->argument;
+
+	if (what == UCM_TEXT_MANIFEST)
+		return ucm_peer_manifest(exchange, out, len_out);
+	if (what == UCM_TEXT_SPACES)
+		return ucm_peer_spaces(exchange, out, len_out);
+	return daemons_text(exchange->peer, what, out, len_out);
 }
 
 static int run_text(struct ucm_exchange *exchange)
 {
-	const struct ucm_server_terms *terms = exchange->peer->terms;
-	uint32_t what = exchange->request->argument;
 	_cleanup_free_ char *text = NULL;
 	size_t len = 0;
+	int err = text_of(exchange, &text, &len);
 
-	if (what < UCM_TEXT_METRICS && !ucm_peer_is_daemons(exchange->peer) &&
-	    exchange->peer->uid != terms->store->names.spaces[0]->uid)
-		return -EPERM;
-	if (what == UCM_TEXT_SPACES)
-		text = names_of_spaces(&terms->store->names, &len);
-	else if (terms->text)
-		text = terms->text(terms->arg, what, &len);
-	return text ? give_bytes(exchange, text, len) : -ENOENT;
+	return err ? err : give_bytes(exchange, text, len);
 }
 
 static int run_list(struct ucm_exchange *exchange)
@@ -394,31 +393,6 @@ static int run_list(struct ucm_exchange *exchange)
 			      &cursor, &entry, &ref))
 		fwrite(&entry.id, sizeof(entry.id), 1, file);
 	return fclose(file) ? -ENOMEM : give_bytes(exchange, ids, len);
-}
-
-static int run_mkspace(struct ucm_exchange *exchange)
-{
-	const struct ucm_peer *peer = exchange->peer;
-	struct ucm_space *space;
-
-	if (!*exchange->request->space)
-		return -EEXIST; /* the default one */
-	if (peer->terms->readonly)
-		return -EROFS;
-	return ucm_store_mkdir(peer->terms->store, exchange->request->space,
-			       exchange->request->argument, peer->uid,
-			       peer->gid, &space);
-}
-
-static int run_space(struct ucm_exchange *exchange)
-{
-	const struct ucm_store *store = exchange->peer->terms->store;
-	struct ucm_serve_space *out = exchange->out;
-
-	out->number = exchange->space->number;
-	if (ucm_index_is_published(store->index, exchange->space->number))
-		out->flags = UCM_SPACE_PUBLISHED;
-	return 0;
 }
 
 /* ---- the table ---- */
@@ -481,8 +455,10 @@ static const struct row rows[UCM_SERVE_VERBS] = {
 			       ALL, 0, 0, 0 },
 	[UCM_SERVE_REOPEN] = { ucm_peer_reopen, READER, sizeof(uint32_t), RESULT,
 			       FDS, 0, 0, 0 },
-	[UCM_SERVE_MKSPACE] = { run_mkspace, READER, 0, 0, 0, 0, 07777, 0 },
-	[UCM_SERVE_SPACE] = { run_space, READER, 0,
+	[UCM_SERVE_MKSPACE] = { ucm_peer_mkspace, READER, 1, 0,
+				UCM_MANIFEST_MAX - 1, 0, 07777, 0 },
+	[UCM_SERVE_RMSPACE] = { ucm_peer_rmspace, WRITER, 0, 0, 0, 0, 0, 0 },
+	[UCM_SERVE_SPACE] = { ucm_peer_space, READER, 0,
 			      sizeof(struct ucm_serve_space), 0, 0, 0, 0 },
 };
 
@@ -491,7 +467,7 @@ static const struct row *row_of(uint32_t verb)
 	return verb < UCM_SERVE_VERBS && rows[verb].run ? &rows[verb] : NULL;
 }
 
-/* Those of one answer: of a drain, one, whatever the request has. */
+/* Those of one answer: of a request with a text, one, or none. */
 static uint32_t answers_of(const struct row *row, uint32_t num)
 {
 	return row->in > 1 ? num : row->out ? 1 : 0;
@@ -525,7 +501,7 @@ static int serve(const struct row *row, struct ucm_exchange *exchange,
 
 	if (!err)
 		err = check_right(exchange->peer, row->right);
-	if (!err && row->run != run_mkspace)
+	if (!err && row->run != ucm_peer_mkspace)
 		err = find_space(exchange, row->right);
 	if (err)
 		return err;

@@ -171,7 +171,7 @@ int ucm_store_mkdir(struct ucm_store *store, const char *name, mode_t mode,
 	return 0;
 }
 
-static bool has_blocks(struct ucm_store *store, struct ucm_space *space)
+bool ucm_store_has_blocks(struct ucm_store *store, struct ucm_space *space)
 {
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++)
 		ucm_store_fill_bucket(store, space, bucket);
@@ -215,7 +215,7 @@ int ucm_store_rmdir(struct ucm_store *store, struct ucm_space *space)
 
 	if (err)
 		return err;
-	err = has_blocks(store, space) ? -ENOTEMPTY : 0;
+	err = ucm_store_has_blocks(store, space) ? -ENOTEMPTY : 0;
 	/* all that can be in the way first: space.json is removed last */
 	if (!err)
 		err = in_every_directory(store, space, "rmdir", clear_folder);
@@ -269,10 +269,9 @@ int ucm_store_read_manifest(struct ucm_store *store, struct ucm_space *space,
 	return err;
 }
 
-/* What a text says, within our limits: -EINVAL, -EFBIG, and why in error. */
-static int parse_manifest(struct ucm_store *store, const char *text,
-			  size_t len, struct ucm_manifest *out,
-			  struct ucm_error *error)
+int ucm_store_check_manifest(const struct ucm_store *store, const char *text,
+			     size_t len, struct ucm_manifest *out,
+			     struct ucm_error *error)
 {
 	struct ucm_manifest manifest;
 	uint64_t bytes;
@@ -306,7 +305,8 @@ static int take_manifest(struct ucm_store *store, struct ucm_space *space,
 		return ucm_error_set(error, err, "%s", strerror(-err));
 	if (ucm_manifest_quota_alone(text, strlen(text), quota))
 		return 0;
-	err = parse_manifest(store, text, strlen(text), &manifest, error);
+	err = ucm_store_check_manifest(store, text, strlen(text), &manifest,
+				       error);
 	if (!err)
 		err = ucm_space_set_manifest(space, &manifest, error);
 	if (!err)
@@ -389,7 +389,8 @@ static int write_full_manifest(struct ucm_store *store, struct ucm_space *space,
 {
 	struct ucm_manifest manifest;
 	struct ucm_error error;
-	int err = parse_manifest(store, text, len, &manifest, &error);
+	int err = ucm_store_check_manifest(store, text, len, &manifest,
+					   &error);
 
 	if (!err)
 		err = ucm_space_set_manifest(space, &manifest, &error);

@@ -336,8 +336,15 @@ int ucm_store_chown(struct ucm_store *store, struct ucm_space *space, uid_t uid,
 int ucm_store_set_quota(struct ucm_store *store, struct ucm_space *space,
 			uint64_t bytes);
 
-/* space.json: text of it (-ENOENT, -EFBIG), or a new one (-EINVAL; -EFBIG: its
- * blocks would be larger than block_max). */
+/* Looks into all of its buckets. */
+bool ucm_store_has_blocks(struct ucm_store *store, struct ucm_space *space);
+
+/* space.json: what a text says (-EINVAL; -EFBIG: its blocks would be larger than
+ * block_max; error has more); the text of a space's (-ENOENT, -EFBIG), or a new
+ * one. */
+int ucm_store_check_manifest(const struct ucm_store *store, const char *text,
+			     size_t len, struct ucm_manifest *out,
+			     struct ucm_error *error);
 int ucm_store_read_manifest(struct ucm_store *store, struct ucm_space *space,
 			    char *text, size_t size);
 int ucm_store_write_manifest(struct ucm_store *store, struct ucm_space *space,

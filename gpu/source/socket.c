@@ -121,6 +121,15 @@ static int ask_with(struct ucm_source *source, struct ucm_client *client,
 	return err;
 }
 
+/* The daemon was there: its socket is missing, or nobody listens on it. */
+static int connect_again(const struct ucm_source *source,
+			 struct ucm_client **out)
+{
+	int err = ucm_client_connect(source->path, out);
+
+	return err == -ENOENT || err == -ECONNREFUSED ? -ENOTCONN : err;
+}
+
 /* An idle connection may have died with its daemon. */
 static int ask(struct ucm_source *source, struct asked *asked)
 {
@@ -133,7 +142,7 @@ static int ask(struct ucm_source *source, struct asked *asked)
 			return err;
 		close_idle(source);
 	}
-	err = ucm_client_connect(source->path, &client);
+	err = connect_again(source, &client);
 	return err ? err : ask_with(source, client, asked);
 }
 
@@ -492,8 +501,7 @@ static struct saver *new_saver(const struct ucm_source *source, int *err)
 {
 	struct saver *saver = calloc(1, sizeof(*saver));
 
-	*err = saver ? ucm_client_connect(source->path, &saver->client)
-		     : -ENOMEM;
+	*err = saver ? connect_again(source, &saver->client) : -ENOMEM;
 	if (!*err)
 		return saver;
 	free(saver);

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spaces.c - the calls of <ucm/space.h>: spaces that programs make and read, by
- * their folders below a mount or in the directories of the tiers.
+ * spaces.c - the calls of <ucm/space.h>: spaces that programs make and read, of a
+ * daemon (served.c) or in the directories of the tiers.
  *
  * A manifest can be replaced as long as a space has no blocks. So whoever
  * writes one holds the lock (flock(2)) of the space's folder, and has looked
  * under it that there is neither a manifest (or one that says nothing but a
- * quota) nor a block. On a mount the daemon
- * checks it and takes it whole, when the file is closed. In a directory it is
- * linked under its name when all of it is there: whoever does not lock sees it
- * whole or not at all, and the first one stays.
+ * quota) nor a block. It is linked under its name when all of it is there: whoever
+ * does not lock sees it whole or not at all, and the first one stays.
  */
 #include <config.h>
 
@@ -30,6 +28,7 @@
 #include "fs/store/manifest.h"
 #include "fs/tier/config.h"
 #include "fs/tier/memory.h"
+#include "gpu/source/served.h"
 #include "hashing/tree.h"
 
 _Static_assert(UCM_SPACE_MANIFEST_MAX == UCM_MANIFEST_MAX, "one limit");
@@ -39,9 +38,8 @@ struct root {
 	int fd;
 };
 
-/* A mount point, or the directories of the tiers. */
+/* The directories of the tiers. */
 struct roots {
-	bool mount;
 	unsigned num;
 	struct root *roots;
 };
@@ -107,12 +105,14 @@ static int add_tiers(struct roots *roots, const struct ucm_config *config,
 	return err;
 }
 
-static int open_tiers(struct roots *roots, const char *tiers,
+/* On error there is nothing to close. */
+static int open_roots(struct roots *roots, const char *tiers,
 		      struct ucm_error *error)
 {
 	struct ucm_config config;
 	int err;
 
+	*roots = (struct roots){ 0 };
 	ucm_config_init(&config);
 	err = ucm_config_source(&config, tiers, error);
 	if (!err)
@@ -120,33 +120,21 @@ static int open_tiers(struct roots *roots, const char *tiers,
 	if (!err)
 		err = add_tiers(roots, &config, error);
 	ucm_config_fini(&config);
-	return err;
-}
-
-/* On error there is nothing to close. */
-static int open_roots(struct roots *roots, const char *mount, const char *tiers,
-		      struct ucm_error *error)
-{
-	int err;
-
-	*roots = (struct roots){ .mount = mount };
-	if (!mount == !tiers)
-		return ucm_error_set(error, -EINVAL,
-			       "neither a mount nor tiers, or both");
-	if (mount) {
-		roots->roots = calloc(1, sizeof(*roots->roots));
-		err = roots->roots
-			      ? add_root(roots, mount, error)
-			      : ucm_error_set(error, -ENOMEM, "out of memory");
-	} else {
-		err = open_tiers(roots, tiers, error);
-	}
 	if (err)
 		close_roots(roots);
 	return err;
 }
 
 /* ---- what there is ---- */
+
+static int check_place(const char *mount, const char *tiers,
+		       struct ucm_error *error)
+{
+	return !mount == !tiers
+		       ? ucm_error_set(error, -EINVAL,
+				       "neither a mount nor tiers, or both")
+		       : 0;
+}
 
 static int check_name(const char *name, struct ucm_error *error)
 {
@@ -209,22 +197,6 @@ struct making {
 	char *there; /* UCM_SPACE_MANIFEST_MAX bytes */
 };
 
-/* The daemon says what is wrong at the close. */
-static int write_through_mount(const struct root *root, const char *path,
-			       const char *manifest)
-{
-	int fd = ucm_os_open(root->fd, path, O_WRONLY | O_CREAT | O_TRUNC,
-			     0644);
-	int err;
-
-	if (fd < 0)
-		return fd;
-	err = ucm_os_write_at(fd, manifest, strlen(manifest), 0);
-	if (close(fd) && !err)
-		err = -errno;
-	return err;
-}
-
 static int write_temp(const struct root *root, const char *temp,
 		      const char *manifest)
 {
@@ -257,8 +229,7 @@ static int write_beside(const struct root *root, const char *folder,
 	return err == -EEXIST ? 0 : err;
 }
 
-/* What there is says nothing but a quota, which is to stay. The daemon of a mount
- * sees to that itself. */
+/* What there is says nothing but a quota, which is to stay. */
 static int write_with_quota(const struct making *making,
 			    const struct root *root, const char *path,
 			    uint64_t quota)
@@ -278,19 +249,11 @@ static int write_manifest(const struct making *making, const struct root *root,
 	int err;
 
 	ucm_tree_manifest_path(making->folder, path);
-	if (making->roots->mount)
-		err = write_through_mount(root, path, making->manifest);
-	else if (quota)
+	if (quota)
 		err = write_with_quota(making, root, path, *quota);
 	else
 		err = write_beside(root, making->folder, path,
 				   making->manifest, false);
-	if (err == -EINVAL)
-		return ucm_error_set(
-			making->error, err,
-			"%s/%s: blocks of another geometry, or a "
-			"manifest that ucmfs refuses; its log says which",
-			root->path, path);
 	return err ? space_failed(making->error, root, path, err) : 0;
 }
 
@@ -344,10 +307,8 @@ static int lock_folder(int fd)
 
 static int make_folder(const struct making *making, const struct root *root)
 {
-	int err = 0;
+	int err = ucm_os_mkdir(root->fd, UCM_TREE_SPACES, 0777);
 
-	if (!making->roots->mount)
-		err = ucm_os_mkdir(root->fd, UCM_TREE_SPACES, 0777);
 	if (!err || err == -EEXIST)
 		err = ucm_os_mkdir(root->fd, making->folder, 0777);
 	if (!err || err == -EEXIST)
@@ -366,21 +327,6 @@ static int make_in(const struct making *making, const struct root *root)
 	err = lock < 0 ? lock : lock_folder(lock);
 	return err ? space_failed(making->error, root, making->folder, err)
 		   : make_locked(making, root);
-}
-
-/* Neither a directory that is no mount nor one whose daemon is gone. */
-static int check_mount(const struct roots *roots, struct ucm_error *error)
-{
-	const struct root *root = &roots->roots[0];
-	struct stat st;
-	int err = roots->mount ? ucm_os_stat(root->fd, UCM_TREE_SPACES, &st)
-			       : 0;
-
-	if (err == -ENOENT)
-		return ucm_error_set(error, err,
-			       "%s has no " UCM_TREE_SPACES
-			       "/: is ucmfs mounted there?", root->path);
-	return err ? space_failed(error, root, UCM_TREE_SPACES, err) : 0;
 }
 
 /* Wherever there is a manifest, or else in the first. */
@@ -422,38 +368,68 @@ static int check_manifest(struct making *making)
 	return 0;
 }
 
+static int make_in_tiers(const char *tiers, struct making *making)
+{
+	struct roots roots;
+	int err = open_roots(&roots, tiers, making->error);
+
+	if (err)
+		return err;
+	making->roots = &roots;
+	err = make_somewhere(making);
+	close_roots(&roots);
+	return err;
+}
+
 int ucm_space_make(const char *mount, const char *tiers, const char *name,
 		   const char *manifest, char there[UCM_SPACE_MANIFEST_MAX],
 		   struct ucm_error *error)
 {
 	_cleanup_free_ char *text = malloc(UCM_SPACE_MANIFEST_MAX);
-	struct roots roots;
 	struct making making = {
-		.roots = &roots,
 		.error = error,
 		.manifest = manifest,
 		.there = text,
 	};
-	int err = text ? check_name(name, error)
+	int err = text ? check_place(mount, tiers, error)
 		       : ucm_error_set(error, -ENOMEM, "out of memory");
 
 	if (!err)
-		err = open_roots(&roots, mount, tiers, error);
-	if (err)
-		return err;
-	ucm_tree_folder(name, making.folder);
-	err = check_mount(&roots, error);
+		err = check_name(name, error);
 	if (!err)
 		err = check_manifest(&making);
-	if (!err)
-		err = make_somewhere(&making);
-	close_roots(&roots);
+	if (err)
+		return err;
+	if (mount)
+		return ucm_served_make(mount, name, manifest, there, error);
+	ucm_tree_folder(name, making.folder);
+	err = make_in_tiers(tiers, &making);
 	if (err == -EEXIST && there)
 		strcpy(there, text);
 	return err;
 }
 
 /* ---- reading ---- */
+
+/* Of the blocks. */
+static bool says_nothing(const char *text)
+{
+	uint64_t quota;
+
+	return ucm_manifest_quota_alone(text, strlen(text), &quota);
+}
+
+static int read_served(const char *where, const char *name,
+		       char text[UCM_SPACE_MANIFEST_MAX],
+		       struct ucm_error *error)
+{
+	int err = ucm_served_manifest(where, name, text, error);
+
+	if (err || !says_nothing(text))
+		return err;
+	return ucm_error_set(error, -ENOENT, "%s: space %s: %s", where, name,
+			     strerror(ENOENT));
+}
 
 int ucm_space_manifest(const char *mount, const char *tiers, const char *name,
 		       char text[UCM_SPACE_MANIFEST_MAX],
@@ -462,11 +438,15 @@ int ucm_space_manifest(const char *mount, const char *tiers, const char *name,
 	char folder[UCM_TREE_FOLDER_MAX];
 	struct roots roots;
 	unsigned last = 0;
-	uint64_t quota;
-	int err = check_name(name, error);
+	int err = check_place(mount, tiers, error);
 
 	if (!err)
-		err = open_roots(&roots, mount, tiers, error);
+		err = check_name(name, error);
+	if (err)
+		return err;
+	if (mount)
+		return read_served(mount, name, text, error);
+	err = open_roots(&roots, tiers, error);
 	if (err)
 		return err;
 	ucm_tree_folder(name, folder);
@@ -474,9 +454,8 @@ int ucm_space_manifest(const char *mount, const char *tiers, const char *name,
 	for (unsigned i = 0; i < roots.num && err == -ENOENT; i++) {
 		last = i;
 		err = read_manifest(&roots.roots[i], folder, text);
-		if (!err && ucm_manifest_quota_alone(text, strlen(text),
-						     &quota))
-			err = -ENOENT; /* it says nothing of the blocks */
+		if (!err && says_nothing(text))
+			err = -ENOENT;
 	}
 	if (err)
 		space_failed(error, &roots.roots[last], folder, err);
@@ -506,7 +485,7 @@ static int list_root(const struct roots *roots, unsigned number,
 	_cleanup_free_ char *names = NULL;
 	int err = ucm_os_list(root->fd, UCM_TREE_SPACES, &names);
 
-	if (err == -ENOENT && !roots->mount)
+	if (err == -ENOENT)
 		return 0;
 	if (err)
 		return space_failed(error, root, UCM_TREE_SPACES, err);
@@ -532,8 +511,13 @@ int ucm_space_list(const char *mount, const char *tiers,
 		   struct ucm_error *error)
 {
 	struct roots roots;
-	int err = open_roots(&roots, mount, tiers, error);
+	int err = check_place(mount, tiers, error);
 
+	if (err)
+		return err;
+	if (mount)
+		return ucm_served_list(mount, each, arg, error);
+	err = open_roots(&roots, tiers, error);
 	if (err)
 		return err;
 	for (unsigned i = 0; i < roots.num && !err; i++)
@@ -542,71 +526,10 @@ int ucm_space_list(const char *mount, const char *tiers,
 	return err;
 }
 
-/* ---- removing ---- */
-
-/* ".HEX.number": what a loader saves in parts (mount.c), and what one that has died
- * left. Other staging is that of somebody who may still want it. */
-static bool is_draft(const char *name)
-{
-	struct ucm_id id;
-
-	return name[0] == '.' && !ucm_id_parse(name + 1, &id) &&
-	       name[1 + UCM_ID_HEX] == '.';
-}
-
-/* All blocks of a bucket; one that somebody else removes is gone as well. */
-static int empty_bucket(const struct root *root, const char *folder,
-			unsigned bucket)
-{
-	_cleanup_free_ char *names = NULL;
-	char below[UCM_TREE_PATH_MAX], path[UCM_TREE_PATH_MAX + NAME_MAX + 1];
-	int err;
-
-	ucm_tree_bucket_path(folder, bucket, below);
-	err = ucm_os_list(root->fd, below, &names);
-	if (err)
-		return err == -ENOENT ? 0 : err;
-	for (const char *name = names; *name; name += strlen(name) + 1) {
-		struct ucm_id id;
-
-		if (ucm_tree_parse_block(name, &id) && !is_draft(name))
-			continue;
-		snprintf(path, sizeof(path), "%s/%s", below, name);
-		if (unlinkat(root->fd, path, 0) && errno != ENOENT)
-			return -errno;
-	}
-	return 0;
-}
-
-static int remove_space(const struct root *root, const char *folder)
-{
-	int err = 0;
-
-	for (unsigned i = 0; i < UCM_BUCKETS && !err; i++)
-		err = empty_bucket(root, folder, i);
-	if (!err && unlinkat(root->fd, folder, AT_REMOVEDIR))
-		err = -errno;
-	return err;
-}
-
 int ucm_space_remove(const char *mount, const char *name,
 		     struct ucm_error *error)
 {
-	char folder[UCM_TREE_FOLDER_MAX];
-	struct roots roots;
 	int err = check_name(name, error);
 
-	if (!err)
-		err = open_roots(&roots, mount, NULL, error);
-	if (err)
-		return err;
-	ucm_tree_folder(name, folder);
-	err = check_mount(&roots, error);
-	if (!err) {
-		err = remove_space(&roots.roots[0], folder);
-		if (err)
-			space_failed(error, &roots.roots[0], folder, err);
-	}
-	close_roots(&roots);
-	return err;
+	return err ? err : ucm_served_remove(mount, name, error);
 }

@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 #define UCM_SERVE_VERSION 1u
-#define UCM_SERVE_MESSAGE_MAX 65536u /* bytes */
+#define UCM_SERVE_MESSAGE_MAX 67584u /* bytes: of a manifest, and its head */
 #define UCM_SERVE_ITEMS 1000u        /* of a request, at most */
 /* Of a request whose answer has descriptors; Linux passes 253 at once. */
 #define UCM_SERVE_DESCRIPTORS 250u
@@ -101,7 +101,8 @@ enum ucm_serve_verb {
 	UCM_SERVE_FLUSH,
 	UCM_SERVE_RESCAN,
 	UCM_SERVE_CHECKPOINT,
-	/* [->] A descriptor of a text: argument UCM_TEXT_*. */
+	/* [->] A descriptor of a text: argument UCM_TEXT_*. -ENOENT: there is
+	 * none. */
 	UCM_SERVE_TEXT,
 
 	/* [ucm_id -> ucm_serve_opened] Descriptors of whole blocks, open for
@@ -122,7 +123,11 @@ enum ucm_serve_verb {
 	/* [uint32_t draft -> int32_t] Drop new files. */
 	UCM_SERVE_CANCEL,
 	/* [->] Make a space of that name; argument: its mode, as of mkdir(2);
-	 * -EEXIST. By each user. */
+	 * -EEXIST. By each user.
+	 * [char of its manifest ->] The same, for blocks of that manifest,
+	 * unless it is there. -EEXIST: it has another one; -ENOTEMPTY: it has
+	 * blocks, and none; -EINVAL: of another geometry; -EFBIG: they would be
+	 * larger than block_max. By each user; WRITE if it is there without. */
 	UCM_SERVE_MKSPACE,
 	/* [-> ucm_serve_space] Of the space that the request names. READ. */
 	UCM_SERVE_SPACE,
@@ -132,6 +137,9 @@ enum ucm_serve_verb {
 	/* [->] A descriptor of the ids of the space's blocks that begin with the byte
 	 * argument: as struct ucm_id, in no order. READ. */
 	UCM_SERVE_LIST,
+	/* [->] Remove a space with its blocks, whatever holds them. -EBUSY,
+	 * -ENOTEMPTY: blocks are being saved; the others are removed. WRITE. */
+	UCM_SERVE_RMSPACE,
 	UCM_SERVE_VERBS
 };
 
@@ -174,7 +182,8 @@ struct ucm_serve_space {
 #define UCM_TEXT_STATS 0u   /* stats.json. OWNER */
 #define UCM_TEXT_CONFIG 1u  /* config.yaml. OWNER */
 #define UCM_TEXT_METRICS 2u /* Prometheus' text */
-#define UCM_TEXT_SPACES 3u  /* the names of spaces but the default one, a line each */
+#define UCM_TEXT_MANIFEST 3u /* of the space that the request names. READ */
+#define UCM_TEXT_SPACES 4u /* all names but the default one's, each with its NUL */
 
 struct ucm_serve_opened {
 	int32_t result;

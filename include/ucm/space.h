@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * space.h - spaces and their manifests, on a mount or in the directories of
+ * space.h - spaces and their manifests, of a daemon or in the directories of
  * the tiers.
  *
- * mount: a mount point of ucmfs; or NULL, and tiers: directories, as SOURCE of
+ * mount: a mount point of ucmfs, or the path of a daemon's socket: all is done by
+ * requests on that. Or NULL, and tiers: directories, as SOURCE of
  * ucmfs(8) says. All calls return 0 or -errno, and error (see error.h) names the
  * place and the cause. Any thread; they block the caller.
  * See ucm_blocks(3).
@@ -34,8 +35,11 @@ int ucm_tiers_make(const char *tiers, struct ucm_error *error);
  *
  * -EEXIST: it has another manifest, which is written to there (may be NULL).
  * -ENOTEMPTY: it has blocks and no manifest: nobody knows what they are for.
- * -EINVAL: no name of a space, or a manifest that the mount does not accept.
- * -ENOENT: no mount, or no directory.
+ * -EINVAL: no name of a space, or a manifest that the daemon does not accept.
+ * -EFBIG: its blocks would be larger than the daemon's block_max.
+ * -ENOENT: no daemon, or no directory; -ENOTCONN: the daemon has ended.
+ * A new space of a daemon is this user's; where the umask keeps others from it, it
+ * is private.
  */
 int ucm_space_make(const char *mount, const char *tiers, const char *name,
 		   const char *manifest, char there[UCM_SPACE_MANIFEST_MAX],
@@ -54,11 +58,12 @@ int ucm_space_list(const char *mount, const char *tiers,
 		   struct ucm_error *error);
 
 /*
- * Remove a space of a mount with its blocks, pinned and leased ones too. Whoever
- * has one open reads it to its end; what is being saved is lost, or in the way.
+ * Remove a space of a daemon with its blocks, pinned and leased ones too. Whoever
+ * has one open reads it to its end; what a loader is saving is lost, and a file that
+ * is being written in a mount is in the way.
  *
  * -EBUSY, -ENOTEMPTY: something is; blocks are gone already.
- * -ENOENT: no mount, or no such space.
+ * -ENOENT: no daemon, or no such space. -EACCES: another user's.
  */
 int ucm_space_remove(const char *mount, const char *name,
 		     struct ucm_error *error);

@@ -38,11 +38,12 @@ class Config:
     """What a configuration says.
 
     connector: the store's name, and module_path, where it is none of ours.
-    Where blocks are: mount, or else tiers; or measuring, "Empty" or "Fake",
-    where none are kept (ucmfs.measuring). Options by who takes them:
-    loader_options (Loader), store_options (Store), engine_options (the
-    connector of an engine). notes: what was accepted and has no effect, and
-    why; a line each. connector_config: as it was given, for other modules.
+    Where blocks are: mount (or a daemon's socket), or else tiers; or
+    measuring, "Empty" or "Fake", where none are kept (ucmfs.measuring).
+    Options by who takes them: loader_options (Loader), store_options (Store),
+    engine_options (the connector of an engine). notes: what was accepted and
+    has no effect, and why; a line each. connector_config: as it was given, for
+    other modules.
     """
 
     connector: str = DEFAULT_CONNECTOR
@@ -221,7 +222,7 @@ CONNECTOR_KEYS: dict[str, Rule] = {
     "preallocate_kv_cache": Note("vLLM takes the memory of its KV cache at "
                                  "the start"),
 
-    **_all(Special(), "mount tiers"),
+    **_all(Special(), "mount socket tiers"),
     "space": Map("store", "space", _text),
     "verify": Map("store", "verify", one_of(
         "always", "once", "header", "none", "full")),
@@ -493,7 +494,15 @@ class _Reader:
         self.paths += [(key, path) for path in paths]
 
     def set_mount(self, key: str, value: Any) -> None:
-        self.out.mount = checked(_text, key, value)
+        """A mount point, or a daemon's socket."""
+        place = checked(_text, key, value)
+        if self.out.mount not in (None, place):
+            raise ConfigError(key, f"{place}, and {self.out.mount} elsewhere; "
+                              "one of mount, socket and tiers says where "
+                              "blocks are")
+        self.out.mount = place
+
+    set_socket = set_mount
 
     set_tiers = set_storage_backends
 
@@ -645,8 +654,9 @@ class _Reader:
                 self.within(key, path, found[1])
         if out.mount is not None and tiers:
             raise ConfigError(self.paths[0][0], f"{tiers[0]} is no mount of "
-                              f"ucmfs, and {out.mount} is one: give one of "
-                              "the two")
+                              f"ucmfs, and {out.mount} is given as well; one "
+                              "of mount, socket and tiers says where blocks "
+                              "are")
         if out.measuring is not None and (out.mount or tiers):
             self.note("storage_backends", ":".join(tiers) or out.mount,
                       f"{out.measuring} keeps nothing there")

@@ -20,7 +20,8 @@ class NotFound(UcmfsError):
 
 
 class NotConnected(UcmfsError):
-    """The daemon is gone, and its mount with it (ENOTCONN)."""
+    """The daemon is gone, and its mount with it (ENOTCONN); or a dead one has
+    left its socket (ECONNREFUSED)."""
 
 
 class Timeout(UcmfsError, TimeoutError):
@@ -133,6 +134,7 @@ def _shown(value: object) -> str:
 _BY_ERRNO: dict[int, type[UcmfsError]] = {
     errno.ENOENT: NotFound,
     errno.ENOTCONN: NotConnected,
+    errno.ECONNREFUSED: NotConnected,
     errno.ETIMEDOUT: Timeout,
     errno.ENOSPC: NoSpace,
     errno.ENOBUFS: Dropped,

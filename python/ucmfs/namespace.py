@@ -119,7 +119,9 @@ def ensure_space(mount: Paths | None, name: str, manifest: Manifest, *,
                  tiers: Paths | Sequence[Paths] | None = None) -> bytes:
     """Make the space `name` for a manifest, if it is not there.
 
-    On a mount, or with tiers (and no mount) in the directories themselves:
+    mount: a mount point, or the path of a daemon's socket: of it a new space
+    is this user's, and private if the umask keeps others out. With tiers (and
+    no mount) it is made in the directories themselves:
     the manifest is then in the first, and in the others if it is there
     already. Several processes may do so at once. Returns the space_id.
     NamespaceMismatch: it exists, and its manifest says something else, or
@@ -155,8 +157,8 @@ def make_tiers(tiers: Paths | Sequence[Paths]) -> None:
 def read_manifest(mount: Paths | None, name: str, *,
                   tiers: Paths | Sequence[Paths] | None = None,
                   ) -> dict[str, Any] | None:
-    """Of a space, on a mount or with tiers in the directories themselves;
-    None: it has none, or there is no such space."""
+    """Of a space, of a mount or socket or with tiers in the directories
+    themselves; None: it has none, or there is no such space."""
     text = ctypes.create_string_buffer(MANIFEST_MAX)
     try:
         _lib.call(_lib.lib().ucm_space_manifest, f"space {name}",
@@ -168,8 +170,8 @@ def read_manifest(mount: Paths | None, name: str, *,
 
 
 def remove_space(mount: Paths, name: str) -> None:
-    """A space of a mount, with its blocks. NotFound: there is none. Other
-    errors, as while blocks are being saved to it, leave some of it."""
+    """A space of a mount or socket, with its blocks. NotFound: there is none.
+    Other errors, as while blocks are being saved to it, leave some of it."""
     _lib.call(_lib.lib().ucm_space_remove, f"space {name}",
               _lib.path_bytes(mount), _lib.path_bytes(name, "space"))
 
@@ -204,7 +206,7 @@ def _differences(here: Any, wanted: Any, where: str) -> Iterator[Difference]:
 
 
 def spaces(mount: Paths) -> list[str]:
-    """The names of all of a mount's but the default one."""
+    """The names of all of a mount's or socket's but the default one."""
     names: list[str] = []
 
     @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)
@@ -219,9 +221,9 @@ def spaces(mount: Paths) -> list[str]:
 
 def nearest(mount: Paths, prefix: str, name: str, manifest: Manifest,
             ) -> tuple[str, list[Difference]] | None:
-    """Of the other spaces of a mount whose names begin so, the one whose
-    manifest differs in the fewest keys, and these; None: there is no other.
-    What cannot be read is left out."""
+    """Of the other spaces of a mount or socket whose names begin so, the one
+    whose manifest differs in the fewest keys, and these; None: there is no
+    other. What cannot be read is left out."""
     best: tuple[str, list[Difference]] | None = None
     wanted = json.loads(canonical(manifest))
     for other in sorted(spaces(mount)):

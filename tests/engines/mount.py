@@ -81,14 +81,13 @@ class Mount:
         self.settings = settings
         self.work = os.path.realpath(tempfile.mkdtemp(
             prefix="ucmfs.", dir=base or os.environ.get("UCMFS_TEST_DIR")))
-        self.path = os.path.join(self.work, "mnt")
+        self.path = self._make_path()
         self.log = os.path.join(self.work, "log")
         self.tiers: List[str] = []
         self._mounted: List[str] = []
         self._daemon: Optional[subprocess.Popen] = None
         atexit.register(self.close)
         try:
-            os.mkdir(self.path)
             for i in range(tiers):
                 self.make_tier(os.path.join(self.work, f"tier{i}"), tmpfs)
             if start:
@@ -96,6 +95,19 @@ class Mount:
         except BaseException:
             self.close()
             raise
+
+    def _make_path(self) -> str:
+        path = os.path.join(self.work, "mnt")
+        os.mkdir(path)
+        return path
+
+    @property
+    def where(self) -> Dict[str, str]:
+        """What the options of a way into vLLM say of it."""
+        return {"mount": self.path}
+
+    def _command(self) -> List[str]:
+        return [daemon_path(), "-f", ":".join(self.tiers), self.path]
 
     def make_tier(self, path: str, tmpfs: int) -> None:
         """One more; before it is mounted."""
@@ -124,18 +136,16 @@ class Mount:
         self._release()
         ours, theirs = os.pipe()
         options = f"ready-fd={theirs}"
-        if "io_uring" not in self.options:
-            # auto is what users get
-            options += ",io_uring=" + os.environ.get("UCMFS_TEST_URING", "off")
+        options += self._io_uring()
         if self.options:
             options += "," + self.options
         if self.settings:
             options += ",config=" + self._settings_file()
         with open(self.log, "ab") as log:
             self._daemon = subprocess.Popen(
-                [daemon_path(), "-f", ":".join(self.tiers), self.path, "-o",
-                 options], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                pass_fds=(theirs,), preexec_fn=_die_with_parent)
+                [*self._command(), "-o", options], stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, pass_fds=(theirs,),
+                preexec_fn=_die_with_parent)
         os.close(theirs)
         try:
             ready, _, _ = select.select([ours], [], [], START_SECONDS)
@@ -145,6 +155,11 @@ class Mount:
         if not said.startswith(b"READY=1"):
             self.crash()
             raise RuntimeError(f"the daemon did not start: {self.said}")
+
+    def _io_uring(self) -> str:
+        """auto is what users get."""
+        return "" if "io_uring" in self.options else \
+            ",io_uring=" + os.environ.get("UCMFS_TEST_URING", "off")
 
     def _settings_file(self) -> str:
         path = os.path.join(self.work, "ucmfs.conf")
@@ -238,3 +253,27 @@ class Mount:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Served(Mount):
+    """The same without a mount: .path is the daemon's socket, alone in a
+    folder apart from .work. It takes no options but those of `ucmfs serve`."""
+
+    def _make_path(self) -> str:
+        self.folder = tempfile.mkdtemp(prefix="ucmfs-socket.")
+        return os.path.join(self.folder, "kv.sock")
+
+    @property
+    def where(self) -> Dict[str, str]:
+        return {"socket": self.path}
+
+    def _command(self) -> List[str]:
+        return [daemon_path(), "serve", ":".join(self.tiers), "--socket",
+                self.path, "-f"]
+
+    def _io_uring(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        super().close()
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -21,7 +21,7 @@ from typing import Any, Callable, Dict, List, Optional, Set
 
 import adapter
 import suite
-from mount import Mount
+from mount import Mount, Served
 from suite import CROWD, METRICS, SETTLE, STRAY, STRAY_SHARES, TRAFFIC
 from suite import generate, pause, reset
 
@@ -221,6 +221,25 @@ class Unfilled(Basics):
     def setUpClass(cls) -> None:
         suite.require_engine()
         cls.wanted = suite.reference(cls.kind, cls.parallel)
+
+
+class Socket(Unfilled):
+    """With nothing but the folder of the daemon's socket: neither a mount nor
+    the store's directories, and no network."""
+
+    def test_a_socket_is_enough(self) -> None:
+        served = Served()
+        self.addCleanup(served.close)
+        # one by one: only a part of the cache is pinned for saves
+        steps = [step for name in APART for step in (generate(name), SETTLE)]
+        for cold in self.run_engine(served, steps, hidden=[served.work])[::2]:
+            self.check_none_cached(cold)
+        self.assertEqual(len(self.stored(served)), suite.num_blocks(APART))
+        warm, metrics = self.run_engine(
+            served, [generate(*APART), METRICS], hidden=[served.work])
+        self.check_all_cached(warm)
+        self.assertGreater(self.loaded_tokens(metrics), 0)
+        self.assertEqual(len(self.stored(served)), suite.num_blocks(APART))
 
 
 class Windows(Basics):

@@ -25,11 +25,14 @@ import random
 import re
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import unittest
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from typing import (Any, Dict, Iterator, List, NamedTuple, Optional,
+                    Sequence)
 
 import generate as generate_py
 
@@ -42,6 +45,9 @@ SETTLE = {"do": "settle"}
 METRICS = {"do": "metrics"}
 
 PR_SET_PDEATHSIG = 1
+CLONE_NEWNS, CLONE_NEWNET = 0x20000, 0x40000000
+MS_REC, MS_PRIVATE = 0x4000, 0x40000
+SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1
 
 
 class Parallel(NamedTuple):
@@ -213,15 +219,37 @@ def _processes() -> Any:
     return context
 
 
+def _call(function: Any, *arguments: Any) -> None:
+    if function(*arguments):
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+
+
+def _hide(directories: Sequence[str]) -> None:
+    """From this process, which has a network of its own from now on: a
+    loopback that nobody else is on."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    _call(libc.unshare, CLONE_NEWNS | CLONE_NEWNET)
+    _call(libc.mount, None, b"/", None, MS_REC | MS_PRIVATE, None)
+    for path in directories:
+        _call(libc.mount, b"hidden", path.encode(), b"tmpfs", 0, None)
+        assert os.listdir(path) == []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        fcntl.ioctl(control, SIOCSIFFLAGS,
+                    struct.pack("16sh22x", b"lo", IFF_UP))
+
+
 def _in_the_child(config: dict, prompts: Dict[str, List[int]],
-                  variables: Dict[str, str], log: str, out: str,
-                  pipe: Any) -> None:
+                  variables: Dict[str, str], hidden: Sequence[str], log: str,
+                  out: str, pipe: Any) -> None:
     """The engine's process; it ends with the one that it was forked from,
     which ends with the tests."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for descriptor in (1, 2):
         os.dup2(file, descriptor)
+    if hidden:
+        _hide(hidden)
     os.environ.pop("PYTHONHASHSEED", None)
     os.environ.update(variables)
     # vLLM leaves a file there when it is killed
@@ -250,7 +278,8 @@ class Start:
             results = start.results()   # of all steps
 
     Whatever happens inside, the process and its shared memory are gone
-    afterwards.
+    afterwards. hidden: directories that are empty for it; it is alone on its
+    network then.
     """
 
     _count = 0
@@ -260,6 +289,7 @@ class Start:
                  parallel: Parallel = ALONE,
                  prompts: Optional[Dict[str, List[int]]] = None,
                  hash_seed: Optional[str] = "0",
+                 hidden: Sequence[str] = (),
                  environment: Optional[Dict[str, str]] = None) -> None:
         Start._count += 1
         self._name = f"ucmfs-test-{os.getpid()}-{Start._count}"
@@ -279,8 +309,8 @@ class Start:
         # a daemon in Python's words may have no processes of its own
         self._process = _processes().Process(
             target=_in_the_child, daemon=parallel.ranks == 1,
-            args=(config, prompts or PROMPTS, variables, self.log, self._out,
-                  theirs))
+            args=(config, prompts or PROMPTS, variables, hidden, self.log,
+                  self._out, theirs))
         self._process.start()
         theirs.close()
 

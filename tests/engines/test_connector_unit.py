@@ -32,7 +32,7 @@ try:
 except ImportError as error:
     raise unittest.SkipTest(f"needs vLLM: {error}") from None
 
-from mount import Mount
+from mount import Mount, Served
 
 import fake_runner
 from fake_runner import Config
@@ -101,11 +101,12 @@ class Case(unittest.TestCase):
     """A mount for the class, and runners on it."""
 
     mount: Mount
+    KIND: type = Mount
     MOUNT: dict = {}
 
     @classmethod
     def setUpClass(cls) -> None:
-        cls.mount = Mount(**cls.MOUNT)
+        cls.mount = cls.KIND(**cls.MOUNT)
         cls.addClassCleanup(cls.mount.close)
 
     def setUp(self) -> None:
@@ -115,7 +116,7 @@ class Case(unittest.TestCase):
 
     def extra(self, **more: object) -> dict:
         # A tenant for each test: they find nothing of each other's.
-        return {"mount": self.mount.path, "weights": "none",
+        return {**self.mount.where, "weights": "none",
                 "tenant": self.id(), "pinned_share": 0.5,
                 "min_benefit": {"enabled": False},
                 "staging_bytes": 16 << 20, **more}
@@ -273,14 +274,6 @@ class Basics(Case):
                 self.assertEqual(second.stats["tokens loaded"], 96)
                 self.assertEqual(counted["saved_blocks"], 0)
                 self.assertEqual(counted["load_failed_blocks"], 0)
-
-    def test_read_from_the_directories_of_the_mount(self) -> None:
-        extra = {"tiers": self.mount.tiers}
-        self.one(self.runner(extra), self.prompt(100))
-        second = self.runner(extra)
-        self.one(second, self.prompt(100))
-        self.assertEqual(second.stats["tokens loaded"], 96)
-        self.assertIn("tiers", self.worker(second)._loader.describe())
 
     def test_blocks_name_the_block_before(self) -> None:
         for options, chains, length in (({}, 1, 6), ({"ranks": 2}, 2, 6)):
@@ -1682,7 +1675,7 @@ class WithoutADaemon(Killed):
         self.tier = work.name
 
     def extra(self, **more: object) -> dict:
-        self.mount = SimpleNamespace(path=None)
+        self.mount = SimpleNamespace(where={})
         return {**super().extra(), "tiers": self.tier, **more}
 
     def paths(self) -> list:
@@ -1874,7 +1867,8 @@ class DaemonFails(Case):
 
     def test_no_mount(self) -> None:
         with self.assertRaisesRegex(OSError, "nowhere"):
-            self.runner({"mount": "/nowhere", "on_missing": "fail"})
+            self.runner({**dict.fromkeys(self.mount.where, "/nowhere"),
+                         "on_missing": "fail"})
 
     def test_mounted_later(self) -> None:
         """An engine that starts before the mount is there runs, and uses it
@@ -1923,6 +1917,27 @@ class DaemonFails(Case):
                 request, 0), (None, False))
             slow.settle()
             self.assertEqual(slow.stats["tokens loaded"], 0)
+
+
+class ServedFails(DaemonFails):
+    """By a socket alone."""
+
+    KIND = Served
+
+    def test_ranks(self) -> None:
+        self.check_second_hits(ranks=2)
+
+    def test_private_spaces_are_removed(self) -> None:
+        runner = self.runner({"reset": "epoch"})
+        usual = set(spaces(self.mount.path))
+        self.one(runner, self.prompt(70))
+        self.reset(runner)
+        self.one(runner, self.prompt(70))
+        self.until(runner, lambda: len(self.half(runner)._private) == 1)
+        name, = self.half(runner)._private
+        self.assertEqual(set(spaces(self.mount.path)) - usual, {name})
+        runner.shutdown()
+        self.assertEqual(set(spaces(self.mount.path)), usual)
 
 
 class Full(Case):

@@ -41,13 +41,13 @@ try:
 except ImportError as error:
     raise unittest.SkipTest(f"needs vLLM: {error}") from None
 
-from mount import Mount
+from mount import Mount, Served
 from seed import SEED
 from ucmfs import index
 from ucmfs.blocks import Blocks
 from ucmfs.errors import (ConfigError, NamespaceMismatch, Timeout,
                           UcmfsError)
-from ucmfs.namespace import space_id, spaces
+from ucmfs.namespace import remove_space, space_id, spaces
 from ucmfs.task import Outcome, Task
 from ucmfs.vllm import UcmfsTier
 from ucmfs.vllm.fingerprint import (EngineConfigs, engine_configs,
@@ -119,7 +119,7 @@ class Slots:
             self.tier = UcmfsTier(
                 spec_stub(slot=slot, events=events), memoryview(self.bytes),
                 "UcmfsTier", backpressure_detector=detector,
-                mount=mount.path, **config)
+                **{**mount.where, **config})
         self.random = np.random.default_rng(SEED)
         self.jobs = 0
         self.results: Dict[int, Any] = {}
@@ -197,8 +197,10 @@ class Slots:
 
 
 class MountCase(unittest.TestCase):
+    MOUNT: type = Mount
+
     def setUp(self) -> None:
-        self.mount = Mount()
+        self.mount = self.MOUNT()
         self.addCleanup(self.mount.close)
 
     def slots(self, *args: Any, mount: Optional[Mount] = None,
@@ -413,6 +415,10 @@ class Missing(MountCase):
         slots.close()
 
 
+class ServedMissing(Missing):
+    MOUNT = Served
+
+
 class RoundTrips(MountCase):
     def test_random_bytes_in_random_slots_come_back(self) -> None:
         for slot, io in ((4096, "auto"), (SLOT, "threads"), (SLOT, "auto"),
@@ -436,32 +442,17 @@ class RoundTrips(MountCase):
                     for n, i in enumerate(again)})
                 slots.close()
 
-    def test_read_from_the_tiers_themselves(self) -> None:
-        mount = Mount(tiers=2)
-        self.addCleanup(mount.close)
-        for how in (mount.tiers, ":".join(mount.tiers)):
-            slots = self.slots(mount=mount, tiers=how, namespace=str(how))
-            data = slots.fill(*range(8))
-            self.assertTrue(
-                slots.store(keys_of(*range(8)), list(range(8))).success)
-            self.assertTrue(
-                slots.load(keys_of(*range(8)), list(range(8, 16))).success)
-            self.assert_slots(slots, {8 + n: data[n] for n in range(8)})
-            slots.close()
-
     def test_read_into_the_slots_themselves(self) -> None:
-        for how in ({}, {"tiers": self.mount.tiers[0]}):
-            slots = self.slots(24, direct=True, namespace=str(how), **how)
-            data = slots.fill(*range(12))
-            keys = keys_of(*range(12))
-            self.assertTrue(slots.store(keys, list(range(12))).success)
-            places = [23 - i for i in range(12)]
-            self.assertTrue(slots.load(keys, places).success)
-            self.assert_slots(slots, {places[i]: data[i] for i in range(12)})
-            stats = slots.tier._store._movers.reads.loader.stats()
-            self.assertEqual(stats["direct_bytes"],
-                             12 * SLOT if self.has_o_direct() else 0)
-            slots.close()
+        slots = self.slots(24, direct=True)
+        data = slots.fill(*range(12))
+        keys = keys_of(*range(12))
+        self.assertTrue(slots.store(keys, list(range(12))).success)
+        places = [23 - i for i in range(12)]
+        self.assertTrue(slots.load(keys, places).success)
+        self.assert_slots(slots, {places[i]: data[i] for i in range(12)})
+        stats = slots.tier._store._movers.loader.stats()
+        self.assertEqual(stats["direct_bytes"],
+                         12 * SLOT if self.has_o_direct() else 0)
 
     def test_slots_that_are_lent_are_not_given_back(self) -> None:
         slots = self.slots()
@@ -473,7 +464,7 @@ class RoundTrips(MountCase):
         lent.returned.return_value = False
         lent.outcomes.return_value = [Outcome(errno.ETIMEDOUT)]
         store = slots.tier._store
-        with mock.patch.object(store._movers.reads, "load",
+        with mock.patch.object(store._movers.group, "load",
                                return_value=lent) as load:
             job = slots.submit(True, keys, [1])
         self.assertEqual(load.call_args.kwargs["lend"], "local")
@@ -504,7 +495,7 @@ class RoundTrips(MountCase):
         lent = mock.Mock()
         lent.wait_returned.side_effect = Timeout(110, "it hangs")
         lent.free.side_effect = read.wait
-        with mock.patch.object(slots.tier._store._movers.reads, "load",
+        with mock.patch.object(slots.tier._store._movers.group, "load",
                                return_value=lent):
             slots.submit(True, keys_of(0), [1])
         with mock.patch("ucmfs.vllm.mount.CLOSE_SECONDS", 0.5):
@@ -524,7 +515,7 @@ class RoundTrips(MountCase):
             self.assertTrue(slots.store(keys_of(0), [0]).success)
             self.assertTrue(slots.load(keys_of(0), [3]).success)
             self.assert_slots(slots, {3: data[0]})
-            stats = slots.tier._store._movers.reads.loader.stats()
+            stats = slots.tier._store._movers.loader.stats()
             self.assertEqual(
                 stats["direct_bytes"] > 0, direct and self.has_o_direct())
             slots.close()
@@ -619,9 +610,7 @@ class RoundTrips(MountCase):
     def parent_of(self, slots: Slots, key: bytes) -> Optional[bytes]:
         """What the block's header says."""
         id = slots.tier._store.ids_of([key])
-        path = os.path.join(self.mount.path, "spaces", slots.tier.space,
-                            id.hex()[:2], id.hex() + ".bin")
-        with open(path, "rb") as file:
+        with open(self.files(slots)[id], "rb") as file:
             head = file.read(80)
         return head[64:80] if head[52] & 2 else None
 
@@ -652,6 +641,12 @@ class RoundTrips(MountCase):
         slots.store(keys, [0, 1], context)
         self.assertEqual([self.parent_of(slots, key) for key in keys],
                          [None, None])
+
+
+class ServedRoundTrips(RoundTrips):
+    """By a socket alone."""
+
+    MOUNT = Served
 
 
 class Lookups(MountCase):
@@ -843,7 +838,7 @@ class Damage(MountCase):
 
 class Trouble(MountCase):
     def test_a_full_tier_drops_and_goes_on(self) -> None:
-        mount = Mount(tmpfs=2 << 20, options="policy=none")
+        mount = self.MOUNT(tmpfs=2 << 20, options="policy=none")
         self.addCleanup(mount.close)
         slots = self.slots(mount=mount)
         data = slots.fill(*range(32))
@@ -982,11 +977,15 @@ class Trouble(MountCase):
     def test_space_removed_below_us_is_made_again(self) -> None:
         slots = self.slots()
         slots.fill(0)
-        os.rmdir(os.path.join(self.mount.path, "spaces", slots.tier.space))
+        remove_space(self.mount.path, slots.tier.space)
         self.assertEqual(slots.hits(keys_of(0)), [False])
         self.until(lambda: slots.tier._store.connected, "made again")
         self.assertTrue(slots.store(keys_of(0), [0]).success)
         self.assertEqual(slots.hits(keys_of(0)), [True])
+
+
+class ServedTrouble(Trouble):
+    MOUNT = Served
 
 
 class Manners(MountCase):
@@ -1445,7 +1444,7 @@ class WithoutADaemon(unittest.TestCase):
         self.tier = work.name
 
     def slots(self, **config: Any) -> Slots:
-        slots = Slots(SimpleNamespace(path=None), tiers=self.tier, **config)
+        slots = Slots(SimpleNamespace(where={}), tiers=self.tier, **config)
         self.addCleanup(slots.close)
         return slots
 
@@ -1614,7 +1613,7 @@ class WithoutADaemon(unittest.TestCase):
 
     def test_directories_that_are_not_there(self) -> None:
         with self.assertRaises(UcmfsError), handed_down(engine_stub()):
-            Slots(SimpleNamespace(path=None), tiers="/nowhere/at/all",
+            Slots(SimpleNamespace(where={}), tiers="/nowhere/at/all",
                   on_missing="fail")
 
 
@@ -1789,7 +1788,7 @@ class WithTheManager(MountCase):
         manager = self.make(direct=True)
         own, context = manager.secondary_tiers[0], ReqContext(req_id="r")
         manager.on_new_request(context)
-        loader, = own._store._movers.loaders
+        loader = own._store._movers.loader
         for self.weights in "bcab":
             self.forget(manager)
             self.promote(manager, context, keys_of(1))

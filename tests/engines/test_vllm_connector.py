@@ -10,8 +10,9 @@ from types import SimpleNamespace
 from typing import Any, Dict, List
 
 from mount import Mount
-from scenarios import (APART, LONG, Basics, Scenarios, Seeded, States,
-                       Unfilled, Verified, Windows, empty_payload, flipped)
+from scenarios import (APART, LONG, Basics, Scenarios, Seeded, Socket,
+                       States, Unfilled, Verified, Windows, empty_payload,
+                       flipped)
 from suite import METRICS, SETTLE, Parallel
 from suite import generate, num_blocks, pause, reset, samples
 from ucmfs import namespace
@@ -27,7 +28,7 @@ class Options:
     @classmethod
     def transfer(cls, mount: Mount, policy: str = "recompute",
                  **more: Any) -> Dict[str, Any]:
-        options = {"mount": mount.path, "load": cls.load,
+        options = {**mount.where, "load": cls.load,
                    # computing is faster than anything for such a model
                    "min_benefit": {"enabled": False}}
         return {
@@ -168,6 +169,10 @@ class Layerwise(Options, Verified, unittest.TestCase):
     whole_prompts = False
 
 
+class BySocket(Options, Socket, unittest.TestCase):
+    pass
+
+
 class Directories(Options, Unfilled):
     """Directories alone: each process that has something to save does."""
 
@@ -176,7 +181,7 @@ class Directories(Options, Unfilled):
 
     @classmethod
     def transfer(cls, tiers: str, **more: Any) -> Dict[str, Any]:
-        options = super().transfer(SimpleNamespace(path=None), **more)
+        options = super().transfer(SimpleNamespace(where={}), **more)
         options["kv_connector_extra_config"]["tiers"] = tiers
         return options
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import Any, Dict, List
 
 from mount import Mount
-from scenarios import (APART, LONG, Basics, Scenarios, Seeded, States,
-                       Unfilled, Verified, Windows)
+from scenarios import (APART, LONG, Basics, Scenarios, Seeded, Socket,
+                       States, Unfilled, Verified, Windows)
 from suite import METRICS, SETTLE, Parallel
 from suite import generate, samples
 
@@ -22,7 +22,7 @@ class Options:
     @staticmethod
     def transfer(mount: Mount, **more: Any) -> Dict[str, Any]:
         tier = {"type": "UcmfsTier", "module_path": "ucmfs.vllm",
-                "mount": mount.path}
+                **mount.where}
         return {
             "kv_connector": "UcmfsOffloadingConnector",
             "kv_connector_module_path": "ucmfs.vllm",
@@ -51,6 +51,10 @@ class Tier(Options, Scenarios, Seeded, Verified, unittest.TestCase):
         self.assertGreater(
             samples(metrics, "vllm:ucmfs_tier_save_failed_blocks_total",
                     "full"), 0)
+
+
+class TierBySocket(Options, Socket, unittest.TestCase):
+    pass
 
 
 class TierWindows(Options, Windows, Verified, unittest.TestCase):
@@ -114,7 +118,7 @@ class WithoutADaemon(Options, Unfilled, unittest.TestCase):
         work = tempfile.TemporaryDirectory(prefix="ucmfs.")
         self.addCleanup(work.cleanup)
         steps = [generate(*APART), SETTLE]
-        nowhere = SimpleNamespace(path=None)
+        nowhere = SimpleNamespace(where={})
         options = {"tiers": work.name, **self.more}
         self.check_tokens(self.run_engine(nowhere, steps, options)[0])
         result, metrics = self.run_engine(

@@ -30,9 +30,9 @@ MOST_FDS = 253
 VERBS = {name: number for number, name in enumerate((
     "hello lookup touch pin unpin evict remove warm check lease offer verified "
     "locate path statistics directory drain flush rescan checkpoint text open "
-    "create commit cancel mkspace space reopen list").split(), 1)}
+    "create commit cancel mkspace space reopen list rmspace").split(), 1)}
 WITHOUT_IDS = ("hello statistics directory drain flush rescan checkpoint text "
-               "mkspace space list").split()
+               "mkspace space list rmspace").split()
 ERRNOS = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
 
 

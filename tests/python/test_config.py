@@ -225,9 +225,18 @@ class Keys(unittest.TestCase):
                 ({**NFS, "io_direct": True}, "io_direct")):
             refused(self, source, key, "")
 
-    def test_mount_and_directories_do_not_go_together(self):
-        refused(self, {"mount": "/m", "storage_backends": "/a"},
-                "storage_backends", "give one of the two")
+    def test_a_socket_stands_for_a_mount(self):
+        found = ucmfs.validate_config({"socket": "/run/x.sock"},
+                                      check_paths=False)
+        self.assertEqual((found.mount, found.tiers), ("/run/x.sock", []))
+
+    def test_mount_socket_and_directories_do_not_go_together(self):
+        for source, key in (
+                ({"mount": "/m", "storage_backends": "/a"},
+                 "storage_backends"),
+                ({"socket": "/s", "tiers": "/a"}, "tiers"),
+                ({"mount": "/m", "socket": "/s"}, "socket")):
+            refused(self, source, key, "one of mount, socket and tiers")
 
 
 class Files(unittest.TestCase):

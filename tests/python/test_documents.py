@@ -336,7 +336,7 @@ class Engine(unittest.TestCase):
                 got = connector_options({"mount": "/m", **given},
                                         check_paths=False)
             self.assertEqual(got.mount, "/m")
-            self.assertIn("storage_backends /data/kv: no effect: the mount /m "
+            self.assertIn("storage_backends /data/kv: no effect: mount /m "
                           "is used", "\n".join(logs.output))
 
     def test_directories_alone(self) -> None:
@@ -377,7 +377,7 @@ class Engine(unittest.TestCase):
         with self.assertLogs("vllm.ucmfs", "INFO") as logs:
             got = connector_options({**given, "tiers": tiers})
         self.assertEqual(got.mount, tiers)
-        self.assertIn(f"no effect: tiers {tiers} are used", logs.output[0])
+        self.assertIn(f"no effect: tiers {tiers} is used", logs.output[0])
 
     def test_directories_of_others(self) -> None:
         with tempfile.TemporaryDirectory() as path:

@@ -73,16 +73,21 @@ class Manifests(unittest.TestCase):
 
 
 class Places:
-    """The same on a mount and on a tier's directory."""
+    """The same on a mount, on its socket, and on a tier's directory."""
 
     place = {}
 
     def root(self):
+        """Where the folders are."""
         return self.place.get("mount") or self.place["tiers"][0]
 
     def ensure(self, name, content):
         return ucmfs.ensure_space(self.place.get("mount"), name, content,
                                   tiers=self.place.get("tiers"))
+
+    def read(self, name):
+        return namespace.read_manifest(self.place.get("mount"), name,
+                                       tiers=self.place.get("tiers"))
 
     def name(self):
         return f"{type(self).__name__}-{self.id().rpartition('.')[2]}"
@@ -93,7 +98,7 @@ class Places:
         self.assertEqual(self.ensure(name, content), want)
         self.assertEqual(self.ensure(name, dict(reversed(
             list(content.items())))), want)
-        self.assertEqual(namespace.read_manifest(self.root(), name), content)
+        self.assertEqual(self.read(name), content)
         self.assertEqual(
             [f for f in os.listdir(os.path.join(self.root(), "spaces", name))
              if f.startswith(".")], [])
@@ -125,11 +130,11 @@ class Places:
         with open(os.path.join(folder, "space.json"), "w",
                   encoding="ascii") as file:
             file.write('{"quota": 5000000}')
-        self.assertIsNone(namespace.read_manifest(self.root(), name))
+        self.assertIsNone(self.read(name))
         want = ucmfs.space_id(manifest())
         for _ in range(2):
             self.assertEqual(self.ensure(name, manifest()), want)
-            self.assertEqual(namespace.read_manifest(self.root(), name),
+            self.assertEqual(self.read(name),
                              manifest(quota=5000000))
         with self.assertRaises(ucmfs.NamespaceMismatch) as caught:
             self.ensure(name, manifest(x=1))
@@ -149,7 +154,7 @@ class Places:
             seen = sorted(answers.get(timeout=LIMIT) for _ in workers)
             for worker in workers:
                 worker.join()
-            here = namespace.read_manifest(self.root(), name)
+            here = self.read(name)
             self.assertIn(here, contents)
             self.assertEqual(seen, [ucmfs.space_id(here).hex()] * 4 +
                              ["mismatch who"] * 4)
@@ -205,15 +210,6 @@ class OnMount(Places, unittest.TestCase):
             with self.assertRaises(ucmfs.InvalidArgument):
                 namespace.remove_space(MOUNT, wrong)
 
-    def test_what_a_dead_saver_left_is_not_in_the_way(self):
-        name = self.name()
-        self.ensure(name, manifest())
-        left = "." + "3f" * 16 + ".0123456789abcdef"
-        with open(os.path.join(MOUNT, "spaces", name, "3f", left), "wb"):
-            pass
-        namespace.remove_space(MOUNT, name)
-        self.assertNotIn(name, namespace.spaces(MOUNT))
-
     def test_that_are_in_use_stay(self):
         name = self.name()
         self.ensure(name, manifest())
@@ -225,6 +221,40 @@ class OnMount(Places, unittest.TestCase):
             self.assertIn(caught.exception.errno, (errno.ENOTEMPTY,
                                                    errno.EBUSY))
         self.assertEqual(namespace.read_manifest(MOUNT, name), manifest())
+
+
+@needs_mount
+class OnSocket(Places, unittest.TestCase):
+    """Of the same daemon, by its path: no file of the mount is opened."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.place = {"mount": os.readlink(os.path.join(MOUNT, ".ucmfs",
+                                                       "socket"))}
+
+    def root(self):
+        return MOUNT
+
+    def test_are_listed_and_removed(self):
+        name, socket = self.name(), self.place["mount"]
+        self.ensure(name, manifest())
+        self.assertIn(name, namespace.spaces(socket))
+        self.assertEqual(namespace.nearest(socket, name[:-1], "other",
+                                           manifest(x=1))[0], name)
+        namespace.remove_space(socket, name)
+        self.assertNotIn(name, namespace.spaces(socket))
+        self.assertIsNone(namespace.read_manifest(socket, name))
+        with self.assertRaises(ucmfs.NotFound):
+            namespace.remove_space(socket, name)
+
+    def test_of_others_are_private_as_their_umask_says(self):
+        before = os.umask(0o077)
+        try:
+            self.ensure(self.name(), manifest())
+        finally:
+            os.umask(before)
+        self.assertEqual(os.stat(os.path.join(
+            TIER, "spaces", self.name())).st_mode & 0o777, 0o700)
 
 
 @needs_mount
@@ -255,7 +285,8 @@ class OnTiers(Places, unittest.TestCase):
         with self.assertRaises(ucmfs.NamespaceMismatch):
             self.ensure(name, manifest(x=1))
         self.ensure(name, manifest())
-        self.assertIsNone(namespace.read_manifest(self.root(), name))
+        self.assertIsNone(namespace.read_manifest(
+            None, name, tiers=self.place["tiers"][:1]))
 
 
 if __name__ == "__main__":

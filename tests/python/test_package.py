@@ -16,7 +16,7 @@ import unittest
 
 import ucmfs
 from ucmfs import _c, _lib, errors, position, retrieve, task
-from tests.python.support import BUILDDIR, SRCDIR
+from tests.python.support import BUILDDIR, GEOMETRY, SRCDIR
 
 PACKAGE = os.path.join(SRCDIR, "python", "ucmfs")
 # What must not be imported by anything that does not need it.
@@ -196,7 +196,7 @@ class Library(unittest.TestCase):
                     call(path)
                 self.assertIn(path, str(caught.exception))
             with self.assertRaises(ucmfs.NotFound) as caught:
-                ucmfs.ensure_space(path, "x", {"geometry": {}})
+                ucmfs.ensure_space(path, "x", {"geometry": GEOMETRY.to_json()})
             self.assertIn("is ucmfs mounted there?", str(caught.exception))
 
 

@@ -106,6 +106,20 @@ class Values(unittest.TestCase):
                 "mount": "/m", **dict.fromkeys(kind.FOREIGN, {})}),
                 kind("/m"))
 
+    def test_one_of_them_says_where_blocks_are(self) -> None:
+        for kind in (ConnectorOptions, TierOptions):
+            got = parse(kind, {"socket": "/run/x.sock"})
+            self.assertEqual(got, kind("/run/x.sock"))
+            for given in ({"mount": "/m", "socket": "/s"},
+                          {"mount": "/m", "tiers": "/a"},
+                          {"socket": "/s", "tiers": ["/a", "/b"]},
+                          {"mount": "/m", "socket": "/s", "tiers": "/a"}):
+                with self.assertRaises(ConfigError) as caught:
+                    parse(kind, given)
+                self.assertEqual(caught.exception.key, list(given)[1])
+                self.assertIn("one of mount, socket and tiers",
+                              str(caught.exception))
+
     def test_no_mount(self) -> None:
         for kind in BOTH:
             for given in ({}, {"mount": ""}, {"mount": None}):
@@ -159,11 +173,16 @@ class Upstream(unittest.TestCase):
             **self.upstream(), "mount": "/n", "use_layerwise": False},
             check_paths=False)
         self.assertEqual((got.mount, got.load), ("/n", "async"))
+        got = connector_options({**self.upstream(), "socket": "/s"},
+                                check_paths=False)
+        self.assertEqual((got.mount, got.socket), ("/s", ""))
 
     def test_upstream_layerwise_alone(self) -> None:
         got = connector_options({"mount": "/m", "use_layerwise": True},
                          check_paths=False)
         self.assertEqual(got, ConnectorOptions("/m", load="layerwise"))
+        got = connector_options({"socket": "/s", "use_layerwise": True})
+        self.assertEqual(got, ConnectorOptions("/s", load="layerwise"))
         got = connector_options({"tiers": "/a:/b", "use_layerwise": True})
         self.assertEqual(got, ConnectorOptions("/a:/b", load="layerwise"))
         got = connector_options({"mount": "/m", "use_layerwise": False})

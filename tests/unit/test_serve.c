@@ -452,7 +452,7 @@ UNIT_TEST(texts_come_as_descriptors)
 	close(fd);
 	ck_assert_int_eq(call(UCM_SERVE_TEXT, UCM_TEXT_CONFIG, NULL, 0, &fd),
 			 -ENOENT);
-	ck_assert_int_eq(call(UCM_SERVE_TEXT, 4, NULL, 0, &fd), -EINVAL);
+	ck_assert_int_eq(call(UCM_SERVE_TEXT, 5, NULL, 0, &fd), -EINVAL);
 }
 
 /* The answer of an error has nothing with it. */
@@ -507,24 +507,6 @@ UNIT_TEST(blocks_of_a_new_space_are_its_own)
 	ck_assert_int_eq(fx_one_id(client, UCM_SERVE_LOOKUP, "s", &other), 1);
 	ck_assert_int_eq(fx_one_id(client, UCM_SERVE_LOOKUP, "s", &file), 0);
 	ck_assert_int_eq(one(UCM_SERVE_LOOKUP, &other), 0);
-}
-
-UNIT_TEST(spaces_are_listed_by_name)
-{
-	char got[16] = "";
-	int fd;
-
-	ck_assert_int_eq(call(UCM_SERVE_TEXT, UCM_TEXT_SPACES, NULL, 0, &fd),
-			 0);
-	ck_assert_int_eq(pread(fd, got, sizeof(got), 0), 0);
-	close(fd);
-	ck_assert_int_eq(mkspace("s", 0755), 0);
-	ck_assert_int_eq(mkspace("t", 0700), 0);
-	ck_assert_int_eq(call(UCM_SERVE_TEXT, UCM_TEXT_SPACES, NULL, 0, &fd),
-			 0);
-	ck_assert_int_eq(pread(fd, got, sizeof(got), 0), 4);
-	ck_assert_str_eq(got, "s\nt\n");
-	close(fd);
 }
 
 /* ---- lists ---- */

@@ -100,7 +100,7 @@ static const struct {
 	  -ENOENT },
 	{ "a path for a space", { .verb = UCM_SERVE_LOOKUP,
 				  .space = "../blocks" }, 0, -ENOENT },
-	{ "no such text", { .verb = UCM_SERVE_TEXT, .argument = 4 }, 0,
+	{ "no such text", { .verb = UCM_SERVE_TEXT, .argument = 5 }, 0,
 	  -EINVAL },
 	{ "no byte", { .verb = UCM_SERVE_LIST, .argument = 256 }, 0, -EINVAL },
 	{ "a list with an item", { .verb = UCM_SERVE_LIST, .num = 1 }, 0,

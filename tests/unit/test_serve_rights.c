@@ -363,7 +363,8 @@ UNIT_TEST(another_peers_file_is_out_of_reach)
 /*
  * What a request of no block gets, in the default space, in one that is open to all, and
  * in a private one, of root, the store's owner (ALICE), the owner of the two other
- * spaces (CAROL) and another (BOB): served (o), -EACCES (A), -EPERM (P) or -EEXIST (E).
+ * spaces (CAROL) and another (BOB): served (o), -EACCES (A), -EPERM (P), -EEXIST (E), -ENOENT (N) or
+ * -EINVAL (I).
  */
 static const struct {
 	enum ucm_serve_verb verb;
@@ -398,6 +399,7 @@ static const struct {
 	{ UCM_SERVE_TEXT, UCM_TEXT_STATS, 0, { "ooPP", "ooPP", "oAPA" } },
 	{ UCM_SERVE_TEXT, UCM_TEXT_CONFIG, 0, { "ooPP", "ooPP", "oAPA" } },
 	{ UCM_SERVE_TEXT, UCM_TEXT_METRICS, 0, { "oooo", "oooo", "oAoA" } },
+	{ UCM_SERVE_TEXT, UCM_TEXT_MANIFEST, 0, { "NNNN", "NNNN", "NANA" } },
 	{ UCM_SERVE_TEXT, UCM_TEXT_SPACES, 0, { "oooo", "oooo", "oAoA" } },
 	{ UCM_SERVE_OPEN, 0, 0, { "oooo", "oooo", "oAoA" } },
 	{ UCM_SERVE_CREATE, 0, 0, { "ooAA", "oAoA", "oAoA" } },
@@ -409,6 +411,7 @@ static const struct {
 	  { "oooo", "oooo", "oAoA" } },
 	{ UCM_SERVE_REOPEN, 0, 0, { "oooo", "oooo", "oAoA" } },
 	{ UCM_SERVE_LIST, 0, 0, { "oooo", "oooo", "oAoA" } },
+	{ UCM_SERVE_RMSPACE, 0, 0, { "IIAA", "oAoA", "oAoA" } },
 };
 
 static const char *const spaces[] = { "", "open", "private" };
@@ -451,6 +454,8 @@ static char name_of(int err)
 	       : err == -EACCES	 ? 'A'
 	       : err == -EPERM	 ? 'P'
 	       : err == -EEXIST	 ? 'E'
+	       : err == -ENOENT	 ? 'N'
+	       : err == -EINVAL	 ? 'I'
 				 : '?';
 }
 

@@ -6,6 +6,9 @@
         "kv_load_failure_policy": "recompute",
         "kv_connector_extra_config": {"mount": "/mnt/kv"}}'
 
+In place of "mount" there may be "socket", the path that a daemon listens on,
+or "tiers", directories without a daemon.
+
 vLLM makes two of it, for the scheduler and for a worker; this class hands the
 calls on to the half that its role is about. Hooks take whatever else a version
 of vLLM passes. ucmfs.vllm.options has the keys of the configuration.

@@ -493,7 +493,7 @@ class Pause:
 
 class Touches:
     """Tells a mount which blocks were used: a hint, in a thread that nobody
-    waits for. What comes while it tells goes with the next call."""
+    waits for. What comes while it tells is sent with the next call."""
 
     def __init__(self, chores: Chores, mount: str, space: str) -> None:
         self._chores = chores

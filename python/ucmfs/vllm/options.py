@@ -21,6 +21,7 @@ from .place import Directories
 SEEDS = ("UCM_CONFIG_FILE", "ucm_config_path", "ucm_connectors",
          "use_layerwise", "storage", "storage_backends", "storage_path",
          "nfs_path", "store_pipeline", "pipeline")
+PLACES = ("mount", "socket", "tiers")  # one of them says where blocks are
 # What somebody might try, and what it is called.
 _MEANT = {
     "loader": "its options stand beside the others: io, threads, "
@@ -93,9 +94,10 @@ def _option(default: Any, check: Callable[[Any], Any], **more: Any) -> Any:
 class Options:
     """Of both ways.
 
-    mount: where ucmfs is mounted. tiers: its directories, as in SOURCE of
-    ucmfs(8), to read from these; or, without a mount, all there is: mount then
-    is these Directories, see ucmfs.vllm.place. on_missing: what becomes of an
+    Where blocks are, one of: mount, where ucmfs is mounted; socket, a path
+    that its daemon listens on; tiers, directories without a daemon, as in
+    SOURCE of ucmfs(8). parse() makes all of them mount: a path, or
+    Directories (see ucmfs.vllm.place). on_missing: what becomes of an
     engine that starts while they are not there: "run", without them until they
     are; "fail".
     space: a name of the blocks' space, instead
@@ -115,6 +117,7 @@ class Options:
     FOREIGN: ClassVar[Sequence[str]] = ()
 
     mount: str = _option("", _text)
+    socket: str = _option("", _text)
     tiers: str | tuple[str, ...] = _option("", _paths)
     on_missing: str = _option("run", one_of("run", "fail"))
     space: str = _option("", _text)
@@ -226,15 +229,20 @@ def parse(kind: type[Some], given: Mapping[str, Any],
             if key in _MEANT:
                 raise ConfigError(key, f"unknown; {_MEANT[key]}")
             raise unknown(key, key, checks)
-    if need_mount and not given.get("mount") and not given.get("tiers"):
-        raise ConfigError("mount", "a mount point of ucmfs is needed, or "
-                          "tiers: directories to use without a daemon")
+    named = [key for key in PLACES if given.get(key)]
+    if len(named) > 1:
+        raise ConfigError(named[1], f"{named[0]} is given as well; one of "
+                          "mount, socket and tiers says where blocks are")
+    if need_mount and not named:
+        raise ConfigError("mount", "one of these is needed: mount, a mount "
+                          "point of ucmfs; socket, of its daemon; tiers, "
+                          "directories to use without a daemon")
     options = kind(**{key: checked(checks[key], key, value)
                       for key, value in given.items()
                       if key in checks and value is not None})
-    if options.mount or not options.tiers:
-        return options
-    return replace(options, mount=Directories.of(options.tiers), tiers="")
+    if options.tiers:
+        return replace(options, mount=Directories.of(options.tiers), tiers="")
+    return replace(options, mount=options.mount or options.socket, socket="")
 
 
 def connector_options(extra: Mapping[str, Any], *,
@@ -255,7 +263,7 @@ def _from_seeds(given: Mapping[str, Any], check_paths: bool) -> dict[str, Any]:
     ours = {k: v for k, v in given.items() if k in known and v is not None}
     seeds = {k: v for k, v in given.items() if k not in known
              and k not in ConnectorOptions.FOREIGN}
-    if set(seeds) == {"use_layerwise"} and ours.keys() & {"mount", "tiers"}:
+    if set(seeds) == {"use_layerwise"} and ours.keys() & set(PLACES):
         layerwise = checked(check_bool, *seeds.popitem())
         return {**({"load": "layerwise"} if layerwise else {}), **ours}
     config = validate_config(seeds, check_paths=check_paths)
@@ -286,14 +294,14 @@ def _from_seeds(given: Mapping[str, Any], check_paths: bool) -> dict[str, Any]:
 def _place_of(config: Config, ours: Mapping[str, Any],
               check_paths: bool) -> dict[str, Any]:
     """Where upstream's keys say that blocks are, unless ours do."""
+    paths = config.mount or ":".join(config.tiers)
+    for key in PLACES:
+        if ours.get(key):
+            log.info("ucmfs: storage_backends %s: no effect: %s %s is used",
+                     paths, key, ours[key])
+            return {}
     if config.mount:
         return {"mount": config.mount}
-    paths = ":".join(config.tiers)
-    for key, what in ("mount", "the mount %s is"), ("tiers", "tiers %s are"):
-        if ours.get(key):
-            log.info("ucmfs: storage_backends %s: no effect: %s used",
-                     paths, what % ours[key])
-            return {}
     if check_paths:
         log.warning("ucmfs: %s: %s", paths, NO_DAEMON)
     return {"tiers": tuple(config.tiers)}

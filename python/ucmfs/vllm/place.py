@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where blocks are kept: in a mount, or in directories without a daemon.
+"""Where blocks are kept: by a daemon, or in directories without one.
 
-All else here says "mount" and gets a text: the path of a mount point, or
-Directories, which is SOURCE of ucmfs(8). Nothing but this file asks which.
+All else here says "mount" and gets a text: the path of a mount point or of a
+daemon's socket, which are the same to libucm; or Directories, which is SOURCE
+of ucmfs(8). Nothing but this file asks which.
 
 Without a daemon nobody has an index: a look-up asks the file systems. Nothing
 is evicted, leased or pinned. Any number of processes save and read at the same
@@ -42,12 +43,11 @@ class Directories(str):
                    for tier in self.split(":"))
 
 
-def source(place: str, tiers: Any = None) -> dict[str, Any]:
-    """What a Loader is given, and what asks for a space. tiers: of a mount,
-    to read from these."""
+def source(place: str) -> dict[str, Any]:
+    """What a Loader is given, and what asks for a space."""
     if isinstance(place, Directories):
         return {"mount": None, "tiers": str(place)}
-    return {"mount": place, "tiers": tiers or None}
+    return {"mount": place, "tiers": None}
 
 
 def make_space(place: str, name: str, manifest: dict[str, Any]) -> bytes:

@@ -2,7 +2,7 @@
 """Blocks of a mount, and the slots of a memory they come from and go to.
 
 All of UcmfsTier that does not need vLLM's types: the space and its index, the
-loader, and what becomes of both when the daemon goes away. A key is vLLM's
+loader, and what becomes of both when the daemon ends. A key is vLLM's
 OffloadKey: a block hash of 16 or 32 bytes and 4 bytes of group.
 
 Nothing here waits for the mount but the constructor, drain() and close(): a
@@ -85,59 +85,41 @@ class Memory(NamedTuple):
 
 
 class Movers(NamedTuple):
-    """What moves blocks: the loaders, and their groups to load and save by.
-    entered: spaces that they have had; groups that are busy stay."""
+    """What moves blocks: a loader, and its group to load and save by.
+    entered: spaces that it has had; groups that are busy stay."""
 
-    loaders: list[Loader]
-    reads: Group
-    writes: Group
+    loader: Loader
+    group: Group
     entered: int = 1
 
     @classmethod
     def open(cls, mount: str, space: str, layout: Callable[[bool], Layout],
-             direct: bool, tiers: Any, options: Mapping[str, Any]) -> Movers:
-        loaders: list[Loader] = []
-
-        def group(direct: bool, **more: Any) -> Group:
-            loaders.append(Loader(**more, **options))
-            return loaders[-1].add_group(layout(direct), space)
-
+             direct: bool, options: Mapping[str, Any]) -> Movers:
+        loader = Loader(**source(mount), **options)
         try:
-            reads = group(direct, **source(mount, tiers))
-            # a mount's directories are the daemon's to write to
-            return cls(loaders, reads,
-                       group(False, mount=mount) if tiers else reads)
+            return cls(loader, loader.add_group(layout(direct), space))
         except BaseException:
-            cls.close_loaders(loaders)
+            loader.close()
             raise
 
     def enter(self, space: str, layout: Callable[[bool], Layout],
               direct: bool) -> Movers:
-        """The same loaders in another space."""
-        reads = writes = self.loaders[0].add_group(layout(direct), space)
-        if len(self.loaders) > 1:
-            writes = self.loaders[1].add_group(layout(False), space)
-        return self._replace(reads=reads, writes=writes,
-                             entered=self.entered + 1)
+        """The same loader in another space."""
+        return self._replace(
+            group=self.loader.add_group(layout(direct), space),
+            entered=self.entered + 1)
 
     def leave(self) -> None:
-        """Let go of the groups, and of what they have pinned. May take a
+        """Let go of the group, and of what it has pinned. May take a
         while."""
-        for group in {id(one): one for one in (self.reads,
-                                               self.writes)}.values():
-            try:
-                group.remove()
-            except UcmfsError as error:  # the end of the loader removes it
-                log.debug("ucmfs: %s: %s", group.space, error)
-
-    @staticmethod
-    def close_loaders(loaders: Sequence[Loader]) -> None:
-        for loader in loaders:
-            loader.close()
+        try:
+            self.group.remove()
+        except UcmfsError as error:  # the end of the loader removes it
+            log.debug("ucmfs: %s: %s", self.group.space, error)
 
     def close(self) -> None:
         """May hang."""
-        self.close_loaders(self.loaders)
+        self.loader.close()
 
 
 class Finished(NamedTuple):
@@ -176,21 +158,20 @@ class _Job:
 class SlotStore:
     """Jobs between slots and blocks. One thread at a time.
 
-    manifest: of the space, with the geometry of geometry_of(). tiers: the
-    directories of the mount, to read from these. direct: read into the
-    slots themselves; "auto": if they can be made to lie in huge pages, as else
-    a disk may be slower into them than into staging memory. What does not come
-    from a local file system goes through staging memory all the same: there a
-    server may stop, and a slot would be lent to a read until it goes on.
-    may_miss: while the mount is missing there is nothing in it, and nothing is
-    saved. Other errors of the constructor are UcmfsError; later ones become
-    failed keys.
+    manifest: of the space, with the geometry of geometry_of(). direct: read
+    into the slots themselves; "auto": if they can be made to lie in huge
+    pages, as else a disk may be slower into them than into staging memory.
+    What does not come from a local file system goes through staging memory all
+    the same: there a server may stop, and a slot would be lent to a read until
+    it runs again. may_miss: while the mount is missing there is nothing in it,
+    and nothing is saved. Other errors of the constructor are UcmfsError; later
+    ones become failed keys.
     """
 
     def __init__(self, memory: Memory, *, mount: str, space: str,
                  manifest: dict[str, Any], verify: str = "full",
                  deadline_ms: int = 0, lease_ms: int = 0,
-                 tiers: Any = None, direct: bool | str = False,
+                 direct: bool | str = False,
                  may_miss: bool = False, **loader_options: Any) -> None:
         geometry = Geometry.from_json(manifest["geometry"])
         self.memory = memory
@@ -233,7 +214,7 @@ class SlotStore:
             self._layout = lambda direct: layout_of(
                 geometry, memory.address, memory.num_slots, direct)
             self._make = lambda: Movers.open(
-                mount, self.space, self._layout, self._direct, tiers,
+                mount, self.space, self._layout, self._direct,
                 loader_options)
             if here is not None:
                 self._open = self._base = self._make()
@@ -329,8 +310,7 @@ class SlotStore:
         if movers is None:
             return "no mount yet"
         into = ["reads go into the slots"] if self._direct else []
-        return "; ".join(
-            [loader.describe() for loader in movers.loaders] + into)
+        return "; ".join([movers.loader.describe()] + into)
 
     # ---- look-ups ----
 
@@ -418,7 +398,7 @@ class SlotStore:
              slots: Sequence[int]) -> None:
         """Start to fill slots[i] with the block of keys[i]."""
         one = _Job(job, True, list(keys))
-        self._start(one, slots, lambda ids, pages: self._by_now().reads.load(
+        self._start(one, slots, lambda ids, pages: self._by_now().group.load(
             ids, pages, verify=self._verify, lend="local",
             completions=self._ends, deadline_ms=deadline_of(
                 self._deadline_ms, len(pages) * self.memory.slot_bytes)))
@@ -435,7 +415,7 @@ class SlotStore:
             one.sent = []
         else:
             slots = self._leave_out(one, slots)
-        self._start(one, slots, lambda ids, pages: self._by_now().writes.save(
+        self._start(one, slots, lambda ids, pages: self._by_now().group.save(
             ids, pages, parents=self._parents(one.sent, before or {}),
             may_refuse=True, completions=self._ends, deadline_ms=deadline_of(
                 self._deadline_ms, len(pages) * self.memory.slot_bytes)))
@@ -592,7 +572,7 @@ class SlotStore:
                 self._teller.warn("damaged", "block %s of %s: %s; it is "
                                   "removed", id.hex(), self.space,
                                   outcome.text)
-                group = self._by_now().writes
+                group = self._by_now().group
                 self._chores.add(
                     lambda: remove_blocks(self.mount, self.space, [id], group))
         return False

@@ -312,8 +312,7 @@ class UcmfsTier(SecondaryTierManager):
             space=self.space, manifest=manifest, verify=self.config.verify,
             deadline_ms=self.config.deadline_ms,
             lease_ms=self.config.lease_ms, direct=self.config.direct,
-            may_miss=self.config.on_missing == "run",
-            tiers=self.config.tiers or None, **self.config.loader)
+            may_miss=self.config.on_missing == "run", **self.config.loader)
         log.info("ucmfs: tier on %s, space %s; %s", self.config.mount,
                  self.space, self._store.describe())
 

@@ -176,7 +176,7 @@ class UcmfsWorker:
 
             self._cuda = torch.cuda
         self._new_loader = functools.partial(
-            Loader, **source(self._options.mount, self._options.tiers),
+            Loader, **source(self._options.mount),
             copy="cuda" if cuda else "host",
             device=tensor.device.index or 0 if cuda else 0,
             **self._options.loader)
