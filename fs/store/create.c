@@ -12,6 +12,7 @@
 #include "fs/store/inside.h"
 
 #include <errno.h>
+#include <time.h>
 
 #include "fs/store/evict.h"
 #include "fs/store/quota.h"
@@ -133,8 +134,8 @@ static bool try_anywhere(struct creation *c)
 }
 
 /* Others who make room at the same time may be faster to take it. */
-#define EVICT_TRIES 64
-#define WAITS 100000 /* for blocks that another writer evicts */
+#define TRIES 64
+#define WAITS 10000 /* a millisecond each, while another writer makes room */
 
 static uint64_t create_bytes(const struct creation *c)
 {
@@ -148,6 +149,7 @@ static uint64_t create_bytes(const struct creation *c)
 /* Every tier is full: something that is worth less goes. */
 static bool create_evict(struct creation *c)
 {
+	static const struct timespec moment = { .tv_nsec = 1000000 };
 	struct ucm_store *store = c->store;
 
 	if (!store->value.policy)
@@ -155,17 +157,18 @@ static bool create_evict(struct creation *c)
 	c->wait = ucm_wait_long_for_any(&store->dirs);
 	if (c->wait)
 		return true;
-	for (unsigned i = 0, waits = 0; i < EVICT_TRIES; i++) {
+	for (unsigned tries = 0, waits = 0; tries < TRIES && waits < WAITS;) {
 		uint64_t evictions = atomic_load(&store->evictions);
 		int err = ucm_evict_for(store, create_bytes(c));
 
-		if (err && !ucm_evict_wait_for_others(store, evictions) &&
-		    err != -EBUSY)
-			break;
-		/* the other evicts one block after another */
-		if (err == -EBUSY && ++waits < WAITS &&
-		    atomic_load(&store->evictions) != evictions)
-			i--;
+		if (err == -EBUSY) {
+			waits++;
+			nanosleep(&moment, NULL);
+		} else {
+			tries++;
+			if (err && !ucm_evict_wait_for_others(store, evictions))
+				break;
+		}
 		if (create_try_tiers(c) ||
 		    (c->result == -ENOSPC && c->want.guessed &&
 		     try_anywhere(c)))
