@@ -47,7 +47,7 @@ can("map the index for writing", mmap.mmap, index, 4096)
 for name, fd in ("index", index), ("budget", budget):
     can(f"open the {name} again", again, fd)
     can(f"seal the {name}", fcntl.fcntl, fd, F_ADD_SEALS, F_SEAL_GROW)
-    can(f"cut the {name}", os.ftruncate, fd, 4096)
+    can(f"cut the {name}", os.ftruncate, fd, 1)
     can(f"lengthen the {name}", os.ftruncate, fd, 1 << 30)
 END
 }
