@@ -333,7 +333,8 @@ class Account:
     def _judge(self, lost: List[int], before: Look, first: Look,
                now: Look) -> None:
         """They were there before, and absent first and now."""
-        over = self.rules.quota and self._quota_asked(before, first) is None
+        # also in a life without quotas: that of the life before holds at first
+        over = self._quota_asked(before, first) is None
         others = [n for n in lost if not (over and space_of(n))]
         reason = None
         if others and self.rules.tiers:
