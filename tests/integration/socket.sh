@@ -5,7 +5,10 @@
 # daemon leaves; blocks that are read and written through descriptors.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-start_test root fuse python3 setpriv
+start_test root fuse python3 setpriv namespace
+# each mount that others begin removes dead sockets there
+mkdir -p /run/ucmfs
+need mount -t tmpfs -o mode=755 none /run/ucmfs
 as_nobody test -r "$work" || skip "$work cannot be reached by other users"
 
 # call WHERE VERB [SPACE [ARGUMENT...]] <IDS

@@ -40,7 +40,7 @@ file=$mnt/spaces/blocks.repr/$first
 
 # ---- built ----
 
-says 1 'spaces/blocks.repr' verify --mount "$mnt" --all
+says 1 'space blocks.repr' verify --mount "$mnt" --all
 says 0 '12 blocks: 12 built;' build --mount "$mnt" --all --dtype float32
 while read -r path; do
 	right minmax "$mnt/blocks" blocks.repr "$path"
@@ -148,7 +148,7 @@ same 'JSON' "normed float32 2 40 4 3 512" "$(
 f = json.load(sys.stdin)
 print(f["kind"], f["dtype"], f["num_heads"], f["head_dim"], f["block_size"],
       f["num_layers"], f["layer_bytes"])')"
-says 1 'spaces/none' stat -m "$mnt" --to none
+says 1 'space none' stat -m "$mnt" --to none
 says 1 'space blocks: blocks.repr is that of the default space' \
 	stat -m "$mnt" -s blocks
 
