@@ -82,6 +82,11 @@ def report(what: str, pid: int, before: Dict[str, int]) -> int:
     return int(max(each.values()))
 
 
+def is_sanitized(pid: int) -> bool:
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
+        return "san.so" in maps.read()
+
+
 def serve_many(socket: str, pid: int) -> None:
     num, before = threads(pid), memory(pid)
     peers = connect(socket, MANY)
@@ -93,7 +98,10 @@ def serve_many(socket: str, pid: int) -> None:
     assert threads(pid) == num + MANY, threads(pid)
     close(peers)
     wait_for_threads(pid, num)
-    assert each <= KIB_EACH and large <= KIB_EACH, (each, large)
+    if is_sanitized(pid):
+        print("# how much memory that is says nothing with sanitizers")
+    else:
+        assert each <= KIB_EACH and large <= KIB_EACH, (each, large)
 
 
 def in_child(uid: int, socket: str, want: int) -> int:

@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -500,6 +501,16 @@ static struct bad {
 };
 static _Atomic bool enough;
 
+/* What has closed its end is a peer until its thread has seen that; and too many are
+ * refused. */
+static void wait_for_few_peers(void)
+{
+	static const struct timespec moment = { .tv_nsec = 1000000 };
+
+	while (ucm_server_peers(fx_server) > 64)
+		nanosleep(&moment, NULL);
+}
+
 static void *be_bad(void *arg)
 {
 	struct bad *bad = arg;
@@ -507,6 +518,7 @@ static void *be_bad(void *arg)
 
 	/* the last connection stays open while the next one is used */
 	while (!atomic_load(&enough)) {
+		wait_for_few_peers();
 		fd = fx_dial();
 		bad->once(fd);
 		if (before >= 0)
