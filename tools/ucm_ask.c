@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ucm_ask.c - answers of a daemon that are files; see ucm_ask.h. */
+/* ucm_ask.c - questions to a daemon; see ucm_ask.h. */
 #include <config.h>
 
 #include "tools/ucm_ask.h"
@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 
 #include "common/cleanup.h"
-#include "common/osfile.h"
 #include "tools/ucm_tool.h"
 
 bool ucm_ask_is_socket(const char *path)
@@ -39,32 +38,6 @@ int ucm_ask_connect(const char *where, struct ucm_client **out)
 	return err;
 }
 
-int ucm_ask_bytes(struct ucm_client *client,
-		  const struct ucm_serve_request *head, char **out,
-		  size_t *len_out)
-{
-	_cleanup_free_ char *bytes = NULL;
-	_cleanup_fd_ int fd = -1;
-	ssize_t got;
-	struct stat st;
-	int err = ucm_client_call(client, head, NULL, 0, NULL, 0, &fd);
-
-	if (!err)
-		err = ucm_os_fstat(fd, &st);
-	if (err)
-		return err;
-	bytes = malloc((size_t)st.st_size + 1);
-	got = bytes ? ucm_os_read_at(fd, bytes, (size_t)st.st_size, 0)
-		    : -ENOMEM;
-	if (got < 0)
-		return (int)got;
-	bytes[got] = '\0';
-	*out = bytes;
-	bytes = NULL;
-	*len_out = (size_t)got;
-	return 0;
-}
-
 int ucm_ask_ids(struct ucm_client *client, const char *space, unsigned bucket,
 		struct ucm_ids *ids)
 {
@@ -72,6 +45,7 @@ int ucm_ask_ids(struct ucm_client *client, const char *space, unsigned bucket,
 		.verb = UCM_SERVE_LIST,
 		.argument = bucket,
 	};
+	_cleanup_fd_ int fd = -1;
 	char *bytes;
 	size_t len;
 	int err;
@@ -79,7 +53,9 @@ int ucm_ask_ids(struct ucm_client *client, const char *space, unsigned bucket,
 	if (strlen(space) >= sizeof(head.space))
 		return -ENOENT;
 	strcpy(head.space, space);
-	err = ucm_ask_bytes(client, &head, &bytes, &len);
+	err = ucm_client_call(client, &head, NULL, 0, NULL, 0, &fd);
+	if (!err)
+		err = ucm_tool_read_fd(fd, SIZE_MAX, &bytes, &len);
 	if (err)
 		return err;
 	free(ids->ids);

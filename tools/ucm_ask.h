@@ -16,11 +16,6 @@ bool ucm_ask_is_socket(const char *path);
 /* where: a mount point or a socket. -errno, reported. */
 int ucm_ask_connect(const char *where, struct ucm_client **out);
 
-/* All bytes of the answer, with a NUL after them, to free. Not reported. */
-int ucm_ask_bytes(struct ucm_client *client,
-		  const struct ucm_serve_request *head, char **out,
-		  size_t *len_out);
-
 /* The blocks of a space whose ids begin with the byte bucket; what ids had is
  * replaced. Not reported. */
 int ucm_ask_ids(struct ucm_client *client, const char *space, unsigned bucket,

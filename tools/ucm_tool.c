@@ -56,7 +56,7 @@ int ucm_tool_flush(void)
 			     strerror(errno));
 }
 
-static int read_fd(int fd, size_t max, char **out, size_t *len_out)
+int ucm_tool_read_fd(int fd, size_t max, char **out, size_t *len_out)
 {
 	size_t room = 65536, len = 0;
 	char *text = malloc(room);
@@ -101,7 +101,7 @@ int ucm_tool_read(const char *path, size_t max, char **out, size_t *len_out)
 {
 	_cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
 
-	return fd < 0 ? -errno : read_fd(fd, max, out, len_out);
+	return fd < 0 ? -errno : ucm_tool_read_fd(fd, max, out, len_out);
 }
 
 /* A daemon without a mount gives its texts by the socket. */
@@ -148,7 +148,7 @@ int ucm_mount_read(const char *mount, const char *name, size_t max, char **out,
 {
 	_cleanup_fd_ int fd = ucm_mount_open(mount, name, O_RDONLY);
 
-	return fd < 0 ? fd : read_fd(fd, max, out, len_out);
+	return fd < 0 ? fd : ucm_tool_read_fd(fd, max, out, len_out);
 }
 
 int ucm_mount_complain(const char *mount, const char *name, int err)

@@ -54,6 +54,7 @@ char *ucm_mount_find(const char *arg);
 /* All of a file, up to max bytes, and a NUL; to free. 0, or -errno
  * (not reported; -EFBIG if there is more). */
 int ucm_tool_read(const char *path, size_t max, char **out, size_t *len_out);
+int ucm_tool_read_fd(int fd, size_t max, char **out, size_t *len_out);
 
 /* MOUNT/.ucmfs/NAME, or what a daemon without a mount has under that name (mount: its
  * socket): a descriptor, or all of it as above. */
