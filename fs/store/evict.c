@@ -748,7 +748,7 @@ static int evict_in_dir(struct ucm_store *store, unsigned dir, uint64_t bytes,
 	if (freed)
 		ucm_pressure_raise(store, dir);
 	atomic_store(&victims->busy, false);
-	return err == -EBUSY ? -ENOSPC : err;
+	return err;
 }
 
 static int evict_in_tier(struct ucm_store *store, struct ucm_tier *tier,
