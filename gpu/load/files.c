@@ -21,8 +21,8 @@
  * closed again and waits likewise. fstat(2) after an open is answered
  * from what that has fetched. Files that the source opens are asked for together:
  * those of a directory and a space that have come since its last request; what one
- * directory keeps waiting holds up no other. A file that is OPENING or whose head is coming has
- * waiters: they are woken by ucm_load_go(), in their order.
+ * directory keeps waiting holds up no other. A file that is OPENING or whose head is
+ * coming has waiters: they are woken by ucm_load_go(), in their order.
  */
 #include <config.h>
 

@@ -45,8 +45,11 @@ bool ucm_toll_pay(struct ucm_engine *engine, enum ucm_iobudget_class class,
 		  uint64_t bytes)
 {
 	struct ucm_iobudget *budget = engine->shared->budget;
-	int64_t now_ns = ucm_monotonic_ns(), again_ns;
+	int64_t now_ns, again_ns;
 
+	if (!budget)
+		return true;
+	now_ns = ucm_monotonic_ns();
 	if (!engine->look_op.done && ucm_iobudget_must_look(budget, now_ns))
 		begin_look(engine);
 	if (!ucm_iobudget_take(budget, class, bytes, now_ns, &again_ns)) {
