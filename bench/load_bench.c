@@ -501,20 +501,16 @@ static int measure_opens(struct bench *bench)
 		  .open_files = all, .mount = true },
 		{ .name = "mount, opened", .run = run_load, .open_files = few,
 		  .mount = true },
-		{ .name = "mount, opened in it", .run = run_load,
-		  .open_files = few, .mount = true, .in_mount = true },
 	};
-	int err = measure(bench, sides, 5);
+	int err = measure(bench, sides, 4);
 
 	if (err)
 		return err;
 	print_rate(bench, &sides[0], &sides[1], 0);
 	print_rate(bench, &sides[2], &sides[3], 0);
 	print_rate(bench, &sides[1], &sides[3], 0.95);
-	print_rate(bench, &sides[1], &sides[4], 0);
 	print_open(bench, "tiers, an open", &sides[0], &sides[1]);
 	print_open(bench, "mount, an open", &sides[2], &sides[3]);
-	print_open(bench, "mount, an open in it", &sides[2], &sides[4]);
 	print_open(bench, "mount, an open, over one of the tiers", &sides[1],
 		   &sides[3]);
 	return 0;

@@ -49,7 +49,6 @@ struct side {
 	unsigned threads;
 	unsigned open_files;
 	bool mount; /* else the tiers */
-	bool in_mount; /* all files are opened there */
 	enum ucm_verify verify;
 	enum ucm_load_order order;
 	uint32_t group_layers;

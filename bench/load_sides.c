@@ -36,7 +36,6 @@ static struct ucm_loader_options options_of(const struct bench *bench,
 		.threads = side->threads,
 		.window_bytes = side->depth * bench->payload,
 		.open_files = side->open_files,
-		.in_mount = side->in_mount,
 	};
 
 	/* saves have half of the staging memory, reads at most half */

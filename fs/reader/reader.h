@@ -59,7 +59,7 @@ extern const struct ucm_reader_ops ucm_reader_socket_ops;
 /* Where a block's file lies. */
 struct ucm_reader_place {
 	uint64_t size;
-	uint8_t dir; /* as the daemon numbers them: UCM_SERVE_DIRECTORY */
+	uint8_t dir; /* its number in SOURCE */
 	/* Of the file whose checksums have all been compared, on this machine
 	 * and not too long ago (common/filestamp.h); 0: it is not known. */
 	uint64_t verified;

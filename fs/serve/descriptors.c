@@ -61,6 +61,7 @@ static int open_one(struct ucm_exchange *exchange, const struct ucm_id *id,
 		return err;
 	out->size = entry.size;
 	out->directory = entry.dir;
+	out->flags = store->dirs.at[entry.dir]->remote ? 0 : UCM_OPENED_LOCAL;
 	return 0;
 }
 

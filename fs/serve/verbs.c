@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -25,7 +24,6 @@
 #include "fs/store/mover.h"
 #include "fs/store/offers.h"
 #include "fs/store/value.h"
-#include "fs/tier/dir.h"
 
 /* Who may make a request, beside root and the daemon's user. */
 enum right {
@@ -242,35 +240,6 @@ static int run_statistics(struct ucm_exchange *exchange)
 	return 0;
 }
 
-/* No call is made on one whose server may hang. */
-static int run_directory(struct ucm_exchange *exchange)
-{
-	const struct ucm_dirs *dirs = &exchange->peer->terms->store->dirs;
-	struct ucm_control_directory *out = exchange->out;
-	uint32_t number = exchange->request->argument;
-	struct ucm_medium *medium;
-	struct stat st;
-	int err;
-
-	if (number >= dirs->num)
-		return -ENOENT;
-	medium = dirs->at[number];
-	if (strlen(medium->path) >= sizeof(out->path))
-		return -ENAMETOOLONG;
-	out->number = number;
-	out->tier = (uint32_t)(dirs->tier_of[number] - dirs->tiers);
-	strcpy(out->path, medium->path);
-	if (medium->remote)
-		return 0;
-	err = ucm_os_fstat(ucm_directory_fd(medium), &st);
-	if (err)
-		return err;
-	out->flags = UCM_DIRECTORY_LOCAL;
-	out->device = st.st_dev;
-	out->inode = st.st_ino;
-	return 0;
-}
-
 static struct ucm_medium *medium_of(const struct ucm_exchange *exchange,
 				    unsigned *dir)
 {
@@ -433,9 +402,6 @@ static const struct row rows[UCM_SERVE_VERBS] = {
 	[UCM_SERVE_STATISTICS] = { run_statistics, READER, 0,
 				   sizeof(struct ucm_control_statistics), 0, 0,
 				   0, 0 },
-	[UCM_SERVE_DIRECTORY] = { run_directory, READER, 0,
-				  sizeof(struct ucm_control_directory), 0, 0,
-				  UINT32_MAX, 0 },
 	[UCM_SERVE_DRAIN] = { run_drain, OWNER, 1,
 			      sizeof(struct ucm_control_drain),
 			      UCM_SERVE_PATH_MAX, 0, UCM_DRAIN_END, 0 },

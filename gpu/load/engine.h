@@ -44,17 +44,10 @@ extern const struct ucm_source_ops *ucm_loader_source;
 struct ucm_shared {
 	const struct ucm_source_ops *source_ops;
 	struct ucm_source *source;
-	/* Where blocks are saved: the same, unless they are read from the tiers
-	 * of a mount. */
-	const struct ucm_source_ops *save_ops;
-	struct ucm_source *save_source;
 	struct ucm_iobudget *budget;   /* NULL: nothing is limited */
 	struct ucm_buffer *buffer;   /* NULL: none */
 	const char *buffer_home;     /* see buffer.h */
-	struct ucm_hints *touches;   /* NULL: nobody to inform */
-	struct ucm_hints *opened;    /* likewise; of files that were located */
-	struct ucm_hints *verified;  /* likewise; of any, if one is damaged */
-	bool locates; /* open files by the source's locate() first */
+	struct ucm_hints *verified; /* NULL: nobody to inform */
 	struct ucm_lessee *lessee;   /* NULL: look-ups lease nothing */
 	uint32_t lease_ms;
 	const struct ucm_copy_ops *copy_ops;
@@ -80,7 +73,7 @@ struct ucm_shared {
 			load_failed, saves, save_bytes, save_skipped,
 			save_dropped, save_failed, reads, short_reads, opens,
 			open_hits, mapped_bytes, direct_bytes, save_refused,
-			located, save_buffered_bytes, load_buffered_bytes,
+			save_buffered_bytes, load_buffered_bytes,
 			save_direct_bytes, unsummed_bytes;
 	} stats;
 };
@@ -126,13 +119,9 @@ struct ucm_load_file {
 	bool by_call;   /* it has no descriptor: its source reads it */
 	bool revived;   /* opened once more: the mount had come back */
 	bool spared;    /* opened once more: idle ones were closed for it */
-	bool sought;    /* in the place that the source has located */
-	bool again;     /* it is the second that was opened for that place */
-	bool located;   /* and opened there */
-	bool held_located; /* or is still to be */
-	uint64_t located_size; /* which it has there, as its source knows */
 	bool stale;     /* not to be found any more; ends with its last user */
 	bool counted;   /* as used, in its queue */
+	bool asked;     /* for its descriptor, with the next request */
 	uint32_t align; /* of reads */
 	uint64_t size;
 	const uint8_t *map; /* memory files, once they are mapped */
@@ -156,11 +145,19 @@ struct ucm_load_file {
 	int64_t idle_since_ns;
 };
 
+/* A directory in which the source opens blocks. */
+struct ucm_given_dir {
+	struct ucm_dir dir; /* first; without a descriptor */
+	unsigned asking;    /* requests that are under way */
+	bool met;	    /* what dir says is that of a directory on */
+	dev_t device;
+};
+
 struct ucm_load_files {
 	struct ucm_load_file *all; /* a table, by group and id */
 	TAILQ_HEAD(, ucm_load_file) idle; /* oldest first */
 	TAILQ_HEAD(, ucm_load_file) asked; /* for descriptors, with the next request */
-	uint8_t asking[UCM_DIRECTORIES + 1]; /* requests of each directory */
+	struct ucm_given_dir given[UCM_DIRECTORIES + 1]; /* by their numbers */
 	unsigned most;   /* that are open, idle or not */
 	unsigned closing; /* that still have descriptors */
 	bool spares;     /* what is closed is closed at once */

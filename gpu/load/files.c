@@ -9,20 +9,18 @@
  * header is kept, once it has been read and found right; a block never changes
  * under its name.
  *
- * Opening goes through the places where the block may lie. Before them, a block of
- * a mount is sought in the directory that has it, where that may be opened: a
- * mount's open is a question to its daemon. Anything that is not as it should be
- * there is no failure: the mount is asked then, and the directory once more when the
- * file is used again. Where an open may
- * hang (a mount, a file server) it is an operation of the ring, when the queue of that
+ * Opening goes through the places where the block may lie. Where an open may
+ * hang (a file server) it is an operation of the ring, when the queue of that
  * directory lets it (lane.h): until then the file has no descriptor, and one
  * that nobody waits for any more just ends. A file in a local directory is opened
  * at once; where that directory is late and has its share of descriptors, it is
  * closed again and waits likewise. fstat(2) after an open is answered
  * from what that has fetched. Files that the source opens are asked for together:
  * those of a directory and a space that have come since its last request; what one
- * directory keeps waiting holds up no other. A file that is OPENING or whose head is
- * coming has waiters: they are woken by ucm_load_go(), in their order.
+ * directory keeps waiting holds up no other. Which directory that is the source knows
+ * only for the moment; where the file really was its answer says. A file that is
+ * OPENING or whose head is coming has waiters: they are woken by ucm_load_go(), in
+ * their order.
  */
 #include <config.h>
 
@@ -50,8 +48,6 @@
  * be read directly. */
 static struct ucm_dir nowhere = { .fd = -1, .quick = true, .no_direct = true,
 				  .align = 1 };
-/* Where the source opens blocks: its directories, by their numbers. */
-static struct ucm_dir given[] = { [0 ... UCM_DIRECTORIES] = { .fd = -1 } };
 
 static void open_next(struct ucm_load_file *file);
 static void on_opened(struct ucm_engine *engine, struct ucm_engine_op *op);
@@ -223,10 +219,19 @@ static void end_use(struct ucm_load_file *file)
 	trim(file->engine, idle_room(file->engine));
 }
 
+static void take_asked(struct ucm_load_file *file)
+{
+	TAILQ_REMOVE(&file->engine->files.asked, file, in_asked);
+	file->asked = false;
+}
+
 /* Nobody waits any more for an open that has not been made. */
 static void drop_opening(struct ucm_load_file *file)
 {
-	ucm_lane_take_back(file->engine, &file->op);
+	if (file->asked)
+		take_asked(file);
+	else
+		ucm_lane_take_back(file->engine, &file->op);
 	ucm_load_file_fail(file, -ECANCELED, 0);
 	end_file(file);
 }
@@ -236,7 +241,7 @@ void ucm_load_file_put(struct ucm_load_file *file)
 	file->refs--;
 	if (!file->refs)
 		end_use(file);
-	else if (file->refs == 1 && file->op.held)
+	else if (file->refs == 1 && (file->op.held || file->asked))
 		drop_opening(file);
 }
 
@@ -305,9 +310,7 @@ static void take_file(struct ucm_load_file *file, int fd,
 		return;
 	}
 	file->size = (uint64_t)st->st_size;
-	file->align = file->place.dir->fd < 0
-			      ? ucm_direct_align(fd)
-			      : ucm_dir_align(file->place.dir, fd);
+	file->align = ucm_dir_align(file->place.dir, fd);
 	file->state = UCM_LOAD_FILE_OPEN;
 	count(file, true);
 }
@@ -391,105 +394,6 @@ static void queue_open(struct ucm_load_file *file, int flags)
 	ucm_lane_queue(file->engine, &file->op, file->rank);
 }
 
-/* ---- in a directory of the mount ---- */
-
-/* Is it the file that the source means? */
-static bool is_located(const struct ucm_load_file *file, int fd,
-		       struct stat *st)
-{
-	return !ucm_os_fstat(fd, st) &&
-	       (uint64_t)st->st_size == file->located_size;
-}
-
-/* What is there, if it is that; or -errno. */
-static int try_located(struct ucm_load_file *file, struct stat *st)
-{
-	int fd = ucm_os_open(file->place.dir->fd, file->place.path,
-			     open_flags(file), 0);
-
-	if (fd >= 0 && !is_located(file, fd, st)) {
-		ucm_os_close(fd);
-		return -ESTALE;
-	}
-	if (fd == -EINVAL && file->direct)
-		atomic_store(&file->place.dir->no_direct, true);
-	if (fd == -EACCES || fd == -EPERM)
-		atomic_store(&file->place.dir->refused, true);
-	return fd;
-}
-
-static void take_located(struct ucm_load_file *file, int fd,
-			 const struct stat *st)
-{
-	struct ucm_shared *shared = file->engine->shared;
-
-	ucm_add(&shared->stats.opens, 1);
-	ucm_add(&shared->stats.located, 1);
-	ucm_hints_add(shared->opened, file->group->space, &file->id);
-	file->located = true;
-	ucm_verified_begin(file, st);
-	take_file(file, fd, st, 0);
-}
-
-/* Once for a file. false: its places are to be tried. */
-static bool open_located(struct ucm_load_file *file)
-{
-	struct ucm_shared *shared = file->engine->shared;
-	struct stat st;
-	int fd;
-
-	if (!shared->locates || file->sought)
-		return false;
-	file->sought = true;
-	if (!shared->source_ops->locate(shared->source, file->group->space,
-					&file->id, &file->place,
-					&file->located_size))
-		return false;
-	fd = try_located(file, &st);
-	if ((fd == -EINVAL && file->direct) || spare_some(file, fd))
-		fd = try_located(file, &st);
-	if (fd < 0)
-		return false;
-	if (!enter_lane(file)) {
-		ucm_os_close(fd);
-	} else if (ucm_lane_may_use(file->engine, file->lane)) {
-		take_located(file, fd, &st);
-	} else {
-		ucm_os_close(fd);
-		file->held_located = true;
-		queue_open(file, open_flags(file));
-	}
-	return true;
-}
-
-/* An open that was held there has come to its end. */
-static bool took_located(struct ucm_load_file *file, int result)
-{
-	struct stat st;
-
-	file->held_located = false;
-	if (result < 0)
-		return false;
-	if (is_located(file, result, &st)) {
-		take_located(file, result, &st);
-		return true;
-	}
-	ucm_os_close(result);
-	return false;
-}
-
-/* Of an open in the ring. false: other places are to be tried. */
-static bool took_descriptor(struct ucm_load_file *file, int result)
-{
-	if (file->held_located)
-		return took_located(file, result);
-	if (result >= 0)
-		take_descriptor(file, result);
-	else
-		note_failure(file, result);
-	return result >= 0;
-}
-
 /* While it is being opened, pieces that were given up are among its waiters: they
  * are no reason to try again. */
 static bool is_awaited(struct ucm_load_file *file)
@@ -504,7 +408,10 @@ static void on_opened(struct ucm_engine *engine, struct ucm_engine_op *op)
 	int result = (int)op->io.result;
 
 	(void)engine;
-	if (!took_descriptor(file, result)) {
+	if (result >= 0) {
+		take_descriptor(file, result);
+	} else {
+		note_failure(file, result);
 		if (!is_awaited(file))
 			ucm_load_file_fail(file, -ECANCELED, 0);
 		else
@@ -584,26 +491,72 @@ struct asking {
 	unsigned num;
 	struct ucm_load_file *files[UCM_SOURCE_DESCRIPTORS];
 	struct ucm_id ids[UCM_SOURCE_DESCRIPTORS];
-	int fds[UCM_SOURCE_DESCRIPTORS];
+	struct ucm_given given[UCM_SOURCE_DESCRIPTORS];
 };
 
 static void ask_for(struct ucm_load_file *file)
 {
-	file->place.dir = &given[file->place.directory];
+	struct ucm_shared *shared = file->engine->shared;
+	struct ucm_where where = { .directory = UCM_DIRECTORIES };
+
+	if (shared->source_ops->where)
+		shared->source_ops->where(shared->source, file->group->space,
+					  &file->id, &where);
+	file->place.dir = &file->engine->files.given[where.directory].dir;
 	if (!enter_lane(file))
 		return;
-	ucm_add(&file->engine->shared->stats.opens, 1);
+	ucm_add(&shared->stats.opens, 1);
 	TAILQ_INSERT_TAIL(&file->engine->files.asked, file, in_asked);
+	file->asked = true;
+}
+
+/* A new daemon may have other directories by their numbers. */
+static void meet_directory(struct ucm_given_dir *given, bool local, int fd,
+			   const struct stat *st)
+{
+	if (given->met && given->device == st->st_dev)
+		return;
+	ucm_dir_init(&given->dir, fd);
+	given->dir.fd = -1;
+	given->dir.quick = local;
+	given->device = st->st_dev;
+	given->met = true;
+}
+
+/* It belongs to the directory where it was found. */
+static void take_given(struct ucm_load_file *file,
+		       const struct ucm_given *given)
+{
+	struct ucm_given_dir *of = &file->engine->files.given[given->directory];
+	struct stat st = { 0 };
+	int err = ucm_os_fstat(given->fd, &st);
+
+	if (!err)
+		meet_directory(of, given->local, given->fd, &st);
+	file->place.dir = &of->dir;
+	if (!enter_lane(file)) {
+		ucm_os_close(given->fd);
+		return;
+	}
+	file->direct = !of->dir.memory && !of->dir.no_direct;
+	if (file->direct && fcntl(given->fd, F_SETFL, O_DIRECT)) {
+		of->dir.no_direct = true;
+		file->direct = false;
+	}
+	if (!err && of->dir.quick)
+		ucm_verified_begin(file, &st);
+	take_file(file, given->fd, &st, err);
 }
 
 /* false: it is asked for once more. */
-static bool took_given(struct ucm_load_file *file, int fd)
+static bool took_given(struct ucm_load_file *file,
+		       const struct ucm_given *given)
 {
 	struct ucm_shared *shared = file->engine->shared;
+	int fd = given->fd;
 
 	if (fd >= 0) {
-		file->direct = !fcntl(fd, F_SETFL, O_DIRECT);
-		take_descriptor(file, fd);
+		take_given(file, given);
 		return true;
 	}
 	if (is_awaited(file) &&
@@ -617,22 +570,31 @@ static bool took_given(struct ucm_load_file *file, int fd)
 	return true;
 }
 
-static void end_asked(struct ucm_load_file *file, int fd)
+static void end_asked(struct ucm_load_file *file, const struct ucm_given *given)
 {
-	if (!took_given(file, fd))
+	if (!took_given(file, given))
 		return;
 	ucm_load_file_tell(file);
 	ucm_load_file_put(file); /* the operation's */
 }
 
+/* Of one that is asked for. */
+static struct ucm_given_dir *given_of(const struct ucm_load_file *file)
+{
+	return (struct ucm_given_dir *)file->place.dir;
+}
+
 static void on_given(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
 	struct asking *asking = (struct asking *)op;
-	int err = op->io.result < 0 ? (int)op->io.result : 0;
+	const struct ucm_given none = { .fd = (int)op->io.result };
 
-	engine->files.asking[asking->files[0]->place.directory]--;
+	(void)engine;
+	given_of(asking->files[0])->asking--;
+	op->lane->opens -= asking->num;
 	for (unsigned i = 0; i < asking->num; i++)
-		end_asked(asking->files[i], err ? err : asking->fds[i]);
+		end_asked(asking->files[i],
+			  none.fd ? &none : &asking->given[i]);
 	free(asking);
 }
 
@@ -645,16 +607,18 @@ static ssize_t ask_source(const void *of, void *buffer, size_t len,
 
 	(void)buffer, (void)len, (void)offset;
 	shared->source_ops->descriptors(shared->source, first->group->space,
-					asking->ids, asking->num, asking->fds);
+					asking->ids, asking->num,
+					asking->given);
 	return 0;
 }
 
-static struct ucm_load_file *first_to_ask(struct ucm_load_files *files)
+static struct ucm_load_file *first_to_ask(const struct ucm_engine *engine)
 {
 	struct ucm_load_file *file;
 
-	TAILQ_FOREACH(file, &files->asked, in_asked) {
-		if (files->asking[file->place.directory] < ASKINGS)
+	TAILQ_FOREACH(file, &engine->files.asked, in_asked) {
+		if (given_of(file)->asking < ASKINGS &&
+		    ucm_lane_room(engine, file->lane))
 			break;
 	}
 	return file;
@@ -663,35 +627,38 @@ static struct ucm_load_file *first_to_ask(struct ucm_load_files *files)
 /* The first, and those that can be asked for with it. */
 static void collect(struct asking *asking, struct ucm_load_file *file)
 {
-	struct ucm_load_files *files = &file->engine->files;
 	const struct ucm_load_file *first = file;
+	unsigned most = ucm_lane_room(file->engine, file->lane);
 	struct ucm_load_file *next;
 
-	for (; file && asking->num < UCM_SOURCE_DESCRIPTORS; file = next) {
+	if (most > UCM_SOURCE_DESCRIPTORS)
+		most = UCM_SOURCE_DESCRIPTORS;
+	for (; file && asking->num < most; file = next) {
 		next = TAILQ_NEXT(file, in_asked);
 		if (file->place.dir != first->place.dir ||
 		    strcmp(file->group->space, first->group->space) != 0)
 			continue;
-		TAILQ_REMOVE(&files->asked, file, in_asked);
+		take_asked(file);
 		asking->ids[asking->num] = file->id;
 		asking->files[asking->num++] = file;
 	}
+	first->lane->opens += asking->num;
 }
 
 void ucm_load_files_ask(struct ucm_engine *engine)
 {
-	struct ucm_load_files *files = &engine->files;
+	static const struct ucm_given no_memory = { .fd = -ENOMEM };
 	struct ucm_load_file *file;
 
-	while ((file = first_to_ask(files))) {
+	while ((file = first_to_ask(engine))) {
 		struct asking *asking = calloc(1, sizeof(*asking));
 
 		if (!asking) {
-			TAILQ_REMOVE(&files->asked, file, in_asked);
-			end_asked(file, -ENOMEM);
+			take_asked(file);
+			end_asked(file, &no_memory);
 			continue;
 		}
-		files->asking[file->place.directory]++;
+		given_of(file)->asking++;
 		collect(asking, file);
 		asking->op.io = (struct ucm_io){
 			.op = UCM_IO_CALL,
@@ -725,8 +692,6 @@ static void open_next(struct ucm_load_file *file)
 		find_by_call(file);
 		return;
 	}
-	if (open_located(file))
-		return;
 	if (shared->source_ops->descriptors) {
 		ask_for(file);
 		return;
@@ -775,21 +740,9 @@ static void look_again(struct ucm_load_file *file)
 {
 	struct stat st;
 
-	if (file->located && !file->stamp && !ucm_os_fstat(file->fd, &st))
+	if (file->engine->shared->source_ops->where && !file->stamp &&
+	    file->place.dir->quick && !ucm_os_fstat(file->fd, &st))
 		ucm_verified_begin(file, &st);
-}
-
-/* One that was opened in the mount, and could be opened in its directory by now: the
- * loader has learned where that is, or the daemon has looked at the file. Once. */
-static bool has_been_located(const struct ucm_load_file *file)
-{
-	const struct ucm_shared *shared = file->engine->shared;
-	struct ucm_place place;
-	uint64_t size;
-
-	return !file->refs && !file->located && !file->again && file->sought &&
-	       shared->source_ops->locate(shared->source, file->group->space,
-					  &file->id, &place, &size);
 }
 
 struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
@@ -797,11 +750,8 @@ struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
 			      const struct ucm_id *id, unsigned rank)
 {
 	struct ucm_load_file *file = find(engine, group, id);
-	bool again = file && has_been_located(file);
 
-	if (again) {
-		end_idle(file);
-	} else if (file) {
+	if (file) {
 		if (!file->refs++) {
 			leave_idle(file);
 			count(file, true);
@@ -824,10 +774,8 @@ struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
 	file->engine = engine;
 	ucm_group_get(group);
 	file->rank = rank;
-	file->again = again;
 	ucm_piece_list_init(&file->waiters);
 	file->fd = -1;
-	file->place.directory = UCM_DIRECTORIES;
 	file->refs = 2; /* the caller's, and the opening's */
 	trim(engine, idle_room(engine));
 	open_next(file);

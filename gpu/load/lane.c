@@ -9,33 +9,33 @@
  *	a piece  started -> waits for its file -> waits for room -> is read
  *	            (open: held, then a call)     (waiting)         (a call)
  *
- *	a lane   prompt --- no call has come back for LATE_NS ---> late
+ *	a queue  prompt --- no call has come back for LATE_NS ---> late
  *	           ^------------- one comes back -------------------'
  *	            late for HUNG_NS: no more than FEW calls from here on
  *
  * Prompt: an engine starts pieces in the order in which they were asked for,
- * until for some prompt lane enough is begun (ucm_lane_is_full()). Then the
- * rest waits, also those of other lanes: it is not known where a block lies
+ * until for some prompt queue enough is begun (ucm_lane_is_full()). Then the
+ * rest waits, also those of other queues: it is not known where a block lies
  * before it is looked for.
- * Late: whoever waits for this lane is passed over, and its blocks cost
+ * Late: whoever waits for this queue is passed over, and its blocks cost
  * memory only: a piece and the file that it waits for, without a descriptor.
- * No deadline ends that but the task's own. Nothing of a late lane counts where
+ * No deadline ends that but the task's own. Nothing of a late queue counts where
  * others are kept waiting: bytes of a window that was given, or of a budget, or
  * half of all descriptors. It takes no more of those while it is late; what it has
  * of the other half, from when it was prompt, does count.
  *
- * What a lane can hold while it does not answer, if it may hang:
+ * What a queue can hold while it does not answer, if it may hang:
  *
  *	calls      FEW at first; each one that comes back allows two more, up
  *	           to CALLS; FEW again once it has hung. A ring has room for
  *	           several times that, and a crowd has threads of its own.
  *	opens      OPENS of them
- *	staging    a quarter, all such lanes together three; one that is alone
+ *	staging    a quarter, all such queues together three; one that is alone
  *	           has nobody to leave anything to but saves
  *
- * Lanes of local file systems have no limit but their windows and, when they are
+ * Queues of local file systems have no limit but their windows and, when they are
  * late (a slow disk is soon), that of descriptors. What hangs there
- * is a broken disk: the other lanes go on, but an open hangs in the engine's
+ * is a broken disk: the other queues go on, but an open hangs in the engine's
  * own thread.
  *
  * Always: an op is in the ring (counted in calls), or in one list of held, and
@@ -69,7 +69,6 @@ void ucm_lane_init(struct ucm_lane *lane, struct ucm_dir *dir, unsigned number,
 	*lane = (struct ucm_lane){
 		.dir = dir,
 		.number = number,
-		.may_hang = !dir->quick,
 		.limit = FEW,
 	};
 	ucm_window_init(&lane->window, window_bytes, most_bytes);
@@ -117,7 +116,7 @@ int64_t ucm_lane_until_late(const struct ucm_lane *lane, int64_t now_ns)
 
 bool ucm_lane_may_call(const struct ucm_lane *lane)
 {
-	return !lane->may_hang || lane->calls < lane->limit;
+	return lane->dir->quick || lane->calls < lane->limit;
 }
 
 bool ucm_lane_is_full(const struct ucm_lane *lane, unsigned rank)
@@ -205,6 +204,19 @@ bool ucm_lane_may_use(const struct ucm_engine *engine,
 		      const struct ucm_lane *lane)
 {
 	return !lane->late || lane->opens + lane->used < share_of_late(engine);
+}
+
+unsigned ucm_lane_room(const struct ucm_engine *engine,
+		       const struct ucm_lane *of)
+{
+	unsigned num = of->opens + of->used, share = share_of_late(engine);
+	unsigned all = ucm_lanes_files(engine), most = engine->files.most;
+
+	if (of->late)
+		return num < share ? share - num : 0;
+	if (all < most)
+		return most - all;
+	return num ? 0 : 1;
 }
 
 /* May this one be made now? Files that were opened and are not read yet have
@@ -344,12 +356,12 @@ bool ucm_lane_may_stage(const struct ucm_engine *engine,
 
 	for (struct ucm_lane *one = engine->lanes; one; one = one->next) {
 		all += one->staged;
-		hung += one->may_hang ? one->staged : 0;
+		hung += one->dir->quick ? 0 : one->staged;
 	}
 	/* saves that wait get what is left */
 	if (engine->saves && all && all + len > 3 * quarter)
 		return false;
-	if (!lane->may_hang || !lane->staged ||
+	if (lane->dir->quick || !lane->staged ||
 	    (engine->num_lanes == 1 && !engine->shared->buffer))
 		return true;
 	return lane->staged + len <= quarter && hung + len <= 3 * quarter;

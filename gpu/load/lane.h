@@ -41,7 +41,6 @@ struct ucm_lane {
 	struct ucm_dir *dir;
 	struct ucm_lane *next;
 	unsigned number; /* from 1 on: its crowd in the ring */
-	bool may_hang;
 	/* calls */
 	unsigned calls;   /* under way */
 	unsigned limit;   /* of them, where they may hang */
@@ -106,6 +105,10 @@ bool ucm_lanes_wait(const struct ucm_engine *engine);
 /* Files that are in use; of lanes that are late only what they have beyond their
  * share. */
 unsigned ucm_lanes_files(const struct ucm_engine *engine);
+/* How many more of its files may be opened at once? Where it is late, its share at
+ * most. */
+unsigned ucm_lane_room(const struct ucm_engine *engine,
+		       const struct ucm_lane *of);
 /* May one more file of it be in use? Not where it is late and has its share. */
 bool ucm_lane_may_use(const struct ucm_engine *engine,
 		      const struct ucm_lane *lane);

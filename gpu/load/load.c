@@ -144,8 +144,6 @@ static void count_block(struct ucm_engine *engine,
 
 	if (!err) {
 		ucm_add(&shared->stats.loads, 1);
-		ucm_hints_add(shared->touches, task->group->space,
-			      &task->blocks[block].id);
 	} else if (err == -ENOENT) {
 		ucm_add(&shared->stats.load_absent, 1);
 	} else if (err == -EBADMSG) {

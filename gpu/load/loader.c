@@ -152,9 +152,9 @@ static int set_up(struct ucm_loader *loader,
 						default_threads());
 	int err;
 
-	if (!options->mount && !options->tiers)
+	if (!options->mount == !options->tiers)
 		return ucm_error_set(error, -EINVAL,
-				     "mount or tiers must be given");
+				     "either mount or tiers must be given");
 	if (options->io > UCM_IO_THREADS)
 		return ucm_error_set(error, -EINVAL, "io %d: unknown",
 				     (int)options->io);
@@ -165,7 +165,6 @@ static int set_up(struct ucm_loader *loader,
 		options->tiers ? &ucm_source_tiers : &ucm_source_socket;
 	if (ucm_loader_source)
 		shared->source_ops = ucm_loader_source;
-	shared->locates = shared->source_ops->locate && !options->in_mount;
 	shared->copy_options = (struct ucm_copy_options){
 		.device = options->device,
 		.stream = options->stream,
@@ -257,30 +256,6 @@ static int open_source(struct ucm_shared *shared,
 		   : shared->source_ops->open(text, &shared->source, error);
 }
 
-/* What is read from the tiers of a mount is saved through the mount, whose
- * daemon has the tiers for itself. */
-static int open_save_source(struct ucm_shared *shared,
-			    const struct ucm_loader_options *options,
-			    struct ucm_error *error)
-{
-	shared->save_ops = shared->source_ops;
-	shared->save_source = shared->source;
-	if (!options->mount || shared->source_ops != &ucm_source_tiers)
-		return 0;
-	shared->save_source = NULL;
-	shared->save_ops = &ucm_source_socket;
-	return shared->save_ops->open(options->mount, &shared->save_source,
-				      error);
-}
-
-static void close_sources(struct ucm_shared *shared)
-{
-	if (shared->save_source && shared->save_source != shared->source)
-		shared->save_ops->close(shared->save_source);
-	if (shared->source)
-		shared->source_ops->close(shared->source);
-}
-
 /* Those who have the same mount, or the same tiers, see each other's blocks. */
 static int open_buffer(struct ucm_shared *shared,
 		       const struct ucm_loader_options *options,
@@ -334,18 +309,10 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 	threads = err = set_up(loader, &own, error);
 	if (threads > 0)
 		err = open_source(&loader->shared, &own, error);
-	if (!err)
-		err = open_save_source(&loader->shared, &own, error);
 	if (!err && own.write_buffer_bytes)
 		err = open_buffer(&loader->shared, &own, error);
 	if (!err)
 		err = open_budget(&loader->shared, &own, error);
-	if (!err && own.mount && own.tiers)
-		err = ucm_hints_open(own.mount, UCM_HINT_TOUCHED,
-				     &loader->shared.touches, error);
-	if (!err && own.mount && loader->shared.locates)
-		err = ucm_hints_open(own.mount, UCM_HINT_OPENED,
-				     &loader->shared.opened, error);
 	if (!err && own.mount)
 		err = ucm_hints_open(own.mount, UCM_HINT_VERIFIED,
 				     &loader->shared.verified, error);
@@ -375,12 +342,11 @@ void ucm_loader_close(struct ucm_loader *loader)
 		free(loader->engines[i]);
 	}
 	ucm_iobudget_close(loader->shared.budget);
-	ucm_hints_close(loader->shared.touches);
-	ucm_hints_close(loader->shared.opened);
 	ucm_hints_close(loader->shared.verified);
 	ucm_hints_close(loader->wanted);
 	ucm_lessee_close(loader->shared.lessee);
-	close_sources(&loader->shared);
+	if (loader->shared.source)
+		loader->shared.source_ops->close(loader->shared.source);
 	ucm_buffer_close(loader->shared.buffer);
 	for (unsigned i = 0; i < MAX_GROUPS; i++) {
 		if (loader->groups[i])
@@ -487,8 +453,6 @@ static int check_space(struct ucm_shared *shared, const char *space)
 
 	if (ucm_is_lost(err) && ops->lost(shared->source))
 		err = ops->check_space(shared->source, space);
-	if (!err && shared->locates)
-		ops->chart(shared->source, space);
 	return err;
 }
 
@@ -758,9 +722,9 @@ int ucm_loader_prefix(struct ucm_loader *loader, unsigned group,
 static int remove_block(struct ucm_shared *shared, const char *space,
 			const struct ucm_id *id)
 {
-	const struct ucm_source_ops *ops = shared->save_ops;
+	const struct ucm_source_ops *ops = shared->source_ops;
 
-	return ops->remove ? ops->remove(shared->save_source, space, id)
+	return ops->remove ? ops->remove(shared->source, space, id)
 			   : -EOPNOTSUPP; /* it is only read */
 }
 
@@ -1085,10 +1049,9 @@ void ucm_loader_get_stats(struct ucm_loader *loader,
 		GET(save_bytes),   GET(save_skipped), GET(save_dropped),
 		GET(save_failed),  GET(reads),	      GET(short_reads),
 		GET(opens),	   GET(open_hits),    GET(mapped_bytes),
-		GET(direct_bytes), GET(save_refused), GET(located),
+		GET(direct_bytes), GET(save_refused),
 		GET(save_buffered_bytes), GET(load_buffered_bytes),
-		GET(save_direct_bytes),
-		GET(unsummed_bytes),
+		GET(save_direct_bytes), GET(unsummed_bytes),
 	};
 #undef GET
 	for (unsigned i = 0; i < loader->num_engines; i++)

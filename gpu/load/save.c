@@ -205,7 +205,7 @@ static void fail(struct ucm_saving *saving, int err, const char *what)
 	if (err == -ENOSPC || err == -EDQUOT) /* removed ones may be open */
 		ucm_load_files_close(saving->engine);
 	if (ucm_is_lost(err))
-		shared->save_ops->lost(shared->save_source);
+		shared->source_ops->lost(shared->source);
 	saving->outcome = (struct ucm_outcome){ .err = err };
 	give_slot(saving);
 	if (saving->draft) /* it goes before anybody hears of it */

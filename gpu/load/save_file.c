@@ -27,12 +27,12 @@
 
 static const struct ucm_source_ops *ops_of(const struct ucm_saving *saving)
 {
-	return saving->engine->shared->save_ops;
+	return saving->engine->shared->source_ops;
 }
 
 static struct ucm_source *source_of(const struct ucm_saving *saving)
 {
-	return saving->engine->shared->save_source;
+	return saving->engine->shared->source;
 }
 
 static void step_done(struct ucm_engine *engine, struct ucm_engine_op *op)

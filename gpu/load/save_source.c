@@ -34,7 +34,7 @@ static ssize_t ask_source(const void *of, void *buffer, size_t len,
 	for (size_t i = 0; ids && i < task->num_blocks; i++)
 		ids[i] = task->blocks[i].id;
 	if (ids && answers &&
-	    !shared->save_ops->offer(shared->save_source, task->group->space,
+	    !shared->source_ops->offer(shared->source, task->group->space,
 				     ids, task->parents, task->num_blocks,
 				     task->group->file_size, answers)) {
 		task->answers = answers;
@@ -89,7 +89,7 @@ bool ucm_save_may_make_files(struct ucm_engine *engine, struct ucm_task *task)
 	int unasked = UNASKED;
 
 	if (task->is_commit || !task->may_refuse ||
-	    !engine->shared->save_ops->offer ||
+	    !engine->shared->source_ops->offer ||
 	    atomic_load(&task->asking) == ASKED)
 		return true;
 	if (atomic_compare_exchange_strong(&task->asking, &unasked, ASKING))

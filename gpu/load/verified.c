@@ -9,8 +9,8 @@
  * a disk that has lost bits: that is what this gives up, until the mark is too
  * old.
  *
- * Only files that were opened in a directory of the mount have a stamp: of those
- * that are opened in the mount itself, fstat(2) tells what the kernel remembers.
+ * Only files that the source opens in local directories have a stamp: of those of a
+ * server, fstat(2) tells what this machine remembers.
  *
  * Both ways the file is looked at when its bytes have been read: a write that
  * came before shows, and one that came later is in no byte that was used. To be
@@ -56,13 +56,12 @@ static uint64_t stamp_now(const struct ucm_load_file *file)
 bool ucm_verified_is(const struct ucm_load_file *file)
 {
 	const struct ucm_shared *shared = file->engine->shared;
-	uint64_t stamp;
+	struct ucm_where where;
 
-	if (!file->located || !shared->source_ops->verified)
-		return false;
-	stamp = shared->source_ops->verified(shared->source, file->group->space,
-					     &file->id);
-	return stamp && stamp == stamp_now(file);
+	return shared->source_ops->where && file->place.dir->quick &&
+	       shared->source_ops->where(shared->source, file->group->space,
+					 &file->id, &where) &&
+	       where.verified && where.verified == stamp_now(file);
 }
 
 static uint32_t num_layers(const struct ucm_load_file *file)

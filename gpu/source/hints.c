@@ -40,9 +40,6 @@ static const struct hint_kind {
 	unsigned after_s; /* so long a batch that is not full may wait */
 	size_t bytes;     /* of each */
 } kinds[] = {
-	[UCM_HINT_TOUCHED] = { UCM_SERVE_TOUCH, 0, 1, sizeof(struct ucm_id) },
-	[UCM_HINT_OPENED] = { UCM_SERVE_TOUCH, UCM_TOUCH_OPENED, 1,
-			      sizeof(struct ucm_id) },
 	[UCM_HINT_WANTED] = { UCM_SERVE_WARM, 0, 0, sizeof(struct ucm_id) },
 	[UCM_HINT_VERIFIED] = { UCM_SERVE_VERIFIED, 0, 1,
 				sizeof(struct ucm_control_verified_block) },

@@ -2,11 +2,10 @@
 /*
  * hints.h - telling a mount what becomes of its blocks.
  *
- * A daemon sees the opens of its mount, and by them which blocks are in use.
- * Blocks that are read from the directories it hears of here, by touch
- * (ucm-serve(7)); by warm, which ones are about to be read; and by verified, which
- * ones need not be verified again. Hints, no more: what cannot be sent soon is
- * forgotten, and nobody waits for it. That a file is damaged is not forgotten.
+ * By warm (ucm-serve(7)) a daemon learns which ones are about to be read, and by
+ * verified, which ones need not be verified again. Hints, no more: what cannot be
+ * sent soon is forgotten, and nobody waits for it. That a file is damaged is not
+ * forgotten.
  */
 #ifndef UCM_HINTS_H
 #define UCM_HINTS_H
@@ -17,9 +16,7 @@
 #include <ucm/error.h>
 
 enum ucm_hint {
-	UCM_HINT_TOUCHED, /* a block was read */
-	UCM_HINT_OPENED,  /* its file was opened, in the directory itself */
-	UCM_HINT_WANTED,  /* it is to be in the fastest tier */
+	UCM_HINT_WANTED,   /* it is to be in the fastest tier */
 	UCM_HINT_VERIFIED, /* its file has passed all checksums */
 };
 

@@ -2,10 +2,14 @@
 /*
  * socket.c - the blocks of a daemon, by its socket.
  *
- * Which blocks there are the mapped index says. A block is opened in its directory,
- * where that may be done (located.c); else the daemon opens it and passes the
- * descriptor. New blocks are written to descriptors, too, and committed when they are
- * closed.
+ * Which blocks there are the mapped index says. The daemon opens them, many in a
+ * request, and passes their descriptors. New blocks are written to descriptors, too, and
+ * committed when they are closed.
+ *
+ * Each space has two readers of the index: one for look-ups, which may ask the daemon
+ * and wait for it, and one for threads that must not wait (its view). A view that does
+ * not hold any more, as its daemon has ended or spaces have come or gone, is
+ * replaced by the next request for descriptors.
  *
  * A request may wait for a disk, and its connection with it: so each thread that asks
  * takes a connection for itself, from those that nobody uses, or makes one. Where the
@@ -33,7 +37,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/osfile.h"
-#include "gpu/source/located.h"
+#include "fs/reader/reader.h"
 #include "hashing/tree.h"
 
 #define RETRY_MS 200
@@ -43,6 +47,8 @@
 /* The live index of a space, opened when it is first asked. */
 struct space_index {
 	struct ucm_index_reader *reader; /* NULL: the daemon had gone */
+	struct ucm_index_reader *view;   /* that nobody waits with; NULL: none */
+	bool outdated;			 /* another one is to be made */
 	struct space_index *next;
 	char space[];
 };
@@ -55,7 +61,6 @@ struct saver {
 
 struct ucm_source {
 	char *path;
-	struct ucm_located *located;
 	pthread_mutex_t lock; /* guards these */
 	struct ucm_client *idle[IDLE_MOST];
 	unsigned num_idle;
@@ -63,7 +68,8 @@ struct ucm_source {
 	unsigned turn;		      /* which of them is next */
 	int64_t tried_ms;
 	bool told; /* that it has gone, when it was last tried */
-	pthread_mutex_t index_lock; /* guards the indexes */
+	pthread_mutex_t index_lock; /* guards the readers */
+	pthread_mutex_t view_lock;  /* the list of indexes, and their views */
 	struct space_index *indexes;
 };
 
@@ -107,6 +113,7 @@ struct asked {
 	uint64_t bytes;
 	int32_t *answers;
 	int *fds;
+	struct ucm_serve_opened *opened;
 };
 
 static int ask_with(struct ucm_source *source, struct ucm_client *client,
@@ -161,11 +168,10 @@ static int socket_open(const char *text, struct ucm_source **out,
 		source->path = realpath(text, NULL);
 	err = source && !source->path ? -errno
 				      : ucm_client_connect(text, &client);
-	if (!err && source)
-		source->located = ucm_located_new(source->path);
-	if (!err && source && source->located) {
+	if (!err && source) {
 		pthread_mutex_init(&source->lock, NULL);
 		pthread_mutex_init(&source->index_lock, NULL);
+		pthread_mutex_init(&source->view_lock, NULL);
 		give_back(source, client);
 		*out = source;
 		return 0;
@@ -193,13 +199,14 @@ static void socket_close(struct ucm_source *source)
 
 		source->indexes = index->next;
 		ucm_index_close(index->reader);
+		ucm_index_close(index->view);
 		free(index);
 	}
-	ucm_located_free(source->located);
 	close_idle(source);
 	retire_savers(source);
 	pthread_mutex_destroy(&source->lock);
 	pthread_mutex_destroy(&source->index_lock);
+	pthread_mutex_destroy(&source->view_lock);
 	free(source->path);
 	free(source);
 }
@@ -211,11 +218,16 @@ static int ask_space_there(struct ucm_client *client, struct asked *asked)
 	return ucm_client_items(client, &head, asked->space, NULL, 0, 0, NULL, 0);
 }
 
+static void renew_view(struct ucm_source *source, const char *space);
+
 static int socket_check_space(struct ucm_source *source, const char *space)
 {
 	struct asked asked = { .ask = ask_space_there, .space = space };
+	int err = ask(source, &asked);
 
-	return ask(source, &asked);
+	if (!err)
+		renew_view(source, space);
+	return err;
 }
 
 static int ask_offer(struct ucm_client *client, struct asked *asked)
@@ -242,64 +254,80 @@ static int socket_offer(struct ucm_source *source, const char *space,
 	return ask(source, &asked);
 }
 
-/* ---- reading ---- */
+/* ---- what a space's index says ---- */
 
-static int ask_open(struct ucm_client *client, struct asked *asked)
-{
-	return ucm_client_open(client, asked->space, asked->ids, asked->num,
-			       asked->fds, NULL);
-}
-
-static void socket_descriptors(struct ucm_source *source, const char *space,
-			       const struct ucm_id *ids, unsigned num, int *fds)
-{
-	struct asked asked = {
-		.ask = ask_open,
-		.space = space,
-		.ids = ids,
-		.num = num,
-		.fds = fds,
-	};
-	int err = ask(source, &asked);
-
-	for (unsigned i = 0; err && i < num; i++)
-		fds[i] = err;
-}
-
-static void socket_chart(struct ucm_source *source, const char *space)
-{
-	ucm_located_prepare(source->located, space);
-}
-
-static bool socket_locate(struct ucm_source *source, const char *space,
-			 const struct ucm_id *id, struct ucm_place *out,
-			 uint64_t *size_out)
-{
-	return ucm_located_find(source->located, space, id, out, size_out);
-}
-
-static uint64_t socket_verified(struct ucm_source *source, const char *space,
-			       const struct ucm_id *id)
-{
-	return ucm_located_verified(source->located, space, id);
-}
-
-static struct space_index *index_of(struct ucm_source *source,
-				    const char *space)
+/* Under the view lock. */
+static struct space_index *find_index(const struct ucm_source *source,
+				      const char *space)
 {
 	struct space_index *index = source->indexes;
 
 	while (index && strcmp(index->space, space) != 0)
 		index = index->next;
-	if (index)
-		return index;
-	index = calloc(1, sizeof(*index) + strlen(space) + 1);
-	if (!index)
-		return NULL;
-	strcpy(index->space, space);
-	index->next = source->indexes;
-	source->indexes = index;
 	return index;
+}
+
+static struct space_index *index_of(struct ucm_source *source,
+				    const char *space)
+{
+	struct space_index *index;
+
+	pthread_mutex_lock(&source->view_lock);
+	index = find_index(source, space);
+	if (!index) {
+		index = calloc(1, sizeof(*index) + strlen(space) + 1);
+		if (index) {
+			strcpy(index->space, space);
+			index->outdated = true;
+			index->next = source->indexes;
+			source->indexes = index;
+		}
+	}
+	pthread_mutex_unlock(&source->view_lock);
+	return index;
+}
+
+static bool socket_where(struct ucm_source *source, const char *space,
+			 const struct ucm_id *id, struct ucm_where *out)
+{
+	struct ucm_reader_place place;
+	struct space_index *index;
+	int err = -ESTALE;
+
+	pthread_mutex_lock(&source->view_lock);
+	index = find_index(source, space);
+	if (index && index->view)
+		err = ucm_reader_locate(index->view, id, &place);
+	if (index && (err == -ESTALE || err == -ENOTCONN))
+		index->outdated = true;
+	pthread_mutex_unlock(&source->view_lock);
+	if (err)
+		return false;
+	*out = (struct ucm_where){ .directory = place.dir,
+				   .verified = place.verified };
+	return true;
+}
+
+/* Replace the view if it does not hold, unless another thread does. */
+static void renew_view(struct ucm_source *source, const char *space)
+{
+	struct space_index *index = index_of(source, space);
+	struct ucm_index_reader *view = NULL, *before;
+
+	pthread_mutex_lock(&source->view_lock);
+	if (!index || !index->outdated) {
+		pthread_mutex_unlock(&source->view_lock);
+		return;
+	}
+	index->outdated = false;
+	pthread_mutex_unlock(&source->view_lock);
+	if (ucm_index_open(source->path, space, &view))
+		view = NULL;
+	pthread_mutex_lock(&source->view_lock);
+	before = index->view;
+	index->view = view;
+	pthread_mutex_unlock(&source->view_lock);
+	ucm_index_close(before);
 }
 
 /* A question to an index, and its answer. */
@@ -419,6 +447,43 @@ static int socket_prefix(struct ucm_source *source, const char *space,
 	*count_out = question.count;
 	*unknown_out = question.doubt;
 	return 0;
+}
+
+/* ---- reading ---- */
+
+static int ask_open(struct ucm_client *client, struct asked *asked)
+{
+	return ucm_client_open(client, asked->space, asked->ids, asked->num,
+			       asked->fds, asked->opened);
+}
+
+static void socket_descriptors(struct ucm_source *source, const char *space,
+			       const struct ucm_id *ids, unsigned num,
+			       struct ucm_given *given)
+{
+	struct ucm_serve_opened opened[UCM_SOURCE_DESCRIPTORS];
+	int fds[UCM_SOURCE_DESCRIPTORS];
+	struct asked asked = {
+		.ask = ask_open,
+		.space = space,
+		.ids = ids,
+		.num = num,
+		.fds = fds,
+		.opened = opened,
+	};
+	int err;
+
+	renew_view(source, space);
+	err = ask(source, &asked);
+	for (unsigned i = 0; i < num; i++) {
+		given[i] = (struct ucm_given){ .fd = err ? err : fds[i] };
+		if (given[i].fd < 0)
+			continue;
+		given[i].directory = opened[i].directory < UCM_DIRECTORIES
+					     ? opened[i].directory
+					     : UCM_DIRECTORIES;
+		given[i].local = opened[i].flags & UCM_OPENED_LOCAL;
+	}
 }
 
 /* ---- a daemon that has gone ---- */
@@ -671,9 +736,7 @@ const struct ucm_source_ops ucm_source_socket = {
 	.check_space = socket_check_space,
 	.offer = socket_offer,
 	.descriptors = socket_descriptors,
-	.chart = socket_chart,
-	.locate = socket_locate,
-	.verified = socket_verified,
+	.where = socket_where,
 	.lookup = socket_lookup,
 	.look = socket_look,
 	.prefix = socket_prefix,

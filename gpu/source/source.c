@@ -24,7 +24,6 @@ void ucm_dir_init(struct ucm_dir *dir, int fd)
 	atomic_init(&dir->no_direct, false);
 	atomic_init(&dir->align, 0);
 	atomic_init(&dir->answered, false);
-	atomic_init(&dir->refused, false);
 }
 
 uint32_t ucm_direct_align(int fd)

@@ -28,19 +28,32 @@ struct ucm_dir {
 	bool memory;             /* tmpfs: its pages can be mapped */
 	bool quick;              /* an open never waits for anybody else */
 	_Atomic bool no_direct;  /* it refused O_DIRECT */
-	_Atomic bool refused;    /* this user may not open what lies there */
 	_Atomic bool answered;   /* a read came back: see may_hang in ring.h */
 	_Atomic uint32_t align;  /* of O_DIRECT; 0: not known yet */
 };
 
 /* Where a block may lie. */
+struct ucm_place {
+	struct ucm_dir *dir;
+	char path[UCM_TREE_PATH_MAX]; /* below dir */
+};
+
 /* Directories of a daemon are numbered by a byte; one more: it is not known which. */
 #define UCM_DIRECTORIES 256u
 
-struct ucm_place {
-	struct ucm_dir *dir;
-	unsigned directory; /* located, or not to be opened here: its number */
-	char path[UCM_TREE_PATH_MAX]; /* below dir */
+/* What a daemon's index says of a block. */
+struct ucm_where {
+	unsigned directory;
+	/* The stamp (common/filestamp.h) of its file that was verified on this
+	 * machine, by whom the source believes; 0: of none. */
+	uint64_t verified;
+};
+
+/* What a source has opened. */
+struct ucm_given {
+	int fd; /* -errno: it could not */
+	unsigned directory;
+	bool local; /* no call on it waits for a server */
 };
 
 struct ucm_source;
@@ -79,34 +92,19 @@ struct ucm_source_ops {
 			     const struct ucm_id *id, void *buffer, size_t len,
 			     uint64_t offset, uint64_t *size_out);
 
-	/* fds[i]: a descriptor of a whole block, to read, or -errno; of at most
-	 * UCM_SOURCE_DESCRIPTORS blocks. Instead of place. It may take its time.
-	 * NULL: see place. */
+	/* Descriptors of whole blocks, to read, of at most UCM_SOURCE_DESCRIPTORS
+	 * of them. Instead of place. It may take its time. NULL: see place. */
 	void (*descriptors)(struct ucm_source *source, const char *space,
-			    const struct ucm_id *ids, unsigned num, int *fds);
+			    const struct ucm_id *ids, unsigned num,
+			    struct ucm_given *given);
+	/* Of those, as far as it is known now: false: it is not. It never waits. */
+	bool (*where)(struct ucm_source *source, const char *space,
+		      const struct ucm_id *id, struct ucm_where *out);
 
 	/* The place to try at the attempt-th time, from 0; -ENOENT: no more. */
 	int (*place)(struct ucm_source *source, const char *space,
 		     const struct ucm_id *id, unsigned attempt,
 		     struct ucm_place *out);
-
-	/*
-	 * A place to try before those: the directory of the mount that has the
-	 * block, if it may be opened beside the mount; of *size_out bytes, else
-	 * it is another file. It never waits. false: only out->directory is set.
-	 * NULL: there is none.
-	 * chart gets ready for it, for a space, and may take a while.
-	 */
-	void (*chart)(struct ucm_source *source, const char *space);
-	bool (*locate)(struct ucm_source *source, const char *space,
-		       const struct ucm_id *id, struct ucm_place *out,
-		       uint64_t *size_out);
-
-	/* The stamp (common/filestamp.h) of a located block's file that was
-	 * verified on this machine, by whom the source believes; 0: of none.
-	 * It never waits. NULL: of none. */
-	uint64_t (*verified)(struct ucm_source *source, const char *space,
-			     const struct ucm_id *id);
 
 	/* Which blocks there are: found[i] is 1, 0, or UCM_FOUND_UNKNOWN where
 	 * their places have to be looked at. -errno: all have. NULL: likewise. */

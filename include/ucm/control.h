@@ -76,24 +76,6 @@ struct ucm_control_drain {
 	uint32_t reserved;
 };
 
-#define UCM_DIRECTORY_LOCAL 0x1u
-
-/*
- * A directory of the store: a program that may open it itself need not open
- * blocks by the daemon. That it is the one, its device and inode say: another
- * namespace may have another under that path. Of one that is not local they are 0:
- * its server may hang, which the daemon has deadlines for and others may not.
- */
-struct ucm_control_directory {
-	uint32_t number; /* as a place's directory */
-	uint32_t flags;	 /* UCM_DIRECTORY_* */
-	uint32_t tier;	 /* from 0, fast to slow */
-	uint32_t reserved;
-	uint64_t device; /* st_dev and st_ino of stat(2) */
-	uint64_t inode;
-	char path[4064]; /* absolute, with its NUL */
-};
-
 /*
  * A block whose file was read, in its directory, and all checksums compared: loaders
  * that verify once (ucm_load(3)) need not do it again. stamp: of the file that was

@@ -180,10 +180,8 @@ enum ucm_io_kind {
 /* Zero is a default everywhere; set size to sizeof(struct). */
 struct ucm_loader_options {
 	size_t size;
-	/* Where the blocks are: one of the two. With both they are read from
-	 * the tiers, the daemon learns which ones are in use, and what is saved
-	 * goes by its socket. Tiers alone may be new directories, which
-	 * become tiers. */
+	/* Where the blocks are: one of the two. Tiers may be new directories,
+	 * which become tiers. */
 	const char *mount; /* a mount point of ucmfs, or a daemon's socket */
 	const char *tiers; /* the directories, as in SOURCE of ucmfs(8) */
 	enum ucm_copy_kind copy;
@@ -211,10 +209,6 @@ struct ucm_loader_options {
 	/* Node whose memory is taken for staging, UCM_NUMA(node); 0: the CUDA
 	 * device's, or nobody's; or UCM_NUMA_ANY. */
 	uint32_t numa;
-	/* With mount: 1: read all blocks by descriptors of the daemon, also those
-	 * whose directories this process may open itself. ucm_load(3) says what
-	 * that changes. */
-	uint8_t in_mount;
 	/* Saves copy their pages into memory of so many bytes before they are
 	 * written: ucm_task_wait_copied() then ends at the speed of memory,
 	 * while there is room. One for all loaders of the process: the first
@@ -289,7 +283,7 @@ int ucm_loader_prefix(struct ucm_loader *loader, unsigned group,
 
 /*
  * Remove blocks, such as were found to be damaged: as long as they are there
- * nobody saves them anew. Of tiers alone nobody may have the directories for
+ * nobody saves them anew. Of tiers nobody may have the directories for
  * itself, as for a save: -EBUSY. results[i]: 0, or -errno; -ENOENT: it is not
  * there. -EINVAL, with nothing removed: no such group. Blocks the caller.
  */
@@ -568,8 +562,6 @@ struct ucm_loader_stats {
 	uint64_t window_bytes; /* reads in flight allowed at present */
 	uint64_t direct_bytes; /* of load_bytes: read into the page itself */
 	uint64_t save_refused; /* the mount did not want them */
-	uint64_t located;      /* of opens: in a directory of the mount, beside
-				* it */
 	uint64_t save_buffered_bytes; /* copied into the write buffer */
 	uint64_t load_buffered_bytes; /* of load_bytes: copied from there */
 	uint64_t save_direct_bytes; /* written from the page itself */

@@ -31,8 +31,8 @@ struct ucm_reprs;
 /* Set size to sizeof(struct). Zero is a default. */
 struct ucm_reprs_options {
 	size_t size;
-	/* One of them; with both, as of a loader. */
-	const char *mount;   /* a mount point of ucmfs */
+	/* One of them. */
+	const char *mount;   /* a mount point of ucmfs, or a daemon's socket */
 	const char *tiers;   /* directories, as in SOURCE of ucmfs(8) */
 	const char *blocks;  /* the space of the blocks; NULL: the default one */
 	const char *space;   /* of the representations; NULL: its sibling */

@@ -92,8 +92,6 @@ enum ucm_serve_verb {
 
 	/* [-> ucm_control_statistics] READ. */
 	UCM_SERVE_STATISTICS,
-	/* [-> ucm_control_directory] argument: its number. READ. */
-	UCM_SERVE_DIRECTORY,
 	/* [char of a path -> ucm_control_drain] argument: UCM_DRAIN_*. OWNER. */
 	UCM_SERVE_DRAIN,
 	/* [->] Of the whole store; see ucm_blocks(3). A peer that closes its
@@ -185,9 +183,12 @@ struct ucm_serve_space {
 #define UCM_TEXT_MANIFEST 3u /* of the space that the request names. READ */
 #define UCM_TEXT_SPACES 4u /* all names but the default one's, each with its NUL */
 
+#define UCM_OPENED_LOCAL 0x1u /* its directory is of no server, which may hang */
+
 struct ucm_serve_opened {
 	int32_t result;
-	uint32_t directory; /* that has it, as of UCM_SERVE_DIRECTORY */
+	uint16_t directory; /* that has it: its number in SOURCE, from 0 */
+	uint16_t flags;     /* UCM_OPENED_* */
 	uint64_t size;      /* bytes of the file */
 };
 

@@ -233,7 +233,6 @@ CONNECTOR_KEYS: dict[str, Rule] = {
     **{name: Map("loader", name, check_count) for name in (
         "threads", "staging_bytes", "window_bytes", "save_budget_bytes",
         "read_bytes", "open_files")},
-    "in_mount": Map("loader", "in_mount", check_bool),
 }
 
 # Beside ucm_connectors, or inline in kv_connector_extra_config.

@@ -98,20 +98,18 @@ class Loader(Handle, TaskOwner):
 
     mount: a mount point of ucmfs, or the path of a daemon's socket. tiers: the
     directories themselves, a sequence of paths or text as in SOURCE of
-    ucmfs(8); with both the blocks are read from the tiers, the daemon learns
-    which are in use, and saves go to it. Sizes are
+    ucmfs(8). One of the two. Sizes are
     in bytes, and 0 is the default of ucm_load(3). stream: that copies on a
     device are ordered in, torch.cuda.current_stream().cuda_stream, which is 0
     for the default stream; None: the loader's own. numa: the node whose memory
     is taken for staging; None: the device's. lease_ms: what a look-up finds is
-    not evicted for so long; None: it may be. in_mount: read all blocks by the
-    daemon's descriptors, also where its directories may be opened.
+    not evicted for so long; None: it may be.
     write_buffer_bytes: saves copy their pages there first, see ucm_load(3).
     budget, inflight: bytes that it reads and writes in a second, and has under
     way. Any thread; close() when no other call is under way.
 
     NotConnected: no daemon of ucmfs there. NotFound: no such directory; tiers
-    alone may be new ones.
+    may be new ones.
     """
 
     _CLOSE = "ucm_loader_close"
@@ -123,8 +121,8 @@ class Loader(Handle, TaskOwner):
                  read_bytes: int = 0, open_files: int = 0, device: int = 0,
                  stream: int | None = None, ctas: int = 0,
                  lease_ms: int | None = 0, numa: int | None = None,
-                 in_mount: bool = False, write_buffer_bytes: int = 0,
-                 budget: int = 0, inflight: int = 0) -> None:
+                 write_buffer_bytes: int = 0, budget: int = 0,
+                 inflight: int = 0) -> None:
         TaskOwner.__init__(self)
         Handle.__init__(self, "loader")
         self.copy = copy
@@ -144,7 +142,7 @@ class Loader(Handle, TaskOwner):
                  open_files=open_files, device=device,
                  stream=_OWN_STREAM if stream is None else stream, ctas=ctas,
                  lease_ms=_c.UCM_LOAD_NO_LEASES if lease_ms is None
-                 else lease_ms, numa=_node(numa), in_mount=bool(in_mount),
+                 else lease_ms, numa=_node(numa),
                  write_buffer_bytes=write_buffer_bytes, budget=budget,
                  inflight=inflight)), self._handle)
 
@@ -249,7 +247,7 @@ class Group:
 
     def remove_blocks(self, ids: _pack.Ids) -> list[int]:
         """Remove blocks: 0 for each, or an errno (ENOENT: it was not there).
-        Of tiers alone nobody may have the directories for itself, such as a
+        Of tiers nobody may have the directories for itself, such as a
         daemon, else EBUSY. Blocks the caller."""
         packed, num = _pack.count_ids(ids)
         results = (ctypes.c_int32 * max(num, 1))()

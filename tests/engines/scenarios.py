@@ -292,7 +292,7 @@ class Scenarios(Basics):
         steps = [generate(*APART), self.forget(), pause("freeze"),
                  generate(pause="kill"), SETTLE, self.forget(),
                  generate(), pause("mount"), self.until_cached(APART), SETTLE]
-        with self.start_engine(mount, steps, {"in_mount": True}) as start:
+        with self.start_engine(mount, steps) as start:
             start.wait_for("freeze")
             mount.freeze()
             start.go_on()

@@ -1367,7 +1367,7 @@ class Failures(Case):
 
     def test_abort_while_loading(self) -> None:
         self.one(self.runner(), self.prompt(300))
-        second = self.warm(self.runner({"in_mount": True}))
+        second = self.warm(self.runner())
         self.mount.freeze()
         try:
             name = second.add(self.prompt(300), 3)
@@ -1847,7 +1847,7 @@ class DaemonFails(Case):
     def test_hung(self) -> None:
         """A load past its deadline is computed, and the next ones are not
         tried for a while."""
-        extra = {"deadline_ms": 100, "in_mount": True}
+        extra = {"deadline_ms": 100}
         self.one(self.runner(), self.prompt(100))  # a save may take longer
         runner = self.warm(self.runner(extra))
         counted = Counted(runner)

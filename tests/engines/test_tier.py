@@ -925,7 +925,7 @@ class Trouble(MountCase):
         self.assert_slots(slots, {32 + n: data[n] for n in range(32)})
 
     def test_a_daemon_that_hangs_holds_up_nothing(self) -> None:
-        slots = self.slots(deadline_ms=300, in_mount=True)
+        slots = self.slots(deadline_ms=300)
         slots.fill(*range(4))
         keys = keys_of(*range(4))
         slots.store(keys, list(range(4)))
@@ -959,7 +959,7 @@ class Trouble(MountCase):
 
     def test_shutdown_while_the_daemon_hangs_is_bounded(self) -> None:
         import ucmfs.vllm.mount as module
-        slots = self.slots(deadline_ms=60_000, in_mount=True)
+        slots = self.slots(deadline_ms=60_000)
         slots.fill(0)
         slots.store(keys_of(0), [0])
         seconds, module.CLOSE_SECONDS = module.CLOSE_SECONDS, 0.5

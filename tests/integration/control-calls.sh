@@ -97,8 +97,6 @@ answers 'found' 1 call lookup
 answers 'in the second tier' "$work/slow/blocks/$late" call path
 place=$(printf '%s\n' "$in" | call locate)
 same 'says locate' 'tier=1 dir=1' "${place% flags*}"
-answers 'directory' "number=1 flags=1 tier=1 $work/slow" call directory '' argument=1
-answers 'there is no third' ENOENT call directory '' argument=2
 answers 'drain: what is left' "blocks=1 bytes=$small_size stays=0 draining=0" \
 	call drain '' "path=$work/slow"
 answers 'drain: of none of its directories' ENOENT call drain '' "path=$work"

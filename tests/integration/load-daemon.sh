@@ -25,7 +25,7 @@ stop_daemon() {
 
 for io in auto threads; do
 	need do_mount "$work/tier"
-	start_client --io $io --threads 2 --in-mount mount "$mnt"
+	start_client --io $io --threads 2 mount "$mnt"
 	ask save 0 200
 	ask load 0 50
 	answers "$io: all is well" 50 0 0 0 0

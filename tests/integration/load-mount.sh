@@ -74,31 +74,6 @@ answers 'a layer of some more' 200 0 0 0 0
 end_client
 no_debris "$work/fast" "$work/slow"
 
-# and of uses: the daemon hears of those that it has not served
-uses() {
-	"$top_builddir/ucm" ls --json -m "$mnt" |
-		python3 -c 'import json,sys; print(sum(b["uses"] for b in json.load(sys.stdin)["blocks"]))'
-}
-used() {
-	[ "$(uses)" -eq "$1" ]
-}
-before=$(uses)
-start_client --touches "$mnt" tiers "$tiers"
-ask load 0 30
-answers 'from the tiers, with a mount to be told' 30 0 0 0 0
-end_client
-check 'each is told as used once' wait_until used $((before + 30))
-
-# which has the tiers for itself: what is saved goes through the mount
-start_client --touches "$mnt" tiers "$tiers"
-ask save 50 4
-answers 'saved beside a mount' 4 0 0 0 0
-ask load 50 4
-answers 'and loaded from the tiers' 4 0 0 0 0
-ask path 50
-check 'it is a block of the mount' test -f "$mnt/blocks/${answer#= }"
-end_client
-
 # beside the daemon, without asking it
 start_client tiers "$tiers"
 ask load 0 31

@@ -3,7 +3,7 @@
  * load_client.c - an engine, as far as the loader sees one, for tests.
  *
  *	load_client [--layers N] [--plane BYTES] [--space NAME] [--threads N]
- *		[--io auto|uring|threads] [--in-mount] [--direct]
+ *		[--io auto|uring|threads] [--direct]
  *		[--verify once] [--age SECONDS]
  *		mount|tiers SOURCE
  *
@@ -26,7 +26,7 @@
  *	prefetch FIRST NUM             says that these will be loaded
  *	path NUMBER                    of a block, below its space
  *	group SPACE                    tells the loader of one more
- *	opens                          "= opens 16 located 3", so far
+ *	opens                          "= opens 16", so far
  *	unsummed                       "= unsummed 8192": bytes, so far
  *	quit                           (a daemon may have our input open as well)
  *
@@ -333,8 +333,7 @@ static void tell_opens(void)
 	struct ucm_loader_stats stats;
 
 	ucm_loader_get_stats(loader, &stats, sizeof(stats));
-	printf("= opens %llu located %llu\n", (unsigned long long)stats.opens,
-	       (unsigned long long)stats.located);
+	printf("= opens %llu\n", (unsigned long long)stats.opens);
 }
 
 static void tell_unsummed(void)
@@ -451,13 +450,11 @@ int clock_gettime(clockid_t clock, struct timespec *out)
 }
 
 static const struct option long_options[] = {
-	{ "touches", required_argument, NULL, 'h' },
 	{ "layers", required_argument, NULL, 'l' },
 	{ "plane", required_argument, NULL, 'p' },
 	{ "space", required_argument, NULL, 's' },
 	{ "threads", required_argument, NULL, 't' },
 	{ "io", required_argument, NULL, 'i' },
-	{ "in-mount", no_argument, NULL, 'm' },
 	{ "verify", required_argument, NULL, 'v' },
 	{ "direct", no_argument, NULL, 'd' },
 	{ "age", required_argument, NULL, 'a' },
@@ -481,9 +478,7 @@ static const char *parse(int argc, char **argv,
 			geometry.k_bytes = geometry.v_bytes =
 				(uint32_t)strtoul(optarg, NULL, 0);
 			break;
-		case 'h': options->mount = optarg; break;
 		case 's': space = optarg; break;
-		case 'm': options->in_mount = 1; break;
 		case 'v':
 			if (strcmp(optarg, "once"))
 				die("--verify", "once");

@@ -29,9 +29,9 @@ MOST_BYTES = 65536
 MOST_FDS = 253
 VERBS = {name: number for number, name in enumerate((
     "hello lookup touch pin unpin evict remove warm check lease offer verified "
-    "locate path statistics directory drain flush rescan checkpoint text open "
+    "locate path statistics drain flush rescan checkpoint text open "
     "create commit cancel mkspace space reopen list rmspace").split(), 1)}
-WITHOUT_IDS = ("hello statistics directory drain flush rescan checkpoint text "
+WITHOUT_IDS = ("hello statistics drain flush rescan checkpoint text "
                "mkspace space list rmspace").split()
 ERRNOS = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
 
@@ -168,10 +168,6 @@ def show(verb, data, fds):
     elif verb == "drain":
         print("blocks={} bytes={} stays={} draining={}".format(
             *struct.unpack("<QQQII", data)[:4]))
-    elif verb == "directory":
-        number, flags, tier = struct.unpack_from("<III", data)
-        print(f"number={number} flags={flags} tier={tier}",
-              data[32:data.index(0, 32)].decode())
     elif verb == "space":
         print("flags={} number={}".format(*struct.unpack("<II", data)))
     elif verb == "path":

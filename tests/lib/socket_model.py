@@ -353,12 +353,6 @@ class Thread:
         scanned, blocks = struct.unpack_from("<IQ", data, 4)
         assert scanned < 2 and blocks <= SLOTS * KEYS + SHARED, blocks
 
-    def directory(self) -> None:
-        try:
-            self.ask("directory", argument=self.random.randrange(3))
-        except OSError as error:
-            assert error.errno == errno.ENOENT, error
-
     def text(self) -> None:
         _, fds = self.ask("text", argument=2)
         size = os.fstat(fds[0]).st_size
@@ -623,7 +617,7 @@ class Thread:
 
     OFTEN = ("create create create commit commit commit open open lookup evict "
              "remove shared shared reread").split()
-    SELDOM = DEADLY + ["directory", "hello", "whole_store"]
+    SELDOM = DEADLY + ["hello", "whole_store"]
 
     def once(self) -> None:
         words = self.OFTEN if self.random.randrange(3) else self.SELDOM

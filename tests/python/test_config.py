@@ -55,7 +55,7 @@ BLEND = {"store_pipeline": "Cache|Posix",
 GOOD = {
     "io": "uring", "copy": "host", "verify": "header", "space": "s",
     "posix_io_engine": "aio", "hash_method": "md5", "use_layerwise": True,
-    "enable_prefix_cache": True, "in_mount": True}
+    "enable_prefix_cache": True}
 
 
 def read(source, **more):

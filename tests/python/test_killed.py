@@ -21,9 +21,8 @@ class Killed(unittest.TestCase):
         ids = join(id_of(i) for i in range(NUM))
         memory, layout = pages_layout(join(payload_of(i)
                                            for i in range(NUM)))
-        # no file is kept open, nor opened beside the daemon: loads ask it
-        loader = ucmfs.Loader(MOUNT, io="threads", open_files=1,
-                              in_mount=True)
+        # no file is kept open: loads ask the daemon
+        loader = ucmfs.Loader(MOUNT, io="threads", open_files=1)
         self.addCleanup(loader.close)
         group = loader.add_group(layout, space)
         group.save(ids, range(NUM)).wait(LIMIT)

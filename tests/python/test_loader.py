@@ -353,7 +353,7 @@ class Failures(Case):
 
     def test_of_a_group_that_is_in_use(self):
         self.group.save(self.ids, range(NUM)).wait(LIMIT)
-        with ucmfs.Loader(MOUNT, io="threads", in_mount=True) as loader:
+        with ucmfs.Loader(MOUNT, io="threads") as loader:
             group = loader.add_group(self.layout, self.space)
             with daemon_stopped():
                 task = group.load(self.ids, range(NUM))
@@ -488,7 +488,7 @@ class WriteBuffer(Case):
 class Waiting(Case):
     """The daemon is stopped while a load is under way."""
 
-    loader_options = {"io": "threads", "in_mount": True}
+    loader_options = {"io": "threads"}
 
     def pending(self, **options):
         """A load that cannot end before the daemon goes on."""
@@ -678,7 +678,7 @@ class Waiting(Case):
 
 
 class Dropped(Case):
-    loader_options = {"io": "threads", "in_mount": True}
+    loader_options = {"io": "threads"}
 
     def test_tasks_go_on_with_their_memory(self):
         self.saved()

@@ -37,7 +37,7 @@ class Case(unittest.TestCase):
     """want[i] is the payload of ids[i]; nothing is stored yet."""
 
     kind = ucmfs.Store
-    options = {"in_mount": True}  # some stop the daemon, for loads to wait
+    options = {}
 
     def setUp(self):
         self.name = f"store-{next(counter)}"

@@ -26,6 +26,7 @@
 struct fake_answer {
 	int32_t result;
 	uint32_t num;
+	int fd;      /* 0: none; it stays open */
 	size_t size; /* bytes of the items */
 	char items[UCM_SERVE_MESSAGE_MAX];
 };
@@ -129,6 +130,8 @@ static inline bool fake_serve(struct fake_server *server, int fd)
 	} else {
 		must(server->answer);
 		server->answer(&request, message + sizeof(request), &answer);
+		if (answer.fd)
+			fds[num_fds++] = answer.fd;
 	}
 	fake_send(fd, request.verb, &answer, fds, num_fds);
 	return true;

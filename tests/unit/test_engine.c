@@ -65,14 +65,6 @@ static bool lost(struct ucm_source *of)
 static bool mark_goes, is_rotten;
 static unsigned looks;
 
-static bool locate(struct ucm_source *of, const char *space,
-		   const struct ucm_id *id, struct ucm_place *out,
-		   uint64_t *size_out)
-{
-	*size_out = 4096 + 4 * LAYER;
-	return !place(of, space, id, 0, out);
-}
-
 static void flip(const char *path, off_t at)
 {
 	int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -84,19 +76,21 @@ static void flip(const char *path, off_t at)
 	close(fd);
 }
 
-static uint64_t verified(struct ucm_source *of, const char *space,
-			 const struct ucm_id *id)
+static bool where(struct ucm_source *of, const char *space,
+		  const struct ucm_id *id, struct ucm_where *out)
 {
 	const char *path = lf_path("$/dir", 0);
 	struct stat st;
 
 	(void)of, (void)space, (void)id;
+	*out = (struct ucm_where){ .directory = 0 };
 	if (looks++ && mark_goes)
-		return 0;
+		return true;
 	if (is_rotten)
 		flip(path, 4096 + LAYER + 77);
 	ck_assert_int_eq(stat(path, &st), 0);
-	return ucm_file_stamp(&st);
+	out->verified = ucm_file_stamp(&st);
+	return true;
 }
 
 /* ---- its drafts ---- */
@@ -199,8 +193,7 @@ static void wait_calls(enum call call)
 }
 
 static const struct ucm_source_ops directory = {
-	.name = "directory", .place = place,   .lost = lost,
-	.locate = locate,    .verified = verified,
+	.name = "directory", .place = place,   .lost = lost, .where = where,
 	.create = create,    .commit = commit, .drop = drop,
 };
 
@@ -356,7 +349,6 @@ static struct ucm_engine engine, *engines[1] = { &engine };
 static int64_t idle_ns = INT64_MAX / 2;
 static uint64_t window_bytes; /* 0: it finds out */
 static const struct ucm_copy_ops *copy_ops = &device;
-static bool locates;
 static unsigned most_saves = 64;
 static struct ucm_buffer *use_buffer;
 
@@ -379,11 +371,8 @@ static void start(uint32_t read_bytes)
 	shared = (struct ucm_shared){
 		.node = -1,
 		.source_ops = &directory,
-		.save_ops = &directory,
 		.source = &source,
-		.save_source = &source,
 		.copy_ops = copy_ops,
-		.locates = locates,
 		.io = UCM_IO_THREADS,
 		.staging_bytes = SLOTS * 65536,
 		.read_bytes = read_bytes,
@@ -913,7 +902,7 @@ UNIT_TEST(a_mark_that_goes_meanwhile_does_not_count, .rows = NUM_ROWS(marks))
 	plant(1);
 	source.dir.memory = true;
 	copy_ops = &ucm_copy_host;
-	locates = true;
+	source.dir.quick = true;
 	start(1 << 20);
 	if (marks[_i].mapped)
 		ended(submit(false, 0, 1, &all), 0, 0);

@@ -192,25 +192,17 @@ UNIT_TEST(a_new_daemon_is_found_under_the_same_name)
 
 UNIT_FIXTURE(.setup = setup, .teardown = teardown);
 
-UNIT_TEST(each_kind_has_its_request, .rows = 3)
+UNIT_TEST(what_is_wanted_is_warmed)
 {
-	static const struct {
-		enum ucm_hint hint;
-		uint32_t verb, flags;
-	} kinds[] = {
-		{ UCM_HINT_TOUCHED, UCM_SERVE_TOUCH, 0 },
-		{ UCM_HINT_OPENED, UCM_SERVE_TOUCH, UCM_TOUCH_OPENED },
-		{ UCM_HINT_WANTED, UCM_SERVE_WARM, 0 },
-	};
 	const struct ucm_serve_request *request = &mount.calls[0].request;
 	struct ucm_id id = lf_id(3);
 
-	open_hints(kinds[_i].hint);
+	open_hints(UCM_HINT_WANTED);
 	ucm_hints_add(hints, "a", &id);
 	ucm_hints_close(hints);
 	ck_assert_uint_eq(mount.num, 1);
-	ck_assert_uint_eq(request->verb, kinds[_i].verb);
-	ck_assert_uint_eq(request->flags, kinds[_i].flags);
+	ck_assert_uint_eq(request->verb, UCM_SERVE_WARM);
+	ck_assert_uint_eq(request->flags, 0);
 	ck_assert_uint_eq(request->num, 1);
 	ck_assert_str_eq(request->space, "a");
 	ck_assert_mem_eq(&mount.calls[0].first.id, &id, sizeof(id));
@@ -221,7 +213,7 @@ UNIT_TEST(what_has_no_daemon_takes_no_hints)
 	struct ucm_error error;
 
 	fx_mkdirs(fx_path("$/dir"));
-	ck_assert_int_eq(ucm_hints_open(fx_path("$/dir"), UCM_HINT_TOUCHED,
+	ck_assert_int_eq(ucm_hints_open(fx_path("$/dir"), UCM_HINT_WANTED,
 					&hints, &error),
 			 -ENOENT);
 	ck_assert_ptr_nonnull(strstr(error.text, "/dir"));

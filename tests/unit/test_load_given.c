@@ -101,14 +101,19 @@ static int give_one(const struct ucm_id *id)
 }
 
 static void desk_descriptors(struct ucm_source *source, const char *space,
-			     const struct ucm_id *ids, unsigned num, int *fds)
+			     const struct ucm_id *ids, unsigned num,
+			     struct ucm_given *given)
 {
 	(void)source, (void)space;
 	pthread_mutex_lock(&desk.lock);
 	desk.requests++;
 	pthread_mutex_unlock(&desk.lock);
 	for (unsigned i = 0; i < num; i++)
-		fds[i] = give_one(&ids[i]);
+		given[i] = (struct ucm_given){
+			.fd = give_one(&ids[i]),
+			.directory = number_of(&ids[i]) % 2,
+			.local = true,
+		};
 }
 
 static bool desk_lost(struct ucm_source *source)
@@ -120,19 +125,13 @@ static bool desk_lost(struct ucm_source *source)
 	return desk.comes_back;
 }
 
-static void desk_chart(struct ucm_source *source, const char *space)
+/* Two directories. */
+static bool desk_where(struct ucm_source *source, const char *space,
+		       const struct ucm_id *id, struct ucm_where *out)
 {
 	(void)source, (void)space;
-}
-
-/* Two directories, which cannot be opened here. */
-static bool desk_locate(struct ucm_source *source, const char *space,
-			const struct ucm_id *id, struct ucm_place *out,
-			uint64_t *size_out)
-{
-	(void)source, (void)space, (void)size_out;
-	out->directory = number_of(id) % 2;
-	return false;
+	*out = (struct ucm_where){ .directory = number_of(id) % 2 };
+	return true;
 }
 
 static const struct ucm_source_ops desk_ops = {
@@ -140,8 +139,7 @@ static const struct ucm_source_ops desk_ops = {
 	.open = desk_open,
 	.close = desk_close,
 	.check_space = desk_check_space,
-	.chart = desk_chart,
-	.locate = desk_locate,
+	.where = desk_where,
 	.descriptors = desk_descriptors,
 	.lost = desk_lost,
 };

@@ -6,7 +6,8 @@
 #include <config.h>
 
 #include <errno.h>
-#include <stdlib.h>
+#include <fcntl.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "gpu/load/engine.h"
@@ -18,8 +19,7 @@
 #define THREADS 16u /* of a loader's pool, for each directory */
 
 static struct lf_cache cache;
-static struct ucm_source_ops located_ops;
-static bool wrong_sizes;
+static struct ucm_source_ops ops;
 
 static void setup(void)
 {
@@ -35,40 +35,68 @@ static void setup(void)
 static void teardown(void)
 {
 	ucm_loader_source = NULL;
-	wrong_sizes = false;
 	lf_cache_close(&cache);
 	fx_teardown();
 }
 
 UNIT_FIXTURE(.setup = setup, .teardown = teardown);
 
-/* As a mount does for blocks whose directory it has told: of all in the first. */
-static bool locate(struct ucm_source *source, const char *space,
-		   const struct ucm_id *id, struct ucm_place *out,
-		   uint64_t *size_out)
+static unsigned directory_of(const struct ucm_id *id)
 {
-	free(lf_file(&lf_geometry, 0, FX_PAGED, size_out));
-	*size_out += wrong_sizes;
-	return !located_ops.place(source, space, id, 0, out);
+	for (unsigned n = 0; n < SLOW; n++) {
+		struct ucm_id one = lf_id(n);
+
+		if (!memcmp(&one, id, sizeof(one)))
+			return 0;
+	}
+	return 1;
 }
 
-static void chart(struct ucm_source *source, const char *space)
+static bool where(struct ucm_source *source, const char *space,
+		  const struct ucm_id *id, struct ucm_where *out)
 {
 	(void)source, (void)space;
+	*out = (struct ucm_where){ .directory = directory_of(id) };
+	return true;
 }
 
-static struct ucm_loader *open_loader(bool locates)
+/* As a daemon does. */
+static void give(struct ucm_source *source, const char *space,
+		 const struct ucm_id *ids, unsigned num,
+		 struct ucm_given *given)
+{
+	for (unsigned i = 0; i < num; i++) {
+		struct ucm_place place;
+
+		given[i] = (struct ucm_given){
+			.fd = -ENOENT,
+			.directory = directory_of(&ids[i]),
+			.local = true,
+		};
+		for (unsigned at = 0; given[i].fd < 0; at++) {
+			if (ops.place(source, space, &ids[i], at, &place))
+				break;
+			given[i].fd = openat(place.dir->fd, place.path,
+					     O_RDONLY | O_CLOEXEC);
+			if (given[i].fd < 0)
+				given[i].fd = -errno;
+		}
+	}
+}
+
+static struct ucm_loader *open_loader(bool gives)
 {
 	struct ucm_loader_options options = { .io = UCM_IO_THREADS,
 					      .threads = 1,
 					      .window_bytes = 16 << 20,
 					      .open_files = FILES };
 
-	located_ops = ucm_source_tiers;
-	located_ops.chart = chart;
-	if (locates)
-		located_ops.locate = locate;
-	ucm_loader_source = &located_ops;
+	ops = ucm_source_tiers;
+	if (gives) {
+		ops.descriptors = give;
+		ops.where = where;
+	}
+	ucm_loader_source = &ops;
 	return lf_loader("slow=$/slow:prompt=$/prompt", &cache, &options);
 }
 
@@ -87,14 +115,11 @@ static struct ucm_task *make_late(struct ucm_loader *loader)
 	return task;
 }
 
-UNIT_TEST(a_late_disk_takes_its_share_of_descriptors, .rows = 3)
+UNIT_TEST(a_late_disk_takes_its_share_of_descriptors, .rows = 2)
 {
-	struct ucm_loader *loader;
-	struct ucm_task *task;
+	struct ucm_loader *loader = open_loader(_i);
+	struct ucm_task *task = make_late(loader);
 
-	wrong_sizes = _i == 2;
-	loader = open_loader(_i > 0);
-	task = make_late(loader);
 	ck_assert_uint_ge(lf_open_files("/slow/blocks/"), THREADS);
 	ck_assert_uint_le(lf_open_files("/slow/blocks/"), FILES + 1);
 	lf_cache_clear(&cache);
@@ -111,7 +136,7 @@ UNIT_TEST(a_late_disk_takes_its_share_of_descriptors, .rows = 3)
 /* One that is removed while it waits is absent, and nothing else. */
 UNIT_TEST(what_goes_while_it_waits_is_absent, .rows = 2)
 {
-	struct ucm_loader *loader = open_loader(_i > 0);
+	struct ucm_loader *loader = open_loader(_i);
 	struct ucm_task *task = make_late(loader);
 	const struct ucm_outcome *outcomes;
 
@@ -126,9 +151,9 @@ UNIT_TEST(what_goes_while_it_waits_is_absent, .rows = 2)
 }
 
 /* Nor does the end wait for what was never opened. */
-UNIT_TEST(what_waits_ends_at_the_deadline)
+UNIT_TEST(what_waits_ends_at_the_deadline, .rows = 2)
 {
-	struct ucm_loader *loader = open_loader(true);
+	struct ucm_loader *loader = open_loader(_i);
 	struct ucm_request request = { .deadline_ms = 300 };
 	struct ucm_outcome outcomes[SLOW];
 

@@ -348,30 +348,6 @@ UNIT_TEST(statistics_are_counted_when_they_are_asked_for)
 	ck_assert_uint_ge(stats.total_bytes, stats.free_bytes);
 }
 
-UNIT_TEST(directories_are_numbered)
-{
-	struct ucm_control_directory directory;
-	struct stat st;
-
-	for (uint32_t i = 0; i < 2; i++) {
-		const char *path = fx_path(i ? "$/b" : "$/a");
-
-		ck_assert_int_eq(call(UCM_SERVE_DIRECTORY, i, &directory,
-				      sizeof(directory), NULL), 0);
-		ck_assert_str_eq(directory.path, path);
-		ck_assert_int_eq(stat(path, &st), 0);
-		ck_assert_uint_eq(directory.number, i);
-		ck_assert_uint_eq(directory.tier, i);
-		ck_assert_uint_eq(directory.flags, UCM_DIRECTORY_LOCAL);
-		ck_assert_uint_eq(directory.device, st.st_dev);
-		ck_assert_uint_eq(directory.inode, st.st_ino);
-	}
-	ck_assert_int_eq(call(UCM_SERVE_DIRECTORY, 2, &directory,
-			      sizeof(directory), NULL), -ENOENT);
-	ck_assert_int_eq(call(UCM_SERVE_DIRECTORY, UINT32_MAX, &directory,
-			      sizeof(directory), NULL), -ENOENT);
-}
-
 static int drain(const char *path, uint32_t what, struct ucm_control_drain *out)
 {
 	const struct ucm_serve_request head = {

@@ -81,7 +81,8 @@ UNIT_TEST(many_blocks_are_opened_in_their_order)
 			continue;
 		}
 		must(fx_has_bytes(fds[i], of));
-		must(opened[i].size == of->len && opened[i].directory == 0);
+		must(opened[i].size == of->len && opened[i].directory == 0 &&
+		     opened[i].flags == UCM_OPENED_LOCAL);
 		must(fcntl(fds[i], F_GETFD) == FD_CLOEXEC);
 		must((fcntl(fds[i], F_GETFL) & O_ACCMODE) == O_RDONLY);
 		close(fds[i]);

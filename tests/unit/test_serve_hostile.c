@@ -110,8 +110,6 @@ static const struct {
 	  { .verb = UCM_SERVE_DRAIN, .num = 4097 }, 4097, -EINVAL },
 	{ "a drain of a part of a path", { .verb = UCM_SERVE_DRAIN, .num = 1 },
 	  1, -ENOENT },
-	{ "no such directory", { .verb = UCM_SERVE_DIRECTORY,
-				 .argument = 256 }, 0, -ENOENT },
 };
 
 static char message[UCM_SERVE_MESSAGE_MAX + 4096];
@@ -605,7 +603,6 @@ static struct ucm_serve_request random_head(uint64_t *state)
 	if (head.verb == UCM_SERVE_CREATE)
 		head.bytes = 8192;
 	if (head.verb == UCM_SERVE_HELLO || head.verb == UCM_SERVE_STATISTICS ||
-	    head.verb == UCM_SERVE_DIRECTORY ||
 	    (head.verb >= UCM_SERVE_FLUSH && head.verb <= UCM_SERVE_TEXT) ||
 	    head.verb >= UCM_SERVE_MKSPACE)
 		head.num = 0;

@@ -205,7 +205,6 @@ UNIT_TEST(the_stores_owner_need_not_be_root)
 static void read_only(void *arg)
 {
 	struct ucm_control_statistics statistics;
-	struct ucm_control_directory directory;
 	struct ucm_serve_space space;
 	struct ucm_control_place place;
 	const struct ucm_serve_request locate = { .verb = UCM_SERVE_LOCATE };
@@ -219,8 +218,6 @@ static void read_only(void *arg)
 	must(!ucm_client_items(client, &locate, NULL, &file.key.id, 16, 1,
 			       &place, sizeof(place)) && !place.result);
 	must(!call(UCM_SERVE_STATISTICS, 0, &statistics, sizeof(statistics),
-		   NULL));
-	must(!call(UCM_SERVE_DIRECTORY, 0, &directory, sizeof(directory),
 		   NULL));
 	must(!call(UCM_SERVE_SPACE, 0, &space, sizeof(space), NULL));
 	must(!call(UCM_SERVE_TEXT, UCM_TEXT_METRICS, NULL, 0, &fd));
@@ -388,8 +385,6 @@ static const struct {
 	{ UCM_SERVE_LOCATE, 0, 0, { "oooo", "oooo", "oAoA" } },
 	{ UCM_SERVE_PATH, 0, UCM_SERVE_PATH_MAX, { "ooPP", "ooPP", "oAPP" } },
 	{ UCM_SERVE_STATISTICS, 0, sizeof(struct ucm_control_statistics),
-	  { "oooo", "oooo", "oAoA" } },
-	{ UCM_SERVE_DIRECTORY, 0, sizeof(struct ucm_control_directory),
 	  { "oooo", "oooo", "oAoA" } },
 	{ UCM_SERVE_DRAIN, UCM_DRAIN_ASK, sizeof(struct ucm_control_drain),
 	  { "ooPP", "ooPP", "oAPP" } },

@@ -476,6 +476,40 @@ static void all_are_there(const struct ucm_serve_request *request,
 		fake_put(out, &there, sizeof(there));
 }
 
+static void opens_from_nowhere(const struct ucm_serve_request *request,
+			       const void *items, struct fake_answer *out)
+{
+	const struct ucm_serve_opened opened = { .directory = UINT16_MAX };
+
+	(void)items;
+	if (request->verb != UCM_SERVE_OPEN) {
+		out->result = -ENOENT;
+		return;
+	}
+	fake_put(out, &opened, sizeof(opened));
+	out->fd = STDERR_FILENO;
+}
+
+/* There are fewer directories. */
+UNIT_TEST(a_directory_that_cannot_be_is_not_known)
+{
+	struct fake_server server = FAKE_SERVER;
+	struct ucm_id id = lf_id(1);
+	struct ucm_source *source;
+	struct ucm_given given;
+
+	server.answer = opens_from_nowhere;
+	fake_server_start(&server, fx_path("$/s"));
+	ck_assert_int_eq(
+		ucm_source_socket.open(fx_path("$/s"), &source, NULL), 0);
+	ucm_source_socket.descriptors(source, "", &id, 1, &given);
+	ck_assert_int_ge(given.fd, 0);
+	ck_assert_uint_eq(given.directory, UCM_DIRECTORIES);
+	close(given.fd);
+	ucm_source_socket.close(source);
+	fake_server_stop(&server);
+}
+
 /* It knows none of the connections of before, whichever is next. */
 UNIT_TEST(a_daemon_that_is_back_takes_the_first_block)
 {

@@ -26,8 +26,7 @@ PLACES = ("mount", "socket", "tiers")  # one of them says where blocks are
 _MEANT = {
     "loader": "its options stand beside the others: io, threads, "
               "staging_bytes, window_bytes, read_bytes, open_files, "
-              "save_budget_bytes, write_buffer_bytes, budget, inflight, "
-              "in_mount",
+              "save_budget_bytes, write_buffer_bytes, budget, inflight",
     "save_budget": "pinned_share is a share of the engine's blocks, "
                    "save_budget_bytes the bytes that wait to be saved",
     "timeout_ms": "deadline_ms is meant",
@@ -141,7 +140,6 @@ class Options:
     write_buffer_bytes: int = _option(0, check_count)
     budget: int = _option(0, check_count)
     inflight: int = _option(0, check_count)
-    in_mount: bool = _option(False, check_bool)
 
     @property
     def loader(self) -> dict[str, Any]:
@@ -151,7 +149,7 @@ class Options:
 
 LOADER = ("io", "threads", "staging_bytes", "window_bytes", "read_bytes",
           "open_files", "save_budget_bytes", "write_buffer_bytes", "budget",
-          "inflight", "in_mount")
+          "inflight")
 
 
 @dataclass(frozen=True)
