@@ -86,5 +86,6 @@ answers() {
 
 # The client has said so of a block.
 client_said() {
-	check "the client says: $1" grep -qF -- "$1" "$said" "$work/client.err"
+	check "the client says: $1" grep -qF -- "$1" "$said" "$work/client.err" ||
+		tail -n 5 "$work/client.err" | sed 's/^/  | /'
 }
