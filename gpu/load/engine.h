@@ -47,7 +47,7 @@ struct ucm_shared {
 	struct ucm_iobudget *budget;   /* NULL: nothing is limited */
 	struct ucm_buffer *buffer;   /* NULL: none */
 	const char *buffer_home;     /* see buffer.h */
-	struct ucm_hints *verified; /* NULL: nobody to inform */
+	struct ucm_hints *hints;    /* NULL: there is no daemon */
 	struct ucm_lessee *lessee;   /* NULL: look-ups lease nothing */
 	uint32_t lease_ms;
 	const struct ucm_copy_ops *copy_ops;

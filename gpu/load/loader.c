@@ -50,7 +50,6 @@ struct ucm_loader {
 	struct ucm_shared shared;
 	unsigned num_engines;
 	struct ucm_engine **engines;
-	struct ucm_hints *wanted; /* NULL: nobody to inform */
 	pthread_mutex_t lock; /* one group is added or removed at a time */
 	pthread_mutex_t table_lock; /* guards these, and is never kept long */
 	struct ucm_group *groups[MAX_GROUPS];
@@ -314,11 +313,7 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 	if (!err)
 		err = open_budget(&loader->shared, &own, error);
 	if (!err && own.mount)
-		err = ucm_hints_open(own.mount, UCM_HINT_VERIFIED,
-				     &loader->shared.verified, error);
-	if (!err && own.mount)
-		err = ucm_hints_open(own.mount, UCM_HINT_WANTED,
-				     &loader->wanted, error);
+		err = ucm_hints_open(own.mount, &loader->shared.hints, error);
 	if (!err && own.mount && own.lease_ms != UCM_LOAD_NO_LEASES)
 		err = open_lessee(loader, &own, error);
 	if (!err)
@@ -342,8 +337,7 @@ void ucm_loader_close(struct ucm_loader *loader)
 		free(loader->engines[i]);
 	}
 	ucm_iobudget_close(loader->shared.budget);
-	ucm_hints_close(loader->shared.verified);
-	ucm_hints_close(loader->wanted);
+	ucm_hints_close(loader->shared.hints);
 	ucm_lessee_close(loader->shared.lessee);
 	if (loader->shared.source)
 		loader->shared.source_ops->close(loader->shared.source);
@@ -592,7 +586,8 @@ void ucm_loader_prefetch(struct ucm_loader *loader, unsigned group,
 	if (!of)
 		return;
 	for (size_t i = 0; i < num; i++)
-		ucm_hints_add(loader->wanted, of->space, &ids[i]);
+		ucm_hints_add(loader->shared.hints, UCM_HINT_WANTED, of->space,
+			      &ids[i]);
 	leave_group(of);
 }
 

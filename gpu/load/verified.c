@@ -98,13 +98,13 @@ void ucm_verified_add(struct ucm_load_file *file, uint32_t first_layer,
 		return;
 	ucm_verified_end(file);
 	if (stamp_now(file) == file->stamp)
-		ucm_hints_add_verified(file->engine->shared->verified,
+		ucm_hints_add_verified(file->engine->shared->hints,
 				       file->group->space, &file->id,
 				       file->stamp);
 }
 
 void ucm_verified_deny(const struct ucm_load_file *file)
 {
-	ucm_hints_deny(file->engine->shared->verified, file->group->space,
+	ucm_hints_deny(file->engine->shared->hints, file->group->space,
 		       &file->id);
 }

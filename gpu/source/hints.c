@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hints.c - telling a mount what becomes of its blocks; see hints.h.
+ * hints.c - hints to a daemon about its blocks; see hints.h.
  *
- * One batch is filled while the thread tells the one before. A call may hang
- * with the daemon: it is the thread's alone; at the close it is waited for a
- * little, and then left to its fate with what it needs. Where the mount went and
- * came back, the next batch is for its new daemon.
+ * A thread sends them, in batches of one kind: one of each is filled while the thread
+ * sends another. A call may hang with the daemon: it is the thread's alone; at the close
+ * it is waited for a little, and then left to its fate with what it needs. Where the
+ * daemon was replaced, the next batch is for the new one.
  *
  * A batch is of one space, and what does not fit is dropped. Denials are not: as
  * long as a file counts as verified, others use its bytes unseen. They have a
- * list, of all spaces, which the thread tells at once, and after the batch: that
- * may have one of the same file, from before.
+ * list, of all spaces, which the thread sends at once, and after the batch of what was
+ * verified: that may have one of the same file, from before.
  */
 #include <config.h>
 
@@ -34,26 +34,25 @@
 
 #define CLOSE_WAIT_S 2
 
-static const struct hint_kind {
+static const struct {
 	enum ucm_serve_verb verb;
-	uint32_t flags;
-	unsigned after_s; /* so long a batch that is not full may wait */
+	int64_t after_ms; /* so long a batch that is not full may wait */
 	size_t bytes;     /* of each */
-} kinds[] = {
-	[UCM_HINT_WANTED] = { UCM_SERVE_WARM, 0, 0, sizeof(struct ucm_id) },
-	[UCM_HINT_VERIFIED] = { UCM_SERVE_VERIFIED, 0, 1,
+} kinds[UCM_HINTS] = {
+	[UCM_HINT_WANTED] = { UCM_SERVE_WARM, 0, sizeof(struct ucm_id) },
+	[UCM_HINT_VERIFIED] = { UCM_SERVE_VERIFIED, 1000,
 				sizeof(struct ucm_control_verified_block) },
 };
 
 struct hint_batch {
 	uint32_t num;
+	int64_t due_ms; /* to be sent, full or not */
 	char space[UCM_SERVE_SPACE_MAX];
 	union {
 		struct ucm_id ids[UCM_SERVE_ITEMS];
 		struct ucm_control_verified_block verified[UCM_SERVE_ITEMS];
 		char bytes[1];
 	} of;
-	int32_t results[UCM_SERVE_ITEMS]; /* which nobody looks at */
 };
 
 /* A file's checksums differ. */
@@ -64,17 +63,15 @@ struct denial {
 };
 
 struct ucm_hints {
-	const struct hint_kind *kind;
 	struct ucm_client *client; /* the thread's, from its start on */
 	char *mount;
-	pthread_mutex_t lock; /* guards the rest, but told */
+	pthread_mutex_t lock; /* guards the rest, but sent */
 	pthread_cond_t cond;
-	pthread_t thread; /* from the first hint on: most give none of a kind */
-	bool started;
-	struct hint_batch *filling;
+	pthread_t thread; /* from the first hint on: most loaders give none */
+	bool started, stopping;
 	struct denial *denials, **denials_end;
-	bool stopping;
-	struct hint_batch *told; /* the thread's */
+	struct hint_batch filling[UCM_HINTS];
+	struct hint_batch sent; /* the thread's */
 };
 
 static void free_denials(struct denial *denial)
@@ -94,44 +91,66 @@ static void free_hints(struct ucm_hints *hints)
 	pthread_mutex_destroy(&hints->lock);
 	pthread_cond_destroy(&hints->cond);
 	free(hints->mount);
-	free(hints->filling);
-	free(hints->told);
 	free(hints);
 }
 
-static bool is_urgent(const struct ucm_hints *hints)
+/* A batch that is full, or old; at the end each that has any. UCM_HINTS: none, and when
+ * there may be one. */
+static unsigned next_due(const struct ucm_hints *hints, int64_t *when_ms)
 {
-	return hints->denials || hints->stopping;
+	*when_ms = INT64_MAX;
+	for (unsigned kind = 0; kind < UCM_HINTS; kind++) {
+		const struct hint_batch *batch = &hints->filling[kind];
+
+		if (!batch->num)
+			continue;
+		if (hints->stopping || batch->num == UCM_SERVE_ITEMS ||
+		    batch->due_ms <= ucm_monotonic_ms())
+			return kind;
+		if (*when_ms > batch->due_ms)
+			*when_ms = batch->due_ms;
+	}
+	return UCM_HINTS;
 }
 
-/* Until there is a full batch, or an older one, or a denial, or the end. */
-static void wait_for_batch(struct ucm_hints *hints)
+static void wait_until(struct ucm_hints *hints, int64_t when_ms)
 {
-	struct timespec until;
+	const struct timespec until = { .tv_sec = when_ms / 1000,
+					.tv_nsec = when_ms % 1000 * 1000000 };
 
-	while (!hints->filling->num && !is_urgent(hints))
+	if (when_ms == INT64_MAX)
 		pthread_cond_wait(&hints->cond, &hints->lock);
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += hints->kind->after_s;
-	while (hints->filling->num < UCM_SERVE_ITEMS &&
-	       !is_urgent(hints) &&
-	       pthread_cond_timedwait(&hints->cond, &hints->lock, &until) !=
-		       ETIMEDOUT)
-		;
+	else
+		pthread_cond_timedwait(&hints->cond, &hints->lock, &until);
+}
+
+/* Which batch is to be sent: that of what was verified before denials. UCM_HINTS: it is
+ * the end. */
+static unsigned wait_for_batch(struct ucm_hints *hints)
+{
+	int64_t when_ms;
+	unsigned kind;
+
+	for (;;) {
+		if (hints->denials)
+			return UCM_HINT_VERIFIED;
+		kind = next_due(hints, &when_ms);
+		if (kind < UCM_HINTS || hints->stopping)
+			return kind;
+		wait_until(hints, when_ms);
+	}
 }
 
 /* false: the daemon has ended, and with it the batch. */
-static bool tell(const struct ucm_hints *hints, struct hint_batch *batch)
+static bool send_batch(const struct ucm_hints *hints, unsigned kind,
+		       const struct hint_batch *batch)
 {
-	const struct ucm_serve_request head = {
-		.verb = hints->kind->verb,
-		.flags = hints->kind->flags,
-	};
-	int err = ucm_client_items(hints->client, &head, batch->space,
-				   &batch->of, hints->kind->bytes, batch->num,
-				   batch->results, sizeof(batch->results[0]));
+	const struct ucm_serve_request head = { .verb = kinds[kind].verb };
+	int32_t results[UCM_SERVE_ITEMS]; /* which nobody looks at */
 
-	return !ucm_is_lost(err);
+	return !ucm_is_lost(ucm_client_items(
+		hints->client, &head, batch->space, &batch->of,
+		kinds[kind].bytes, batch->num, results, sizeof(results[0])));
 }
 
 /* Another daemon has another index, which is none of the old batch's. */
@@ -145,17 +164,23 @@ static void find_again(struct ucm_hints *hints)
 	hints->client = client;
 }
 
-/* The batch has been told: it is used for them. */
-static void tell_denials(struct ucm_hints *hints, struct hint_batch *batch,
-			 const struct denial *denial)
+static void send_hints(struct ucm_hints *hints, unsigned kind)
 {
+	if (hints->sent.num && !send_batch(hints, kind, &hints->sent))
+		find_again(hints);
+}
+
+/* Each in the place of the batch, which was sent. */
+static void send_denials(struct ucm_hints *hints, const struct denial *denial)
+{
+	struct hint_batch *batch = &hints->sent;
+
 	for (; denial; denial = denial->next) {
 		memcpy(batch->space, denial->space, sizeof(batch->space));
 		batch->of.verified[0] =
 			(struct ucm_control_verified_block){ .id = denial->id };
 		batch->num = 1;
-		if (!tell(hints, batch))
-			find_again(hints);
+		send_hints(hints, UCM_HINT_VERIFIED);
 	}
 }
 
@@ -171,26 +196,21 @@ static struct denial *take_denials(struct ucm_hints *hints)
 static void *hints_main(void *arg)
 {
 	struct ucm_hints *hints = arg;
-	bool more = true;
+	struct denial *denials;
+	unsigned kind;
 
-	while (more) {
-		struct hint_batch *batch;
-		struct denial *denials;
-
-		pthread_mutex_lock(&hints->lock);
-		wait_for_batch(hints);
-		more = !hints->stopping;
-		batch = hints->filling;
-		hints->filling = hints->told;
-		hints->filling->num = 0;
-		hints->told = batch;
+	pthread_mutex_lock(&hints->lock);
+	while ((kind = wait_for_batch(hints)) < UCM_HINTS) {
+		hints->sent = hints->filling[kind];
+		hints->filling[kind].num = 0;
 		denials = take_denials(hints);
 		pthread_mutex_unlock(&hints->lock);
-		if (batch->num && !tell(hints, batch))
-			find_again(hints);
-		tell_denials(hints, batch, denials);
+		send_hints(hints, kind);
+		send_denials(hints, denials);
 		free_denials(denials);
+		pthread_mutex_lock(&hints->lock);
 	}
+	pthread_mutex_unlock(&hints->lock);
 	return NULL;
 }
 
@@ -207,26 +227,21 @@ static int start_thread(struct ucm_hints *hints)
 	return -err;
 }
 
-int ucm_hints_open(const char *mount, enum ucm_hint hint,
-		   struct ucm_hints **out, struct ucm_error *error)
+int ucm_hints_open(const char *mount, struct ucm_hints **out,
+		   struct ucm_error *error)
 {
 	struct ucm_hints *hints = calloc(1, sizeof(*hints));
 	int err;
 
 	if (!hints)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
-	hints->kind = &kinds[hint];
 	hints->denials_end = &hints->denials;
 	pthread_mutex_init(&hints->lock, NULL);
 	ucm_cond_init_monotonic(&hints->cond);
 	hints->mount = strdup(mount);
-	hints->filling = calloc(1, sizeof(*hints->filling));
-	hints->told = calloc(1, sizeof(*hints->told));
-	err = hints->mount && hints->filling && hints->told ? 0 : -ENOMEM;
-	if (!err)
-		err = ucm_client_connect(mount, &hints->client);
+	err = hints->mount ? ucm_client_connect(mount, &hints->client)
+			   : -ENOMEM;
 	if (err) {
-		hints->client = NULL;
 		free_hints(hints);
 		return ucm_error_set(error, err, "%s: its daemon's socket: %s",
 				     mount, strerror(-err));
@@ -258,39 +273,40 @@ void ucm_hints_close(struct ucm_hints *hints)
 }
 
 /* Under the lock. */
-static void put_hint(struct ucm_hints *hints, const char *space,
+static void put_hint(struct ucm_hints *hints, unsigned kind, const char *space,
 		     const void *hint)
 {
-	struct hint_batch *batch = hints->filling;
-	const struct hint_kind *kind = hints->kind;
+	struct hint_batch *batch = &hints->filling[kind];
+	size_t bytes = kinds[kind].bytes;
 
-	if (!batch->num)
-		snprintf(batch->space, sizeof(batch->space), "%s",
-			 space);
+	if (!batch->num) {
+		snprintf(batch->space, sizeof(batch->space), "%s", space);
+		batch->due_ms = ucm_monotonic_ms() + kinds[kind].after_ms;
+	}
 	/* of one space at a time; others wait for their turn in vain */
 	if (batch->num == UCM_SERVE_ITEMS || strcmp(batch->space, space))
 		return;
-	memcpy(batch->of.bytes + batch->num * kind->bytes, hint, kind->bytes);
+	memcpy(batch->of.bytes + batch->num * bytes, hint, bytes);
 	batch->num++;
 	if (batch->num == 1 || batch->num == UCM_SERVE_ITEMS)
 		pthread_cond_signal(&hints->cond);
 }
 
-static void add_hint(struct ucm_hints *hints, const char *space,
+static void add_hint(struct ucm_hints *hints, unsigned kind, const char *space,
 		     const void *hint)
 {
 	if (!hints)
 		return;
 	pthread_mutex_lock(&hints->lock);
 	if (hints->started || !start_thread(hints))
-		put_hint(hints, space, hint);
+		put_hint(hints, kind, space, hint);
 	pthread_mutex_unlock(&hints->lock);
 }
 
-void ucm_hints_add(struct ucm_hints *hints, const char *space,
-		   const struct ucm_id *id)
+void ucm_hints_add(struct ucm_hints *hints, enum ucm_hint kind,
+		   const char *space, const struct ucm_id *id)
 {
-	add_hint(hints, space, id);
+	add_hint(hints, kind, space, id);
 }
 
 void ucm_hints_add_verified(struct ucm_hints *hints, const char *space,
@@ -299,7 +315,7 @@ void ucm_hints_add_verified(struct ucm_hints *hints, const char *space,
 	const struct ucm_control_verified_block block = { .id = *id,
 							  .stamp = stamp };
 
-	add_hint(hints, space, &block);
+	add_hint(hints, UCM_HINT_VERIFIED, space, &block);
 }
 
 static void lost_denial(const struct ucm_id *id, int err)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hints.h - telling a mount what becomes of its blocks.
+ * hints.h - hints to a daemon about its blocks.
  *
  * By warm (ucm-serve(7)) a daemon learns which ones are about to be read, and by
  * verified, which ones need not be verified again. Hints, no more: what cannot be
@@ -18,27 +18,27 @@
 enum ucm_hint {
 	UCM_HINT_WANTED,   /* it is to be in the fastest tier */
 	UCM_HINT_VERIFIED, /* its file has passed all checksums */
+	UCM_HINTS
 };
 
 struct ucm_hints;
 
-/* For one kind of hint; with the first one it has a thread of its own. Asks the
- * mount. -errno: it is none of ucmfs. */
-int ucm_hints_open(const char *mount, enum ucm_hint hint,
-		   struct ucm_hints **out, struct ucm_error *error);
+/* With the first hint it has a thread. Connects to the daemon; -errno. */
+int ucm_hints_open(const char *mount, struct ucm_hints **out,
+		   struct ucm_error *error);
 
 /* Tells what it still has, unless the daemon does not answer. NULL is
  * harmless. */
 void ucm_hints_close(struct ucm_hints *hints);
 
-/* From any thread; hints may be NULL. */
-void ucm_hints_add(struct ucm_hints *hints, const char *space,
-		   const struct ucm_id *id);
+/* From any thread; hints may be NULL. Not of UCM_HINT_VERIFIED. */
+void ucm_hints_add(struct ucm_hints *hints, enum ucm_hint kind,
+		   const char *space, const struct ucm_id *id);
 
-/* The same of UCM_HINT_VERIFIED. stamp: of the file. */
+/* stamp: of the file. */
 void ucm_hints_add_verified(struct ucm_hints *hints, const char *space,
 			    const struct ucm_id *id, uint64_t stamp);
-/* Its checksums differ: told at once, after all that was added before. */
+/* Its checksums differ: sent at once, after what was verified before. */
 void ucm_hints_deny(struct ucm_hints *hints, const char *space,
 		    const struct ucm_id *id);
 

@@ -218,18 +218,6 @@ static int ask_space_there(struct ucm_client *client, struct asked *asked)
 	return ucm_client_items(client, &head, asked->space, NULL, 0, 0, NULL, 0);
 }
 
-static void renew_view(struct ucm_source *source, const char *space);
-
-static int socket_check_space(struct ucm_source *source, const char *space)
-{
-	struct asked asked = { .ask = ask_space_there, .space = space };
-	int err = ask(source, &asked);
-
-	if (!err)
-		renew_view(source, space);
-	return err;
-}
-
 static int ask_offer(struct ucm_client *client, struct asked *asked)
 {
 	return ucm_client_offer(client, asked->space, asked->ids,
@@ -328,6 +316,16 @@ static void renew_view(struct ucm_source *source, const char *space)
 	index->view = view;
 	pthread_mutex_unlock(&source->view_lock);
 	ucm_index_close(before);
+}
+
+static int socket_check_space(struct ucm_source *source, const char *space)
+{
+	struct asked asked = { .ask = ask_space_there, .space = space };
+	int err = ask(source, &asked);
+
+	if (!err)
+		renew_view(source, space);
+	return err;
 }
 
 /* A question to an index, and its answer. */

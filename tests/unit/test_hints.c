@@ -71,14 +71,6 @@ static void wait_begun(unsigned num)
 static struct fake_server server;
 static struct ucm_hints *hints;
 
-static void open_hints(enum ucm_hint hint)
-{
-	struct ucm_error error;
-
-	ck_assert_int_eq(ucm_hints_open(fx_path("$/mnt"), hint, &hints, &error),
-			 0);
-}
-
 static void setup(void)
 {
 	fx_setup();
@@ -88,12 +80,7 @@ static void setup(void)
 	server = FAKE_SERVER;
 	server.answer = take_call;
 	fake_server_start(&server, fx_path("$/s"));
-}
-
-static void setup_verified(void)
-{
-	setup();
-	open_hints(UCM_HINT_VERIFIED);
+	ck_assert_int_eq(ucm_hints_open(fx_path("$/mnt"), &hints, NULL), 0);
 }
 
 static void teardown(void)
@@ -125,7 +112,7 @@ static void check_call(unsigned i, const char *space, unsigned n,
 	ck_assert_uint_eq(call->first.stamp, stamp);
 }
 
-UNIT_FIXTURE(.setup = setup_verified, .teardown = teardown);
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
 
 /* The batch is another space's, and full. */
 UNIT_TEST(what_is_damaged_is_told_whatever_else_is)
@@ -190,15 +177,12 @@ UNIT_TEST(a_new_daemon_is_found_under_the_same_name)
 	check_call(num - 1, "a", 1, 7);
 }
 
-UNIT_FIXTURE(.setup = setup, .teardown = teardown);
-
 UNIT_TEST(what_is_wanted_is_warmed)
 {
 	const struct ucm_serve_request *request = &mount.calls[0].request;
 	struct ucm_id id = lf_id(3);
 
-	open_hints(UCM_HINT_WANTED);
-	ucm_hints_add(hints, "a", &id);
+	ucm_hints_add(hints, UCM_HINT_WANTED, "a", &id);
 	ucm_hints_close(hints);
 	ck_assert_uint_eq(mount.num, 1);
 	ck_assert_uint_eq(request->verb, UCM_SERVE_WARM);
@@ -210,11 +194,26 @@ UNIT_TEST(what_is_wanted_is_warmed)
 
 UNIT_TEST(what_has_no_daemon_takes_no_hints)
 {
+	struct ucm_hints *none;
 	struct ucm_error error;
 
+	ucm_hints_close(hints);
 	fx_mkdirs(fx_path("$/dir"));
-	ck_assert_int_eq(ucm_hints_open(fx_path("$/dir"), UCM_HINT_WANTED,
-					&hints, &error),
+	ck_assert_int_eq(ucm_hints_open(fx_path("$/dir"), &none, &error),
 			 -ENOENT);
 	ck_assert_ptr_nonnull(strstr(error.text, "/dir"));
+}
+
+/* What has to go at once does not wait for what may be collected for a while. */
+UNIT_TEST(each_kind_has_its_time)
+{
+	struct ucm_id id = lf_id(3);
+
+	add("a", 1, 7);
+	ucm_hints_add(hints, UCM_HINT_WANTED, "b", &id);
+	wait_begun(1);
+	ucm_hints_close(hints);
+	ck_assert_uint_eq(mount.num, 2);
+	ck_assert_uint_eq(mount.calls[0].request.verb, UCM_SERVE_WARM);
+	check_call(1, "a", 1, 7);
 }
