@@ -46,7 +46,6 @@ struct ucm_xattr {
 	int (*set)(struct ucm_daemon *daemon, fuse_ino_t ino,
 		   const char *value, size_t size);
 	bool root_only;
-	bool unlisted; /* for our own programs */
 	bool removed_as_empty; /* it is set to "" when removed, not to "0" */
 };
 

@@ -110,7 +110,7 @@ static int xattr_list(const struct ucm_fuse_request *r, char *list)
 		size_t name_len = strlen(attr->name) + 1;
 		int got;
 
-		if (attr->unlisted || !xattr_may_see(r->account.req, attr))
+		if (!xattr_may_see(r->account.req, attr))
 			continue;
 		got = attr->get(daemon, r->ino, value);
 		if (got == -EINPROGRESS)

@@ -311,17 +311,6 @@ static int space_get_used(struct ucm_daemon *daemon, fuse_ino_t ino,
 		     : -ENODATA;
 }
 
-/* How large its blocks are. */
-static int space_get_block_bytes(struct ucm_daemon *daemon, fuse_ino_t ino,
-				 char *value)
-{
-	struct ucm_space *space = ucm_node_space(daemon, ino);
-	uint64_t bytes = space ? ucm_space_block_bytes(space) : 0;
-
-	return bytes ? snprintf(value, UCM_XATTR_MAX, "%" PRIu64, bytes)
-		     : -ENODATA;
-}
-
 static const struct ucm_xattr space_xattrs[] = {
 	{
 		.name = UCM_XATTR_PREFIX "quota",
@@ -330,11 +319,6 @@ static const struct ucm_xattr space_xattrs[] = {
 		.removed_as_empty = true,
 	},
 	{ .name = UCM_XATTR_PREFIX "used", .get = space_get_used },
-	{
-		.name = UCM_XATTR_PREFIX "block_bytes",
-		.get = space_get_block_bytes,
-		.unlisted = true,
-	},
 	{ 0 },
 };
 

@@ -76,14 +76,4 @@ same 'a bucket has none' '' "$(names "$mnt/blocks/00")"
 refused 'No such attribute' 'nor if asked by name' \
 	getfattr -n user.ucmfs.tier "$mnt/blocks/00/.staging"
 
-# a space's folder: how large its blocks are
-same 'block_bytes of blocks that are there' $small_size \
-	"$(xattr block_bytes "$mnt/blocks")"
-need mkdir "$mnt/spaces/new"
-refused 'No such attribute' 'nobody knows it of an empty space' \
-	getfattr -n user.ucmfs.block_bytes "$mnt/spaces/new"
-refused 'Operation not supported' 'nor says it' \
-	setfattr -n user.ucmfs.block_bytes -v 1000000 "$mnt/spaces/new"
-check 'a block that comes is right' mk --count 1 "$mnt/spaces/new"
-same 'and says it' $small_size "$(xattr block_bytes "$mnt/spaces/new")"
 do_umount
