@@ -647,7 +647,6 @@ static void collect(struct asking *asking, struct ucm_load_file *file)
 
 void ucm_load_files_ask(struct ucm_engine *engine)
 {
-	static const struct ucm_given no_memory = { .fd = -ENOMEM };
 	struct ucm_load_file *file;
 
 	while ((file = first_to_ask(engine))) {
@@ -655,7 +654,7 @@ void ucm_load_files_ask(struct ucm_engine *engine)
 
 		if (!asking) {
 			take_asked(file);
-			end_asked(file, &no_memory);
+			end_asked(file, &(struct ucm_given){ .fd = -ENOMEM });
 			continue;
 		}
 		given_of(file)->asking++;
