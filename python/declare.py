@@ -26,7 +26,7 @@ import subprocess
 import sys
 
 TABLES = {
-    "UCM": "block blocks client control error hash index lessee load log serve "
+    "UCM": "block blocks client control error hash index load log serve "
            "shards space".split(),
     "UCMSPARSE": "position repr repr_load retrieve sparse".split(),
 }

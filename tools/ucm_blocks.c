@@ -89,7 +89,6 @@ static const struct {
 } holders[] = {
 	{ UCM_PLACE_PINNED, "pinned" },
 	{ UCM_PLACE_OPEN, "open" },
-	{ UCM_PLACE_LEASED, "leased" },
 	{ UCM_PLACE_WRITTEN, "being written" },
 };
 
@@ -107,7 +106,7 @@ static void name_holders(int result, uint16_t flags, char *text, size_t size)
 	}
 	if (!len)
 		snprintf(text, size, "%s",
-			 result == -EPERM ? "pinned" : "open or leased");
+			 result == -EPERM ? "pinned" : "open");
 }
 
 static void explain(const struct results *results, size_t i, char *text,
@@ -386,7 +385,6 @@ COMMAND(evict, ucm_blocks_evict, "evicted",
 	"remove blocks that are neither in use nor pinned",
 	"\n--tiers SOURCE --keep BYTES", evict_args,
 	"Remove blocks from every tier, unless they are pinned, or somebody has "
-	"them open or has a lease on them. Of each block that stays it says what "
-	"holds it." FOR_THE_OWNER " With --tiers, from the directories of a store "
-	"that is not mounted and in which no process saves: those that are not "
-	"pinned.");
+	"them open. Of each block that stays it says what holds it." FOR_THE_OWNER
+	" With --tiers, from the directories of a store that is not mounted and in "
+	"which no process saves: those that are not pinned.");

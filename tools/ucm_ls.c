@@ -65,14 +65,13 @@ static void print_rows(struct ucm_target *target, const struct ucm_list *rows)
 		ucm_id_format(&row->id, hex);
 		if (!target->media)
 			snprintf(uses, sizeof(uses), "%" PRIu32, place->uses);
-		printf("%s %10s %-8s %8s %5s %5s%s%s%s%s\n", hex,
+		printf("%s %10s %-8s %8s %5s %5s%s%s%s\n", hex,
 		       ucm_text_size(place->size, !opt.human).text,
 		       ucm_target_tier(target, place->tier), uses,
 		       ucm_text_age(now - place->mtime_ns / 1000000000).text,
 		       ucm_text_age(now - place->atime_s).text,
 		       place->flags & UCM_PLACE_PINNED ? " pinned" : "",
 		       place->flags & UCM_PLACE_OPEN ? " open" : "",
-		       place->flags & UCM_PLACE_LEASED ? " leased" : "",
 		       place->flags & UCM_PLACE_WRITTEN ? " written" : "");
 	}
 }
@@ -80,10 +79,9 @@ static void print_rows(struct ucm_target *target, const struct ucm_list *rows)
 /* What nobody knows without a daemon. */
 static json_t *add_daemons(json_t *json, const struct ucm_control_place *place)
 {
-	json_t *more = json_pack("{sI sb sb sb sb}", "uses",
+	json_t *more = json_pack("{sI sb sb sb}", "uses",
 				 (json_int_t)place->uses, "open",
-				 place->flags & UCM_PLACE_OPEN, "leased",
-				 place->flags & UCM_PLACE_LEASED, "written",
+				 place->flags & UCM_PLACE_OPEN, "written",
 				 place->flags & UCM_PLACE_WRITTEN, "children",
 				 place->flags & UCM_PLACE_CHILDREN);
 
@@ -178,8 +176,8 @@ const struct ucm_command ucm_ls_command = {
 	.operands = "[MOUNT]",
 	.about = "List the blocks of a space: id, size, tier, uses since the "
 		 "mount, time since the commit and since the last use, and "
-		 "what keeps it from being evicted: pinned, open, leased, or "
-		 "written (its writer has not closed it yet).",
+		 "what keeps it from being evicted: pinned, open, or written "
+		 "(its writer has not closed it yet).",
 	.args = args,
 	.common = &opt.common,
 	.run = run,

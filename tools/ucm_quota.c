@@ -363,7 +363,7 @@ static int set(struct report *report, const char *name, const char *size)
 	if (err)
 		return UCM_EXIT_FAILED;
 	if (!opt.background && is_too_much(&quota)) {
-		ucm_tool_complain("%s: what is left is open, leased, pinned or "
+		ucm_tool_complain("%s: what is left is open, pinned or "
 				  "young; it leaves as soon as it may", name);
 		report->status = UCM_EXIT_FAILED;
 	}

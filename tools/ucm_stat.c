@@ -41,7 +41,7 @@ struct subject {
 	struct ucm_target *target;
 	struct ucm_control_place place;
 	char path[4096];   /* "": not known */
-	char opens[16], leases[48]; /* before we open it; "": not known */
+	char opens[16]; /* before we open it; "": not known */
 	char children[16], copy[64]; /* as the mount says; "": it does not */
 	struct ucm_block block;
 	uint8_t *head;     /* the file's first data_offset bytes */
@@ -82,8 +82,6 @@ static int open_by_daemon(struct subject *subject)
 	}
 	read_attr(path, "user.ucmfs.opens", subject->opens,
 		  sizeof(subject->opens));
-	read_attr(path, "user.ucmfs.leases", subject->leases,
-		  sizeof(subject->leases));
 	read_attr(path, "user.ucmfs.children", subject->children,
 		  sizeof(subject->children));
 	read_attr(path, "user.ucmfs.copy", subject->copy,
@@ -220,19 +218,6 @@ static void add_time(struct field **at, const char *name, int64_t seconds)
 		add(at, name, "%s", text);
 }
 
-/* As user.ucmfs.leases has them: users, and milliseconds that are left. */
-static void add_leases(struct field **at, const char *value)
-{
-	unsigned users;
-	long long left_ms;
-
-	if (sscanf(value, "%u %lld", &users, &left_ms) != 2)
-		return;
-	add(at, "leases", "%u", users);
-	if (users)
-		add(at, "leased_ms", "%lld", left_ms);
-}
-
 static void add_header(struct field **at, const struct ucm_block *block)
 {
 	static const char *const forms[] = { "paged", "packed", "bare" };
@@ -285,8 +270,6 @@ static size_t fill_fields(const struct subject *subject, struct field *fields)
 	    place->flags & UCM_PLACE_PINNED ? "yes" : "no");
 	if (*subject->opens)
 		add(&at, "opens", "%s", subject->opens);
-	if (*subject->leases)
-		add_leases(&at, subject->leases);
 	return (size_t)(at - fields);
 }
 
@@ -371,7 +354,7 @@ static json_t *field_json(const struct field *field)
 {
 	static const char *const numbers[] = {
 		"size", "payload", "payload_at", "directory", "generation",
-		"uses", "opens", "leases", "leased_ms",
+		"uses", "opens",
 	};
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {

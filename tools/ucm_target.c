@@ -292,8 +292,7 @@ int ucm_target_locate(const struct ucm_target *target, const char *space,
 	if (target->media)
 		return locate_media(target->media, space, ids, num, places);
 	err = ucm_blocks_locate(target->blocks, space, ids, num,
-				UCM_LOCATE_PEEK, 0, places);
-
+				UCM_LOCATE_PEEK, places);
 	return end_call(target, space ? space : "", err);
 }
 

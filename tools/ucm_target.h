@@ -70,7 +70,7 @@ int ucm_target_batch(const struct ucm_target *target, ucm_target_call *call,
 		     const char *space, const struct ucm_id *ids, size_t num,
 		     int32_t *results, struct ucm_progress *progress);
 
-/* Look around: nothing is counted, nothing leased. */
+/* Look around: nothing is counted. */
 int ucm_target_locate(const struct ucm_target *target, const char *space,
 		      const struct ucm_id *ids, size_t num,
 		      struct ucm_control_place *places);

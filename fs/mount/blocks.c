@@ -291,18 +291,6 @@ static int block_get_opens(struct ucm_daemon *daemon, fuse_ino_t ino,
 		   : snprintf(value, UCM_XATTR_MAX, "%" PRIu32, hold.opens);
 }
 
-/* By how many users, and for how many milliseconds yet. */
-static int block_get_leases(struct ucm_daemon *daemon, fuse_ino_t ino,
-			    char *value)
-{
-	struct ucm_hold hold;
-	int err = ucm_store_holds(daemon->store, ucm_node_value(ino), &hold);
-
-	return err ? err
-		   : snprintf(value, UCM_XATTR_MAX, "%" PRIu32 " %" PRId64,
-			      hold.lessees, hold.leased_ms);
-}
-
 /* -ENODATA: none is known. */
 static int block_get_copy(struct ucm_daemon *daemon, fuse_ino_t ino,
 			  char *value)
@@ -393,11 +381,6 @@ static const struct ucm_xattr block_xattrs[] = {
 	{
 		.name = UCM_XATTR_PREFIX "opens",
 		.get = block_get_opens,
-		.set = block_set_nothing,
-	},
-	{
-		.name = UCM_XATTR_PREFIX "leases",
-		.get = block_get_leases,
 		.set = block_set_nothing,
 	},
 	{

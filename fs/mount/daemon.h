@@ -36,7 +36,6 @@
 #include "fs/files/node.h"
 #include "fs/mount/kept.h"
 #include "fs/mount/options.h"
-#include "fs/store/lease.h"
 #include "fs/store/store.h"
 #include "fs/watch/opstats.h"
 #include "fs/watch/trace.h"

@@ -94,9 +94,8 @@ static void put_mount(struct ucm_prom *prom, struct ucm_daemon *daemon)
 
 static void put_index(struct ucm_prom *prom, struct ucm_store *store)
 {
-	uint64_t spaces = 0, open, leased, unsaved, bytes;
+	uint64_t spaces = 0, unsaved, bytes;
 
-	ucm_store_count_holds(store, &open, &leased);
 	for (unsigned i = 0; i < store->names.num; i++)
 		spaces += !!ucm_namespace_get(&store->names, i);
 	put_gauge(prom, "ucmfs_index_blocks", "blocks known",
@@ -104,9 +103,8 @@ static void put_index(struct ucm_prom *prom, struct ucm_store *store)
 	put_gauge(prom, "ucmfs_index_doubtful_blocks",
 		  "suspect blocks, to be verified before use",
 		  atomic_load(&store->doubts));
-	put_gauge(prom, "ucmfs_open_blocks", "blocks that are open", open);
-	put_gauge(prom, "ucmfs_leased_blocks",
-		  "leases that have not run out, of all users", leased);
+	put_gauge(prom, "ucmfs_open_blocks", "blocks that are open",
+		  ucm_store_count_open(store));
 	put_gauge(prom, "ucmfs_index_memory_bytes", "memory of the index",
 		  ucm_index_memory(store->index));
 	put_gauge(prom, "ucmfs_index_complete",

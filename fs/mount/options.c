@@ -99,8 +99,8 @@ static const struct {
 } gone[] = {
 	{ "scan_threads", "threads of ucmfs.conf(5) bounds those of the scan" },
 	{ "lock_wait", "a directory whose ucmfs is ending is waited for, 30 seconds at most" },
-	{ "leases", "a user may have 65536 leases" },
-	{ "lease_age", "a lease can be renewed for 600 seconds" },
+	{ "leases", "blocks that are expected are spared for 20 seconds" },
+	{ "lease_age", "blocks that are expected are spared for 20 seconds" },
 	{ "promote_window", "promote counts the uses of an hour" },
 };
 #define NUM_GONE (sizeof(gone) / sizeof(gone[0]))

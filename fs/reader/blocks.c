@@ -36,30 +36,23 @@ void ucm_blocks_close(struct ucm_blocks *blocks)
 	free(blocks);
 }
 
-#define CALL(name, verb)                                                    \
+#define CALL(name, verb, flags)                                             \
 	int ucm_blocks_##name(struct ucm_blocks *blocks, const char *space, \
 			      const struct ucm_id *ids, size_t num,         \
 			      int32_t *results)                             \
 	{                                                                   \
-		return ucm_client_ids(blocks->client, verb, space, 0, 0,    \
-				      ids, num, results);                   \
+		return ucm_client_ids(blocks->client, verb, space, flags,   \
+				      0, ids, num, results);                \
 	}
-CALL(lookup, UCM_SERVE_LOOKUP)
-CALL(touch, UCM_SERVE_TOUCH)
-CALL(pin, UCM_SERVE_PIN)
-CALL(unpin, UCM_SERVE_UNPIN)
-CALL(check, UCM_SERVE_CHECK)
-CALL(evict, UCM_SERVE_EVICT)
-CALL(warm, UCM_SERVE_WARM)
-CALL(remove, UCM_SERVE_REMOVE)
-
-int ucm_blocks_lease(struct ucm_blocks *blocks, const char *space,
-		     const struct ucm_id *ids, size_t num, uint32_t flags,
-		     uint32_t lease_ms, int32_t *results)
-{
-	return ucm_client_ids(blocks->client, UCM_SERVE_LEASE, space, flags,
-			      lease_ms, ids, num, results);
-}
+CALL(lookup, UCM_SERVE_LOOKUP, 0)
+CALL(touch, UCM_SERVE_TOUCH, 0)
+CALL(expect, UCM_SERVE_TOUCH, UCM_TOUCH_EXPECTED)
+CALL(pin, UCM_SERVE_PIN, 0)
+CALL(unpin, UCM_SERVE_UNPIN, 0)
+CALL(check, UCM_SERVE_CHECK, 0)
+CALL(evict, UCM_SERVE_EVICT, 0)
+CALL(warm, UCM_SERVE_WARM, 0)
+CALL(remove, UCM_SERVE_REMOVE, 0)
 
 int ucm_blocks_offer(struct ucm_blocks *blocks, const char *space,
 		     const struct ucm_id *ids, const struct ucm_id *parents,
@@ -71,12 +64,11 @@ int ucm_blocks_offer(struct ucm_blocks *blocks, const char *space,
 
 int ucm_blocks_locate(struct ucm_blocks *blocks, const char *space,
 		      const struct ucm_id *ids, size_t num, uint32_t flags,
-		      uint32_t lease_ms, struct ucm_control_place *places)
+		      struct ucm_control_place *places)
 {
 	const struct ucm_serve_request head = {
 		.verb = UCM_SERVE_LOCATE,
 		.flags = flags,
-		.argument = lease_ms,
 	};
 
 	return ucm_client_items(blocks->client, &head, space, ids, sizeof(*ids),

@@ -4,7 +4,7 @@
  *
  * Reading: the descriptor is of the block's file, opened for reading. Files of
  * blocks never change, and one that is unlinked stays readable: so the store need
- * not know who has one open, and the peer needs no lease.
+ * not know who has one open.
  *
  * Writing: the descriptor is of a temporary file, and the daemon keeps none. So
  * the file is open nowhere when its writer has closed it, and a commit can prove

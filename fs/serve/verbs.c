@@ -99,35 +99,50 @@ static int find_space(struct ucm_exchange *exchange, enum right right)
 
 static const struct row *row_of(uint32_t verb);
 
-static struct ucm_calls_terms terms_of(const struct ucm_exchange *exchange)
-{
-	return (struct ucm_calls_terms){
-		.uid = exchange->peer->uid,
-		.lease_ms = exchange->request->argument,
-		.flags = exchange->request->flags,
-	};
-}
-
 static int run_batch(struct ucm_exchange *exchange)
 {
 	struct ucm_store *store = exchange->peer->terms->store;
 	const struct ucm_serve_request *request = exchange->request;
 	const struct row *row = row_of(request->verb);
-	const struct ucm_calls_terms terms = terms_of(exchange);
 	const struct ucm_id *ids = exchange->items;
 	int32_t *results = exchange->out;
 
 	for (uint32_t i = 0; i < request->num; i++) {
 		const struct ucm_key key = ucm_exchange_key(exchange, &ids[i]);
 
-		results[i] = ucm_calls_one(store, row->op, &key, &terms);
+		results[i] = ucm_calls_one(store, row->op, &key,
+					   request->flags);
 	}
-	/* the policy learns what a program wants, head first */
-	if (row->op == UCM_BATCH_LEASE && terms.lease_ms &&
-	    !(terms.flags & UCM_LEASE_RENEW))
-		ucm_value_asked(store, exchange->space->number, ids,
-				request->num);
 	return 0;
+}
+
+/* The policy learns what a program wants, head first, but not what it has learnt
+ * before: a request that waits is still the same. */
+static int run_expect(struct ucm_exchange *exchange)
+{
+	struct ucm_store *store = exchange->peer->terms->store;
+	const struct ucm_id *ids = exchange->items;
+	uint32_t num = exchange->request->num;
+	int32_t *results = exchange->out;
+	bool is_new = false;
+
+	for (uint32_t i = 0; i < num; i++) {
+		const struct ucm_key key = ucm_exchange_key(exchange, &ids[i]);
+		int known = ucm_calls_expect(store, &key);
+
+		is_new |= known == 0;
+		results[i] = known < 0 ? known : 0;
+	}
+	if (is_new)
+		ucm_value_asked(store, exchange->space->number, ids, num);
+	return 0;
+}
+
+static int run_touch(struct ucm_exchange *exchange)
+{
+	return exchange->request->flags & UCM_TOUCH_EXPECTED
+		       ? run_expect(exchange)
+		       : run_batch(exchange);
 }
 
 static int run_remove(struct ucm_exchange *exchange)
@@ -168,15 +183,14 @@ static int run_verified(struct ucm_exchange *exchange)
 
 static int run_locate(struct ucm_exchange *exchange)
 {
-	const struct ucm_calls_terms terms = terms_of(exchange);
 	const struct ucm_id *ids = exchange->items;
 	struct ucm_control_place *places = exchange->out;
 
 	for (uint32_t i = 0; i < exchange->request->num; i++) {
 		const struct ucm_key key = ucm_exchange_key(exchange, &ids[i]);
 
-		ucm_calls_locate(exchange->peer->terms->store, &key, &terms,
-				 &places[i]);
+		ucm_calls_locate(exchange->peer->terms->store, &key,
+				 exchange->request->flags, &places[i]);
 	}
 	return 0;
 }
@@ -370,25 +384,23 @@ static int run_list(struct ucm_exchange *exchange)
 #define RESULT sizeof(int32_t)
 #define ALL UCM_SERVE_ITEMS
 #define FDS UCM_SERVE_DESCRIPTORS
-#define LEASE_MS UCM_CONTROL_LEASE_MAX_MS
-#define BATCH(right, flags, argument, op) \
-	{ run_batch, right, ID, RESULT, ALL, flags, argument, op }
+#define BATCH(right, op) { run_batch, right, ID, RESULT, ALL, 0, 0, op }
 
 /* in 0: the message has no items, whose answer is one struct of out bytes. */
 static const struct row rows[UCM_SERVE_VERBS] = {
 	[UCM_SERVE_HELLO] = { run_hello, READER, 0,
 			      sizeof(struct ucm_serve_hello), 0,
 			      UCM_HELLO_MEMORY, 0, 0 },
-	[UCM_SERVE_LOOKUP] = BATCH(READER, 0, 0, UCM_BATCH_LOOKUP),
-	[UCM_SERVE_TOUCH] = BATCH(READER, UCM_TOUCH_OPENED, 0, UCM_BATCH_TOUCH),
-	[UCM_SERVE_PIN] = BATCH(CHANGER, 0, 0, UCM_BATCH_PIN),
-	[UCM_SERVE_UNPIN] = BATCH(CHANGER, 0, 0, UCM_BATCH_UNPIN),
-	[UCM_SERVE_EVICT] = BATCH(CHANGER, 0, 0, UCM_BATCH_EVICT),
+	[UCM_SERVE_LOOKUP] = BATCH(READER, UCM_BATCH_LOOKUP),
+	[UCM_SERVE_TOUCH] = { run_touch, READER, ID, RESULT, ALL,
+			      UCM_TOUCH_OPENED | UCM_TOUCH_EXPECTED, 0,
+			      UCM_BATCH_TOUCH },
+	[UCM_SERVE_PIN] = BATCH(CHANGER, UCM_BATCH_PIN),
+	[UCM_SERVE_UNPIN] = BATCH(CHANGER, UCM_BATCH_UNPIN),
+	[UCM_SERVE_EVICT] = BATCH(CHANGER, UCM_BATCH_EVICT),
 	[UCM_SERVE_REMOVE] = { run_remove, WRITER, ID, RESULT, ALL, 0, 0, 0 },
-	[UCM_SERVE_WARM] = BATCH(CHANGER, 0, 0, UCM_BATCH_WARM),
-	[UCM_SERVE_CHECK] = BATCH(CHANGER, 0, 0, UCM_BATCH_CHECK),
-	[UCM_SERVE_LEASE] =
-		BATCH(READER, UCM_LEASE_RENEW, LEASE_MS, UCM_BATCH_LEASE),
+	[UCM_SERVE_WARM] = BATCH(CHANGER, UCM_BATCH_WARM),
+	[UCM_SERVE_CHECK] = BATCH(CHANGER, UCM_BATCH_CHECK),
 	[UCM_SERVE_OFFER] = { run_offer, READER,
 			      sizeof(struct ucm_control_offered), RESULT, ALL, 0,
 			      0, 0 },
@@ -397,7 +409,7 @@ static const struct row rows[UCM_SERVE_VERBS] = {
 				 RESULT, ALL, 0, 0, 0 },
 	[UCM_SERVE_LOCATE] = { run_locate, READER, ID,
 			       sizeof(struct ucm_control_place), ALL,
-			       UCM_LOCATE_CRC | UCM_LOCATE_PEEK, LEASE_MS, 0 },
+			       UCM_LOCATE_CRC | UCM_LOCATE_PEEK, 0, 0 },
 	[UCM_SERVE_PATH] = { run_path, OWNER, ID, UCM_SERVE_PATH_MAX, 1, 0, 0, 0 },
 	[UCM_SERVE_STATISTICS] = { run_statistics, READER, 0,
 				   sizeof(struct ucm_control_statistics), 0, 0,

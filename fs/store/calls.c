@@ -8,6 +8,7 @@
 
 #include <errno.h>
 
+#include "common/clock.h"
 #include "common/filestamp.h"
 #include "fs/store/inside.h"
 #include "fs/store/wishes.h"
@@ -21,15 +22,6 @@ static int calls_lookup(struct ucm_store *store, const struct ucm_key *key)
 	int err = ucm_store_find(store, key, &entry, &ref);
 
 	return err == -ENOENT ? 0 : err ? err : 1;
-}
-
-static int calls_lease(struct ucm_store *store, ucm_ref ref,
-		       const struct ucm_calls_terms *terms)
-{
-	if (!terms->lease_ms)
-		return ucm_store_release(store, ref, terms->uid);
-	return ucm_store_lease(store, ref, terms->uid, terms->lease_ms,
-			       terms->flags & UCM_LEASE_RENEW);
 }
 
 /* One of its places. What cannot be read says nothing of its bytes. 1: it was
@@ -83,8 +75,7 @@ static int calls_check(struct ucm_store *store, const struct ucm_key *key,
 }
 
 int ucm_calls_one(struct ucm_store *store, enum ucm_calls_op op,
-		  const struct ucm_key *key,
-		  const struct ucm_calls_terms *terms)
+		  const struct ucm_key *key, uint32_t flags)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
@@ -97,7 +88,7 @@ int ucm_calls_one(struct ucm_store *store, enum ucm_calls_op op,
 		return err;
 	switch (op) {
 	case UCM_BATCH_TOUCH:
-		return terms->flags & UCM_TOUCH_OPENED
+		return flags & UCM_TOUCH_OPENED
 			       ? ucm_store_opened(store, ref, &entry)
 			       : ucm_store_touch(store, ref);
 	case UCM_BATCH_PIN:
@@ -106,8 +97,6 @@ int ucm_calls_one(struct ucm_store *store, enum ucm_calls_op op,
 		return ucm_store_pin(store, ref, false);
 	case UCM_BATCH_EVICT:
 		return ucm_store_evict(store, key);
-	case UCM_BATCH_LEASE:
-		return calls_lease(store, ref, terms);
 	case UCM_BATCH_WARM:
 		return ucm_wishes_warm(store, ref);
 	case UCM_BATCH_CHECK:
@@ -117,11 +106,21 @@ int ucm_calls_one(struct ucm_store *store, enum ucm_calls_op op,
 	}
 }
 
+int ucm_calls_expect(struct ucm_store *store, const struct ucm_key *key)
+{
+	struct ucm_entry entry;
+	ucm_ref ref;
+	int err = ucm_store_peek(store, key, &entry, &ref);
+
+	return err ? err
+		   : ucm_expected_add(&store->holds.expected, ref,
+				      ucm_monotonic_ms());
+}
+
 static uint16_t flags_of(const struct ucm_hold *hold)
 {
 	return (uint16_t)((hold->pinned ? UCM_PLACE_PINNED : 0) |
 			  (hold->opens ? UCM_PLACE_OPEN : 0) |
-			  (hold->lessees ? UCM_PLACE_LEASED : 0) |
 			  (hold->being_written ? UCM_PLACE_WRITTEN : 0));
 }
 
@@ -131,7 +130,6 @@ static void fill_place(struct ucm_store *store, ucm_ref ref,
 		       struct ucm_control_place *place)
 {
 	struct ucm_hold hold;
-
 
 	place->tier =
 		(uint8_t)(store->dirs.tier_of[entry->dir] - store->dirs.tiers);
@@ -154,8 +152,7 @@ static void fill_place(struct ucm_store *store, ucm_ref ref,
 }
 
 void ucm_calls_locate(struct ucm_store *store, const struct ucm_key *key,
-		      const struct ucm_calls_terms *terms,
-		      struct ucm_control_place *out)
+		      uint32_t flags, struct ucm_control_place *out)
 {
 	struct ucm_control_place place = { 0 };
 	struct ucm_block block = { .flags = 0 };
@@ -163,14 +160,11 @@ void ucm_calls_locate(struct ucm_store *store, const struct ucm_key *key,
 	ucm_ref ref;
 	int err;
 
-	if (terms->flags & UCM_LOCATE_PEEK)
+	if (flags & UCM_LOCATE_PEEK)
 		err = ucm_store_peek(store, key, &entry, &ref);
 	else
 		err = ucm_store_find(store, key, &entry, &ref);
-	if (!err && terms->lease_ms)
-		err = calls_lease(store, ref, terms);
-	/* leased now, and read after that: so it is still the same file */
-	if (!err && terms->flags & UCM_LOCATE_CRC)
+	if (!err && flags & UCM_LOCATE_CRC)
 		err = ucm_store_header(store, ref, &block);
 	if (!err)
 		fill_place(store, ref, &entry, &block, &place);

@@ -18,27 +18,20 @@ enum ucm_calls_op {
 	UCM_BATCH_PIN,
 	UCM_BATCH_UNPIN,
 	UCM_BATCH_EVICT,
-	UCM_BATCH_LEASE,
 	UCM_BATCH_WARM,
 	UCM_BATCH_CHECK,
 };
 
-/* What a call says beside the ids, and who makes it. */
-struct ucm_calls_terms {
-	uint32_t uid;
-	uint32_t lease_ms; /* 0: none; of lease: give it back */
-	uint32_t flags;	   /* UCM_LOCATE_*, UCM_LEASE_*, UCM_TOUCH_* */
-};
-
-/* One block: what control.h says of its result. */
+/* One block: what control.h says of its result. flags: UCM_TOUCH_*. */
 int ucm_calls_one(struct ucm_store *store, enum ucm_calls_op op,
-		  const struct ucm_key *key,
-		  const struct ucm_calls_terms *terms);
+		  const struct ucm_key *key, uint32_t flags);
 
-/* Where a block lies. */
+/* A block is about to be opened. 1: as was known already; 0: it was not; -errno. */
+int ucm_calls_expect(struct ucm_store *store, const struct ucm_key *key);
+
+/* Where a block lies. flags: UCM_LOCATE_*. */
 void ucm_calls_locate(struct ucm_store *store, const struct ucm_key *key,
-		      const struct ucm_calls_terms *terms,
-		      struct ucm_control_place *out);
+		      uint32_t flags, struct ucm_control_place *out);
 
 /* Mark a block that the caller has verified, if its file is still the one of that
  * stamp; 0: it is not right, and loses its mark. 0 or -errno, as control.h says;

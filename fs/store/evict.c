@@ -34,6 +34,10 @@
  *
  * What is held (hold.h) may not go. It is looked at when it is taken, not when it
  * is drawn: only few blocks are held, and asking takes a lock.
+ *
+ * What is expected (expected.h) is spared: it is no candidate, to be lost or to be
+ * moved. Where nothing else may go it goes, too: nobody keeps others from saving by
+ * expecting everything.
  */
 #include <config.h>
 
@@ -43,6 +47,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "fs/store/batch.h"
 #include "fs/store/endurance.h"
@@ -69,6 +74,7 @@ struct drawing {
 	struct ucm_quota *quota; /* of its space, not of a directory; or NULL */
 	bool is_lowest;
 	bool leaves; /* no other is a candidate */
+	bool spares; /* what is expected is none */
 	ucm_ref vain[VAIN_PICKS]; /* held, as was seen: not to be tried again */
 	unsigned num_vain;
 	struct ucm_batch *batch; /* of blocks that go to a lower tier, or NULL */
@@ -160,6 +166,19 @@ static bool may_go(const struct drawing *drawing,
 	       !(drawing->leaves && entry->children);
 }
 
+/* Is it about to be opened, and would that fail or take longer without this place? */
+static bool is_spared(const struct drawing *drawing, ucm_ref ref,
+		      const struct ucm_entry *entry)
+{
+	bool is_lost = drawing->is_lowest && !entry->children;
+
+	if (!drawing->spares ||
+	    (entry->copy && entry->dir != drawing->dir && !is_lost))
+		return false;
+	return ucm_expected_has(&drawing->store->holds.expected, ref,
+				ucm_monotonic_ms());
+}
+
 /* Or it is about to go. */
 static bool was_vain(const struct drawing *drawing, ucm_ref ref)
 {
@@ -196,7 +215,8 @@ static bool draw_one(void *arg, struct ucm_pool_candidate *out)
 	if (!is_there || is_vain(drawing, &entry))
 		ucm_members_drop(members, number, place);
 	if (!is_there || !may_go(drawing, &entry) ||
-	    was_vain(drawing, out->ref))
+	    was_vain(drawing, out->ref) ||
+	    is_spared(drawing, out->ref, &entry))
 		return false;
 	out->state = ucm_value_state(&entry);
 	out->depth = 0;
@@ -209,7 +229,8 @@ static bool draw_refresh(void *arg, struct ucm_pool_candidate *candidate)
 	struct ucm_entry entry;
 
 	if (!ucm_index_get(drawing->store->index, candidate->ref, &entry) ||
-	    !may_go(drawing, &entry) || was_vain(drawing, candidate->ref))
+	    !may_go(drawing, &entry) || was_vain(drawing, candidate->ref) ||
+	    is_spared(drawing, candidate->ref, &entry))
 		return false;
 	candidate->state = ucm_value_state(&entry);
 	return true;
@@ -665,9 +686,9 @@ static int evict_some(struct drawing *drawing, uint64_t bytes,
 	return 0;
 }
 
-int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
-		    enum ucm_eviction how, const struct ucm_move_terms *pace,
-		    uint64_t *freed)
+static int evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
+		       enum ucm_eviction how, bool spares,
+		       const struct ucm_move_terms *pace, uint64_t *freed)
 {
 	struct drawing drawing = draw_from(store, dir, how);
 	struct ucm_batch batch;
@@ -675,6 +696,7 @@ int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
 	int err;
 
 	*freed = 0;
+	drawing.spares = spares;
 	if (!store->value.policy || store->dirs.at[dir]->readonly ||
 	    is_draining(store, dir))
 		return -ENOSPC;
@@ -692,13 +714,28 @@ int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
 	return err && err != -ENODATA ? err : -ENOSPC;
 }
 
-int ucm_evict_space(struct ucm_store *store, struct ucm_quota *quota,
-		    uint64_t bytes, uint64_t *freed)
+int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
+		    enum ucm_eviction how, const struct ucm_move_terms *pace,
+		    uint64_t *freed)
+{
+	int err = evict_bytes(store, dir, bytes, how, true, pace, freed);
+	uint64_t more;
+
+	if (err != -ENOSPC || !ucm_expected_any(&store->holds.expected))
+		return err;
+	err = evict_bytes(store, dir, bytes - *freed, how, false, pace, &more);
+	*freed += more;
+	return err;
+}
+
+static int evict_space(struct ucm_store *store, struct ucm_quota *quota,
+		       uint64_t bytes, bool spares, uint64_t *freed)
 {
 	struct drawing drawing = draw_from_space(store, quota);
 	int err = 0;
 
 	*freed = 0;
+	drawing.spares = spares;
 	if (!store->value.policy)
 		return -ENOSPC;
 	atomic_fetch_add(&store->evicting, 1);
@@ -708,6 +745,19 @@ int ucm_evict_space(struct ucm_store *store, struct ucm_quota *quota,
 		err = evict_next(&drawing, UCM_EVICTION_AT_ONCE, NULL, freed);
 	atomic_fetch_sub(&store->evicting, 1);
 	return *freed >= bytes ? 0 : -ENOSPC;
+}
+
+int ucm_evict_space(struct ucm_store *store, struct ucm_quota *quota,
+		    uint64_t bytes, uint64_t *freed)
+{
+	int err = evict_space(store, quota, bytes, true, freed);
+	uint64_t more;
+
+	if (err != -ENOSPC || !ucm_expected_any(&store->holds.expected))
+		return err;
+	err = evict_space(store, quota, bytes - *freed, false, &more);
+	*freed += more;
+	return err;
 }
 
 #define WAIT_NS 1000000
@@ -730,7 +780,7 @@ bool ucm_evict_wait_for_others(const struct ucm_store *store, uint64_t before)
 /* ---- for a new block ---- */
 
 static int evict_in_dir(struct ucm_store *store, unsigned dir, uint64_t bytes,
-			enum ucm_eviction how)
+			enum ucm_eviction how, bool spares)
 {
 	struct ucm_victims *victims = &store->victims[dir];
 	uint64_t freed;
@@ -743,8 +793,8 @@ static int evict_in_dir(struct ucm_store *store, unsigned dir, uint64_t bytes,
 	/* all that come at once may lack the same bytes */
 	if (atomic_exchange(&victims->busy, true))
 		return -EBUSY;
-	err = ucm_evict_bytes(store, dir, ucm_pressure_lack(store, dir, bytes),
-			      how, NULL, &freed);
+	err = evict_bytes(store, dir, ucm_pressure_lack(store, dir, bytes), how,
+			  spares, NULL, &freed);
 	if (freed)
 		ucm_pressure_raise(store, dir);
 	atomic_store(&victims->busy, false);
@@ -752,17 +802,17 @@ static int evict_in_dir(struct ucm_store *store, unsigned dir, uint64_t bytes,
 }
 
 static int evict_in_tier(struct ucm_store *store, struct ucm_tier *tier,
-			 uint64_t bytes, enum ucm_eviction how)
+			 uint64_t bytes, enum ucm_eviction how, bool spares)
 {
 	int err = -ENOSPC;
 
 	for (unsigned i = 0; i < tier->num_dirs && err && err != -EBUSY; i++)
-		err = evict_in_dir(store, tier->first + i, bytes, how);
+		err = evict_in_dir(store, tier->first + i, bytes, how, spares);
 	return err;
 }
 
 static int evict_in_tiers(struct ucm_store *store, uint64_t bytes,
-			  enum ucm_eviction how)
+			  enum ucm_eviction how, bool spares)
 {
 	int err = -ENOSPC;
 
@@ -770,25 +820,34 @@ static int evict_in_tiers(struct ucm_store *store, uint64_t bytes,
 	     i < store->dirs.num_tiers && err && err != -EBUSY; i++) {
 		if (store->dirs.tiers[i].write_mode != UCM_WRITE_AROUND)
 			err = evict_in_tier(store, &store->dirs.tiers[i],
-					    bytes, how);
+					    bytes, how, spares);
 	}
 	return !err || err == -EBUSY ? err : -ENOSPC;
 }
 
 /* The lowest tier may be full of parents, whose children are in faster ones. */
+static int evict_for(struct ucm_store *store, uint64_t bytes, bool spares)
+{
+	int err = evict_in_tiers(store, bytes, UCM_EVICTION_AT_ONCE, spares);
+
+	return err == -ENOSPC ? evict_in_tiers(store, bytes,
+					       UCM_EVICTION_LEAVES, spares)
+			      : err;
+}
+
 int ucm_evict_for(struct ucm_store *store, uint64_t bytes)
 {
-	int err = evict_in_tiers(store, bytes, UCM_EVICTION_AT_ONCE);
+	int err = evict_for(store, bytes, true);
 
-	return err == -ENOSPC
-		       ? evict_in_tiers(store, bytes, UCM_EVICTION_LEAVES)
+	return err == -ENOSPC && ucm_expected_any(&store->holds.expected)
+		       ? evict_for(store, bytes, false)
 		       : err;
 }
 
 /* ---- why not ---- */
 
 struct reasons {
-	unsigned seen, pinned, leased, open, written, alone, parents;
+	unsigned seen, pinned, open, written, alone, parents;
 };
 
 static void tally(struct ucm_store *store, ucm_ref ref,
@@ -805,8 +864,6 @@ static void tally(struct ucm_store *store, ucm_ref ref,
 		reasons->written++;
 	else if (hold.opens)
 		reasons->open++;
-	else if (hold.lessees)
-		reasons->leased++;
 	else if (entry->children)
 		reasons->parents++;
 	else
@@ -839,11 +896,11 @@ void ucm_evict_explain(struct ucm_store *store, const struct ucm_id *id)
 		tally_sample(store, &store->members[dir], &store->victims[dir],
 			     &reasons);
 	ucm_warning("block %s: no room, and nothing may go: of %u blocks that "
-		    "were looked at %u are pinned, %u leased, %u open, %u "
-		    "being written, %u parents of others, %u not below yet",
+		    "were looked at %u are pinned, %u open, %u being written, "
+		    "%u parents of others, %u not below yet",
 		    ucm_hex(id).text, reasons.seen, reasons.pinned,
-		    reasons.leased, reasons.open, reasons.written,
-		    reasons.parents, reasons.alone);
+		    reasons.open, reasons.written, reasons.parents,
+		    reasons.alone);
 }
 
 void ucm_evict_explain_space(struct ucm_store *store, struct ucm_quota *quota,
@@ -854,11 +911,11 @@ void ucm_evict_explain_space(struct ucm_store *store, struct ucm_quota *quota,
 	tally_sample(store, &quota->members, &quota->victims, &reasons);
 	ucm_warning("%s: block %s: the quota of %llu bytes is used up, and "
 		    "nothing may go: of %u blocks that were looked at %u are "
-		    "pinned, %u leased, %u open, %u being written, %u parents "
-		    "of others; files being written take %llu bytes",
+		    "pinned, %u open, %u being written, %u parents of others; "
+		    "files being written take %llu bytes",
 		    quota->space->folder, ucm_hex(id).text,
 		    (unsigned long long)atomic_load(&quota->bytes),
-		    reasons.seen, reasons.pinned, reasons.leased, reasons.open,
+		    reasons.seen, reasons.pinned, reasons.open,
 		    reasons.written, reasons.parents,
 		    (unsigned long long)atomic_load(&quota->space->writing));
 }

@@ -2,7 +2,8 @@
 /*
  * evict.h - making room in a directory, by taking away what is worth least.
  *
- * Not from a thread that must not wait.
+ * Not from a thread that must not wait. Blocks that are expected (expected.h) go
+ * only where nothing else may go.
  */
 #ifndef UCM_EVICT_H
 #define UCM_EVICT_H

@@ -3,9 +3,8 @@
  * hold.c - what holds a block, and claims on it.
  *
  * The lock of an entry's shard of the index decides. Under it an open counts
- * itself, a lease is given, and a claim looks at both and sets LEAVING: so each
- * of them sees all that came before it. An open takes that lock in any case, to
- * count the use.
+ * itself, and a claim looks at the opens and sets LEAVING: so each of them sees
+ * all that came before it. An open takes that lock in any case, to count the use.
  *
  * Opens are counted where they are known without a search: each open file has
  * its number with whoever opened it. Only a claim has to find it, by a chain of
@@ -19,7 +18,7 @@
  * takes its room until it is closed: one of those who have it open in that
  * directory keeps the number, and hands it on.
  *
- * Memory is taken by blocks that are open or leased, and by no others.
+ * Memory is taken by blocks that are open or expected, and by no others.
  */
 #include <config.h>
 
@@ -28,27 +27,18 @@
 #include <assert.h>
 #include <errno.h>
 
-#include <ucm/control.h>
-
-#include "common/clock.h"
 #include "fs/store/inside.h"
-#include "fs/store/wishes.h"
-
-/* How long a user may keep a block, with all renewals. */
-#define LEASE_AGE_S 600
-static_assert(LEASE_AGE_S >= UCM_CONTROL_LEASE_MAX_MS / 1000,
-	      "a lease of the longest time is not cut");
 
 void ucm_holds_init(struct ucm_holds *holds)
 {
-	ucm_leases_init(&holds->leases, UCM_LEASES_A_USER, LEASE_AGE_S);
+	ucm_expected_init(&holds->expected);
 	for (unsigned i = 0; i < UCM_OPEN_LOCKS; i++)
 		pthread_mutex_init(&holds->locks[i], NULL);
 }
 
 void ucm_holds_fini(struct ucm_holds *holds)
 {
-	ucm_leases_fini(&holds->leases);
+	ucm_expected_fini(&holds->expected);
 	for (unsigned i = 0; i < UCM_OPEN_LOCKS; i++)
 		pthread_mutex_destroy(&holds->locks[i]);
 }
@@ -202,61 +192,6 @@ void ucm_hold_end(struct ucm_store *store, struct ucm_open *open)
 	atomic_store_explicit(&open->num, 0, memory_order_relaxed);
 }
 
-/* ---- leases ---- */
-
-struct hold_leasing {
-	struct ucm_leases *leases;
-	ucm_ref ref;
-	uint32_t uid;
-	int64_t now_ms, lease_ms;
-	bool renew;
-	int err;
-	struct ucm_entry entry;
-};
-
-static void edit_lease(struct ucm_entry *entry, void *arg)
-{
-	struct hold_leasing *of = arg;
-
-	of->entry = *entry;
-	if (!(entry->flags & UCM_ENTRY_LEAVING))
-		of->err = ucm_lease_take(of->leases, of->ref, of->uid,
-					 of->now_ms, of->lease_ms, of->renew);
-}
-
-int ucm_store_lease(struct ucm_store *store, ucm_ref ref, uint32_t uid,
-		    uint32_t lease_ms, bool renew)
-{
-	struct hold_leasing of = {
-	    .leases = &store->holds.leases,
-	    .ref = ref,
-	    .uid = uid,
-	    .now_ms = ucm_monotonic_ms(),
-	    .lease_ms = lease_ms,
-	    .renew = renew,
-	    .err = -ENOENT,
-	};
-
-	ucm_index_edit(store->index, ref, edit_lease, &of);
-	if (!of.err && !renew) {
-		ucm_count(&store->stats.leases);
-		ucm_wishes_used(store, ref, &of.entry, UCM_USE_LEASE);
-	}
-	if (of.err == -EDQUOT)
-		ucm_count(&store->stats.leases_refused);
-	return of.err;
-}
-
-int ucm_store_release(struct ucm_store *store, ucm_ref ref, uint32_t uid)
-{
-	struct ucm_entry entry;
-
-	if (!ucm_index_get(store->index, ref, &entry))
-		return -ENOENT;
-	ucm_lease_release(&store->holds.leases, ref, uid, ucm_monotonic_ms());
-	return 0;
-}
-
 /* ---- the question ---- */
 
 struct hold_question {
@@ -273,7 +208,7 @@ static int hold_verdict(const struct ucm_hold *hold)
 		return -ENOENT;
 	if (hold->pinned)
 		return -EPERM;
-	return hold->opens || hold->lessees || hold->being_written ? -EBUSY : 0;
+	return hold->opens || hold->being_written ? -EBUSY : 0;
 }
 
 static void edit_ask(struct ucm_entry *entry, void *arg)
@@ -282,8 +217,6 @@ static void edit_ask(struct ucm_entry *entry, void *arg)
 	struct ucm_hold *hold = &question->hold;
 
 	hold->opens = hold_count_opens(question->holds, question->ref);
-	hold->lessees = ucm_lease_ask(&question->holds->leases, question->ref,
-				      ucm_monotonic_ms(), &hold->leased_ms);
 	hold->pinned = entry->flags & UCM_ENTRY_PINNED;
 	hold->being_written = entry->flags & UCM_ENTRY_WRITABLE;
 	hold->leaving = entry->flags & UCM_ENTRY_LEAVING;
@@ -348,7 +281,7 @@ static int leave_verdict(const struct ucm_entry *entry,
 		return -ESTALE;
 	if (entry->flags & UNSURE || hold->being_written)
 		return -EBUSY;
-	return is_first && (hold->opens || hold->lessees) ? -EBUSY : 0;
+	return is_first && hold->opens ? -EBUSY : 0;
 }
 
 static void edit_leave(struct ucm_entry *entry, void *arg)
@@ -389,12 +322,11 @@ static uint64_t hold_count_head(struct ucm_holds *holds, unsigned head)
 	return num;
 }
 
-void ucm_store_count_holds(struct ucm_store *store, uint64_t *open_out,
-			   uint64_t *leased_out)
+uint64_t ucm_store_count_open(struct ucm_store *store)
 {
-	*open_out = 0;
+	uint64_t num = 0;
+
 	for (unsigned head = 0; head < UCM_OPEN_HEADS; head++)
-		*open_out += hold_count_head(&store->holds, head);
-	*leased_out =
-	    ucm_leases_count(&store->holds.leases, ucm_monotonic_ms());
+		num += hold_count_head(&store->holds, head);
+	return num;
 }

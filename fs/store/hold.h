@@ -2,11 +2,11 @@
 /*
  * hold.h - what holds a block: may it be moved or evicted now?
  *
- * A block is held while a file of it is open, a user has a lease on it, it is
- * pinned, or its writer still has it open. Whoever wants to take one away
- * claims it. A claim that is granted and an open or a lease exclude each other:
- * the one that comes second sees the other, whatever the threads. An unlink by
- * name asks nobody; those who have the file open read on.
+ * A block is held while a file of it is open, it is pinned, or its writer still
+ * has it open. Whoever wants to take one away claims it. A claim that is granted
+ * and an open exclude each other: the one that comes second sees the other,
+ * whatever the threads. An unlink by name asks nobody; those who have the file
+ * open read on. That a block is expected (expected.h) does not hold it.
  *
  * Any thread may call.
  */
@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 #include "fs/index/index.h"
-#include "fs/store/lease.h"
+#include "fs/store/expected.h"
 
 struct ucm_store;
 
@@ -39,10 +39,9 @@ struct ucm_open {
 
 #define UCM_OPEN_HEADS 4096u
 #define UCM_OPEN_LOCKS 64u
-#define UCM_LEASES_A_USER 65536u
 
 struct ucm_holds {
-	struct ucm_leases leases;
+	struct ucm_expected expected;
 	pthread_mutex_t locks[UCM_OPEN_LOCKS]; /* of the heads, by number */
 	struct ucm_open *heads[UCM_OPEN_HEADS];
 };
@@ -68,21 +67,10 @@ void ucm_hold_end(struct ucm_store *store, struct ucm_open *open);
 void ucm_hold_unlinked(struct ucm_store *store, ucm_ref ref, unsigned dir,
 		       uint32_t blocks);
 
-/* ---- leases ---- */
-
-/* See ucm_lease_take(); -ENOENT: gone, or being taken away. renew: see there.
- */
-int ucm_store_lease(struct ucm_store *store, ucm_ref ref, uint32_t uid,
-		    uint32_t lease_ms, bool renew);
-/* Give one back. -ENOENT: there is no such block. */
-int ucm_store_release(struct ucm_store *store, ucm_ref ref, uint32_t uid);
-
 /* ---- the question ---- */
 
 struct ucm_hold {
 	uint32_t opens;
-	uint32_t lessees;  /* users who have leases on it */
-	int64_t leased_ms; /* for so long yet; 0: no more */
 	bool pinned;
 	bool being_written; /* its writer has it open */
 	bool leaving;	    /* it is being taken away */
@@ -93,9 +81,9 @@ int ucm_store_holds(struct ucm_store *store, ucm_ref ref, struct ucm_hold *out);
 
 /*
  * Claim a block in order to take it away: from now on it is absent for whoever
- * looks, opens or leases. Under its name's lock (inside.h), under which it is
- * removed then, or unclaimed. -EPERM: pinned; -EBUSY: held otherwise; -ENOENT:
- * gone, or claimed by another. out: what holds it, or NULL; not for -ENOENT.
+ * looks or opens. Under its name's lock (inside.h), under which it is removed
+ * then, or unclaimed. -EPERM: pinned; -EBUSY: held otherwise; -ENOENT: gone, or
+ * claimed by another. out: what holds it, or NULL; not for -ENOENT.
  */
 int ucm_store_claim(struct ucm_store *store, ucm_ref ref, struct ucm_hold *out);
 /* It stays after all. */
@@ -111,8 +99,7 @@ int ucm_store_leave_place(struct ucm_store *store, ucm_ref ref, unsigned dir);
 
 /* ---- figures ---- */
 
-/* Blocks that are open now, and leases that have not run out. */
-void ucm_store_count_holds(struct ucm_store *store, uint64_t *open_out,
-			   uint64_t *leased_out);
+/* Blocks that are open now. */
+uint64_t ucm_store_count_open(struct ucm_store *store);
 
 #endif

@@ -11,7 +11,8 @@
  *   the lock of a snapshot's section (snapshot_load.c), while it is taken in
  *   gone_lock; or the lock of a space, of the table of spaces, of
  *   unread.h, or of a shard of the index
- *   below that of a shard: its memory's, the leases', a chain's of open files
+ *   below that of a shard: its memory's, a chain's of open files; above none,
+ *   and below a pool's of victims: that of expected.h
  *
  * Nobody holds two name locks, two sync_locks or two locks of the last two
  * lines.

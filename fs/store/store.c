@@ -145,7 +145,7 @@ int ucm_store_opened(struct ucm_store *store, ucm_ref ref,
 {
 	if (!ucm_index_edit(store->index, ref, edit_opened, store))
 		return -ENOENT;
-	ucm_wishes_used(store, ref, entry, UCM_USE_OPEN);
+	ucm_wishes_used(store, ref, entry);
 	return 0;
 }
 
@@ -371,7 +371,7 @@ int ucm_store_open_block(struct ucm_store *store, ucm_ref ref,
 		return err;
 	}
 	ucm_hold_end(store, &own);
-	ucm_wishes_used(store, ref, out, UCM_USE_OPEN);
+	ucm_wishes_used(store, ref, out);
 	return 0;
 }
 
@@ -398,7 +398,7 @@ int ucm_store_open_again(struct ucm_store *store, struct ucm_open *open)
 	if (!err)
 		err = ucm_hold_open(store, open, open->ref, true);
 	if (!err)
-		ucm_wishes_used(store, open->ref, &entry, UCM_USE_OPEN);
+		ucm_wishes_used(store, open->ref, &entry);
 	return err;
 }
 

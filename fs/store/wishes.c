@@ -108,22 +108,16 @@ struct ucm_tier *ucm_wishes_tier_above(struct ucm_store *store, unsigned dir)
 
 /* Is this the use that promotes? */
 static bool seen_enough(struct ucm_wishes *wishes,
-			const struct ucm_config *config, ucm_ref ref,
-			enum ucm_use_kind kind)
+			const struct ucm_config *config, ucm_ref ref)
 {
 	struct ucm_wish_seen *seen =
 		&wishes->seen[ref * UINT64_C(0x9e3779b97f4a7c15) >> 52];
 	uint32_t now = (uint32_t)(ucm_monotonic_ms() / 1000);
-	bool same = seen->ref == ref && kind == UCM_USE_OPEN &&
-		    seen->last == UCM_USE_LEASE;
 
 	if (seen->ref != ref ||
-	    now - seen->since_s > UCM_PROMOTE_WINDOW_S) {
+	    now - seen->since_s > UCM_PROMOTE_WINDOW_S)
 		*seen = (struct ucm_wish_seen){ .ref = ref, .since_s = now };
-		same = false;
-	}
-	seen->last = (uint8_t)kind;
-	seen->uses = (uint16_t)(seen->uses + !same);
+	seen->uses++;
 	if (seen->uses < config->promote)
 		return false;
 	*seen = (struct ucm_wish_seen){ .ref = 0 };
@@ -132,7 +126,7 @@ static bool seen_enough(struct ucm_wishes *wishes,
 _Static_assert(UCM_WISHES_MAX == 1u << 12, "as many as 12 bits number");
 
 void ucm_wishes_used(struct ucm_store *store, ucm_ref ref,
-		     const struct ucm_entry *entry, enum ucm_use_kind kind)
+		     const struct ucm_entry *entry)
 {
 	struct ucm_wishes *wishes = store->wishes;
 
@@ -141,7 +135,7 @@ void ucm_wishes_used(struct ucm_store *store, ucm_ref ref,
 		return;
 	pthread_mutex_lock(&wishes->lock);
 	if (wishes->started &&
-	    seen_enough(wishes, store->config, ref, kind) &&
+	    seen_enough(wishes, store->config, ref) &&
 	    queue_put(&wishes->up, ref))
 		wishes_signal(wishes);
 	pthread_mutex_unlock(&wishes->lock);

@@ -30,18 +30,12 @@ struct ucm_wish_queue {
 	unsigned first, num;
 };
 
-enum ucm_use_kind {
-	UCM_USE_OPEN,
-	UCM_USE_LEASE, /* an open that follows is the same use */
-};
-
 /* A block in a slow tier, and how often it was used lately. Blocks with the
  * same slot drive each other out: what is used often comes back. */
 struct ucm_wish_seen {
 	ucm_ref ref;
 	uint32_t since_s;
 	uint16_t uses;
-	uint8_t last; /* enum ucm_use_kind */
 };
 
 struct ucm_wishes {
@@ -70,7 +64,7 @@ void ucm_wishes_lack(struct ucm_wishes *wishes);
 
 /* A block was used. */
 void ucm_wishes_used(struct ucm_store *store, ucm_ref ref,
-		     const struct ucm_entry *entry, enum ucm_use_kind kind);
+		     const struct ucm_entry *entry);
 /* A new block has been closed by its writer. */
 void ucm_wishes_written(struct ucm_store *store, ucm_ref ref);
 /* Somebody asks for a block in the fastest tier. 0: it is there, or about to be;

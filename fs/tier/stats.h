@@ -20,8 +20,6 @@
 	X(misses, "lookups that found none")                                  \
 	X(probes, "lookups that had to ask a directory")                      \
 	X(opens, "blocks opened for reading")                                 \
-	X(leases, "leases given on blocks, renewals not counted")             \
-	X(leases_refused, "leases refused to a user who has too many")        \
 	X(offers, "blocks whose admission was asked for")                     \
 	X(offers_refused, "blocks that were not admitted")                    \
 	X(commits, "blocks committed")                                        \

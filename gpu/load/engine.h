@@ -35,7 +35,6 @@ struct ucm_abandon;
 struct ucm_engine;
 struct ucm_iobudget;
 struct ucm_buffer;
-struct ucm_lessee;
 
 /* Tests have loaders read from a source of theirs. NULL outside of tests. */
 extern const struct ucm_source_ops *ucm_loader_source;
@@ -48,8 +47,6 @@ struct ucm_shared {
 	struct ucm_buffer *buffer;   /* NULL: none */
 	const char *buffer_home;     /* see buffer.h */
 	struct ucm_hints *hints;    /* NULL: there is no daemon */
-	struct ucm_lessee *lessee;   /* NULL: look-ups lease nothing */
-	uint32_t lease_ms;
 	const struct ucm_copy_ops *copy_ops;
 	struct ucm_copy_options copy_options;
 	enum ucm_io_kind io;

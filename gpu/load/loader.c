@@ -19,7 +19,6 @@
 #include <unistd.h>
 
 #include <ucm/control.h>
-#include <ucm/lessee.h>
 #include <ucm/space.h>
 
 #include "common/align.h"
@@ -214,32 +213,6 @@ static int start_engines(struct ucm_loader *loader, unsigned threads,
 	return 0;
 }
 
-static int open_lessee(struct ucm_loader *loader,
-		       const struct ucm_loader_options *options,
-		       struct ucm_error *error)
-{
-	int err = ucm_lessee_open(options->mount, options->lease_ms,
-				  &loader->shared.lessee);
-
-	loader->shared.lease_ms = options->lease_ms ?: UCM_LESSEE_MS;
-	return err == -EINVAL ? ucm_error_set(error, err,
-					      "lease_ms %" PRIu32 ": at most %u",
-					      options->lease_ms,
-					      UCM_CONTROL_LEASE_MAX_MS)
-	       : err ? ucm_error_set(error, err, "out of memory")
-		     : 0;
-}
-
-/* For those that were compiled when lease_ms was the last option, a stream that
- * is NULL is one of our own. */
-static void meet_old_programs(struct ucm_loader_options *own, size_t size)
-{
-	if (size <= offsetof(struct ucm_loader_options, lease_ms) +
-			    sizeof(own->lease_ms) &&
-	    !own->stream)
-		own->stream = UCM_STREAM_OWN;
-}
-
 /* Directories alone may never have been tiers, which a mount would make of them. */
 static int open_source(struct ucm_shared *shared,
 		       const struct ucm_loader_options *options,
@@ -299,7 +272,6 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 			     "ucm_loader_options", error);
 	if (err)
 		return err;
-	meet_old_programs(&own, options->size);
 	loader = calloc(1, sizeof(*loader));
 	if (!loader)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
@@ -314,8 +286,6 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 		err = open_budget(&loader->shared, &own, error);
 	if (!err && own.mount)
 		err = ucm_hints_open(own.mount, &loader->shared.hints, error);
-	if (!err && own.mount && own.lease_ms != UCM_LOAD_NO_LEASES)
-		err = open_lessee(loader, &own, error);
 	if (!err)
 		err = start_engines(loader, (unsigned)threads, error);
 	if (err) {
@@ -338,7 +308,6 @@ void ucm_loader_close(struct ucm_loader *loader)
 	}
 	ucm_iobudget_close(loader->shared.budget);
 	ucm_hints_close(loader->shared.hints);
-	ucm_lessee_close(loader->shared.lessee);
 	if (loader->shared.source)
 		loader->shared.source_ops->close(loader->shared.source);
 	ucm_buffer_close(loader->shared.buffer);
@@ -585,28 +554,18 @@ void ucm_loader_prefetch(struct ucm_loader *loader, unsigned group,
 
 	if (!of)
 		return;
-	for (size_t i = 0; i < num; i++)
-		ucm_hints_add(loader->shared.hints, UCM_HINT_WANTED, of->space,
-			      &ids[i]);
+	ucm_hints_add(loader->shared.hints, UCM_HINT_WANTED, of->space, ids,
+		      num);
 	leave_group(of);
 }
 
 /* ---- lookup ---- */
 
 /* So that they are there when they are loaded. */
-static void loader_lease(struct ucm_loader *loader,
+static void expect_found(struct ucm_loader *loader,
 			 const struct ucm_group *group,
-			 const struct ucm_id *ids, size_t num)
-{
-	if (loader->shared.lessee)
-		ucm_lessee_hold(loader->shared.lessee, group->space, ids, num,
-				loader->shared.lease_ms);
-}
-
-static void loader_lease_found(struct ucm_loader *loader,
-			       const struct ucm_group *group,
-			       const struct ucm_id *ids, size_t num,
-			       const uint8_t *found)
+			 const struct ucm_id *ids, size_t num,
+			 const uint8_t *found)
 {
 	struct ucm_id *some = malloc(num * sizeof(*some));
 	size_t num_found = 0;
@@ -615,7 +574,8 @@ static void loader_lease_found(struct ucm_loader *loader,
 		if (found[i])
 			some[num_found++] = ids[i];
 	}
-	loader_lease(loader, group, some, num_found);
+	ucm_hints_add(loader->shared.hints, UCM_HINT_EXPECTED, group->space,
+		      some, num_found);
 	free(some);
 }
 
@@ -693,7 +653,7 @@ int ucm_loader_lookup(struct ucm_loader *loader, unsigned group,
 		found[i] |= kept[i];
 	free(kept);
 	if (!err)
-		loader_lease_found(loader, of, ids, num, found);
+		expect_found(loader, of, ids, num, found);
 	leave_group(of);
 	return err;
 }
@@ -709,7 +669,8 @@ int ucm_loader_prefix(struct ucm_loader *loader, unsigned group,
 		return -EINVAL;
 	err = loader_prefix(shared, of, ids, num, count_out);
 	if (!err)
-		loader_lease(loader, of, ids, *count_out);
+		ucm_hints_add(loader->shared.hints, UCM_HINT_EXPECTED,
+			      of->space, ids, *count_out);
 	leave_group(of);
 	return err;
 }

@@ -176,7 +176,6 @@ static int open_loader(struct ucm_reprs *reprs,
 		.io = options->io,
 		.staging_bytes = STAGING_BYTES,
 		.numa = UCM_NUMA_ANY,
-		.lease_ms = UCM_LOAD_NO_LEASES,
 	};
 
 	return ucm_loader_open(&own, &reprs->loader, error);

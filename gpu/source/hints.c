@@ -33,14 +33,20 @@
 #include "gpu/source/source.h"
 
 #define CLOSE_WAIT_S 2
+#define EXPECTED_MOST 8192u /* of a long request: in several messages */
 
-static const struct {
+static const struct hint_kind {
 	enum ucm_serve_verb verb;
+	uint32_t flags;
 	int64_t after_ms; /* so long a batch that is not full may wait */
+	uint32_t most;    /* of a batch */
 	size_t bytes;     /* of each */
 } kinds[UCM_HINTS] = {
-	[UCM_HINT_WANTED] = { UCM_SERVE_WARM, 0, sizeof(struct ucm_id) },
-	[UCM_HINT_VERIFIED] = { UCM_SERVE_VERIFIED, 1000,
+	[UCM_HINT_EXPECTED] = { UCM_SERVE_TOUCH, UCM_TOUCH_EXPECTED, 0,
+				EXPECTED_MOST, sizeof(struct ucm_id) },
+	[UCM_HINT_WANTED] = { UCM_SERVE_WARM, 0, 0, UCM_SERVE_ITEMS,
+			      sizeof(struct ucm_id) },
+	[UCM_HINT_VERIFIED] = { UCM_SERVE_VERIFIED, 0, 1000, UCM_SERVE_ITEMS,
 				sizeof(struct ucm_control_verified_block) },
 };
 
@@ -49,7 +55,7 @@ struct hint_batch {
 	int64_t due_ms; /* to be sent, full or not */
 	char space[UCM_SERVE_SPACE_MAX];
 	union {
-		struct ucm_id ids[UCM_SERVE_ITEMS];
+		struct ucm_id ids[EXPECTED_MOST];
 		struct ucm_control_verified_block verified[UCM_SERVE_ITEMS];
 		char bytes[1];
 	} of;
@@ -104,7 +110,7 @@ static unsigned next_due(const struct ucm_hints *hints, int64_t *when_ms)
 
 		if (!batch->num)
 			continue;
-		if (hints->stopping || batch->num == UCM_SERVE_ITEMS ||
+		if (hints->stopping || batch->num == kinds[kind].most ||
 		    batch->due_ms <= ucm_monotonic_ms())
 			return kind;
 		if (*when_ms > batch->due_ms)
@@ -145,8 +151,11 @@ static unsigned wait_for_batch(struct ucm_hints *hints)
 static bool send_batch(const struct ucm_hints *hints, unsigned kind,
 		       const struct hint_batch *batch)
 {
-	const struct ucm_serve_request head = { .verb = kinds[kind].verb };
-	int32_t results[UCM_SERVE_ITEMS]; /* which nobody looks at */
+	const struct ucm_serve_request head = {
+		.verb = kinds[kind].verb,
+		.flags = kinds[kind].flags,
+	};
+	int32_t results[EXPECTED_MOST]; /* which nobody looks at */
 
 	return !ucm_is_lost(ucm_client_items(
 		hints->client, &head, batch->space, &batch->of,
@@ -193,6 +202,17 @@ static struct denial *take_denials(struct ucm_hints *hints)
 	return first;
 }
 
+/* To be sent; another one is filled from now on. */
+static void take_batch(struct ucm_hints *hints, unsigned kind)
+{
+	struct hint_batch *batch = &hints->filling[kind];
+
+	hints->sent.num = batch->num;
+	memcpy(hints->sent.space, batch->space, sizeof(batch->space));
+	memcpy(&hints->sent.of, &batch->of, batch->num * kinds[kind].bytes);
+	batch->num = 0;
+}
+
 static void *hints_main(void *arg)
 {
 	struct ucm_hints *hints = arg;
@@ -201,8 +221,7 @@ static void *hints_main(void *arg)
 
 	pthread_mutex_lock(&hints->lock);
 	while ((kind = wait_for_batch(hints)) < UCM_HINTS) {
-		hints->sent = hints->filling[kind];
-		hints->filling[kind].num = 0;
+		take_batch(hints, kind);
 		denials = take_denials(hints);
 		pthread_mutex_unlock(&hints->lock);
 		send_hints(hints, kind);
@@ -273,40 +292,43 @@ void ucm_hints_close(struct ucm_hints *hints)
 }
 
 /* Under the lock. */
-static void put_hint(struct ucm_hints *hints, unsigned kind, const char *space,
-		     const void *hint)
+static void put_hints(struct ucm_hints *hints, unsigned kind, const char *space,
+		      const void *these, size_t num)
 {
 	struct hint_batch *batch = &hints->filling[kind];
-	size_t bytes = kinds[kind].bytes;
+	size_t bytes = kinds[kind].bytes, room = kinds[kind].most - batch->num;
+	bool is_first = !batch->num;
 
-	if (!batch->num) {
+	if (is_first) {
 		snprintf(batch->space, sizeof(batch->space), "%s", space);
 		batch->due_ms = ucm_monotonic_ms() + kinds[kind].after_ms;
 	}
 	/* of one space at a time; others wait for their turn in vain */
-	if (batch->num == UCM_SERVE_ITEMS || strcmp(batch->space, space))
+	if (!room || strcmp(batch->space, space))
 		return;
-	memcpy(batch->of.bytes + batch->num * bytes, hint, bytes);
-	batch->num++;
-	if (batch->num == 1 || batch->num == UCM_SERVE_ITEMS)
+	if (num > room)
+		num = room;
+	memcpy(batch->of.bytes + batch->num * bytes, these, num * bytes);
+	batch->num += (uint32_t)num;
+	if (is_first || num == room)
 		pthread_cond_signal(&hints->cond);
 }
 
-static void add_hint(struct ucm_hints *hints, unsigned kind, const char *space,
-		     const void *hint)
+static void add_hints(struct ucm_hints *hints, unsigned kind, const char *space,
+		      const void *these, size_t num)
 {
-	if (!hints)
+	if (!hints || !num)
 		return;
 	pthread_mutex_lock(&hints->lock);
 	if (hints->started || !start_thread(hints))
-		put_hint(hints, kind, space, hint);
+		put_hints(hints, kind, space, these, num);
 	pthread_mutex_unlock(&hints->lock);
 }
 
 void ucm_hints_add(struct ucm_hints *hints, enum ucm_hint kind,
-		   const char *space, const struct ucm_id *id)
+		   const char *space, const struct ucm_id *ids, size_t num)
 {
-	add_hint(hints, kind, space, id);
+	add_hints(hints, kind, space, ids, num);
 }
 
 void ucm_hints_add_verified(struct ucm_hints *hints, const char *space,
@@ -315,7 +337,7 @@ void ucm_hints_add_verified(struct ucm_hints *hints, const char *space,
 	const struct ucm_control_verified_block block = { .id = *id,
 							  .stamp = stamp };
 
-	add_hint(hints, UCM_HINT_VERIFIED, space, &block);
+	add_hints(hints, UCM_HINT_VERIFIED, space, &block, 1);
 }
 
 static void lost_denial(const struct ucm_id *id, int err)

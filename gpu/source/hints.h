@@ -2,10 +2,10 @@
 /*
  * hints.h - hints to a daemon about its blocks.
  *
- * By warm (ucm-serve(7)) a daemon learns which ones are about to be read, and by
- * verified, which ones need not be verified again. Hints, no more: what cannot be
- * sent soon is forgotten, and nobody waits for it. That a file is damaged is not
- * forgotten.
+ * By touch (ucm-serve(7)) a daemon learns which ones were found and will be read
+ * soon, by warm, which ones are better copied up before that, and by verified, which
+ * ones need not be verified again. Hints, no more: what cannot be sent soon is
+ * forgotten, and nobody waits for it. That a file is damaged is not forgotten.
  */
 #ifndef UCM_HINTS_H
 #define UCM_HINTS_H
@@ -16,6 +16,7 @@
 #include <ucm/error.h>
 
 enum ucm_hint {
+	UCM_HINT_EXPECTED, /* it was found, and will be read soon */
 	UCM_HINT_WANTED,   /* it is to be in the fastest tier */
 	UCM_HINT_VERIFIED, /* its file has passed all checksums */
 	UCM_HINTS
@@ -31,9 +32,10 @@ int ucm_hints_open(const char *mount, struct ucm_hints **out,
  * harmless. */
 void ucm_hints_close(struct ucm_hints *hints);
 
-/* From any thread; hints may be NULL. Not of UCM_HINT_VERIFIED. */
+/* From any thread; hints may be NULL. Not of UCM_HINT_VERIFIED. The blocks are sent
+ * together, as far as there is room. */
 void ucm_hints_add(struct ucm_hints *hints, enum ucm_hint kind,
-		   const char *space, const struct ucm_id *id);
+		   const char *space, const struct ucm_id *ids, size_t num);
 
 /* stamp: of the file. */
 void ucm_hints_add_verified(struct ucm_hints *hints, const char *space,

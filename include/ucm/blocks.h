@@ -44,13 +44,17 @@ int ucm_blocks_lookup(struct ucm_blocks *blocks, const char *space,
 /* Count a use, as an open does. */
 int ucm_blocks_touch(struct ucm_blocks *blocks, const char *space,
 		     const struct ucm_id *ids, size_t num, int32_t *results);
+/* They are about to be opened, which counts then: for UCM_EXPECTED_MS they are not
+ * evicted while anything else may be. */
+int ucm_blocks_expect(struct ucm_blocks *blocks, const char *space,
+		      const struct ucm_id *ids, size_t num, int32_t *results);
 /* Keep them from being evicted, and let them be evicted again. */
 int ucm_blocks_pin(struct ucm_blocks *blocks, const char *space,
 		   const struct ucm_id *ids, size_t num, int32_t *results);
 int ucm_blocks_unpin(struct ucm_blocks *blocks, const char *space,
 		     const struct ucm_id *ids, size_t num, int32_t *results);
-/* Remove them from every tier, if they are neither pinned (-EPERM) nor open or
- * leased (-EBUSY). */
+/* Remove them from every tier, if they are neither pinned (-EPERM) nor open
+ * (-EBUSY). */
 int ucm_blocks_evict(struct ucm_blocks *blocks, const char *space,
 		     const struct ucm_id *ids, size_t num, int32_t *results);
 /* Have them copied to the fastest tier, in the background; -EAGAIN: too many
@@ -62,18 +66,10 @@ int ucm_blocks_warm(struct ucm_blocks *blocks, const char *space,
  * none is, now. */
 int ucm_blocks_check(struct ucm_blocks *blocks, const char *space,
 		     const struct ucm_id *ids, size_t num, int32_t *results);
-/* Remove them: for the space's owner, too, and pinned or leased ones as well. A
+/* Remove them: for the space's owner, too, and pinned ones as well. A
  * damaged block is in the way of a whole one until it is removed. */
 int ucm_blocks_remove(struct ucm_blocks *blocks, const char *space,
 		      const struct ucm_id *ids, size_t num, int32_t *results);
-
-/* Keep them from being evicted for lease_ms, and give that back (0), one
- * lease for each call before; or renew (UCM_LEASE_RENEW in flags). -EDQUOT: the
- * user has too many leases, or has had this block for too long. See also
- * <ucm/lessee.h>. */
-int ucm_blocks_lease(struct ucm_blocks *blocks, const char *space,
-		     const struct ucm_id *ids, size_t num, uint32_t flags,
-		     uint32_t lease_ms, int32_t *results);
 
 /* Which of these is it worth to save? Those of a chain in their order; parents:
  * of each (all zero: it has none), or NULL; bytes: of a block's file, 0: as
@@ -83,11 +79,10 @@ int ucm_blocks_offer(struct ucm_blocks *blocks, const char *space,
 		     const struct ucm_id *ids, const struct ucm_id *parents,
 		     size_t num, uint64_t bytes, int32_t *results);
 
-/* Where they lie. flags: UCM_LOCATE_*; lease_ms: keep them from being evicted
- * for so long (0: do not). */
+/* Where they lie. flags: UCM_LOCATE_*. */
 int ucm_blocks_locate(struct ucm_blocks *blocks, const char *space,
 		      const struct ucm_id *ids, size_t num, uint32_t flags,
-		      uint32_t lease_ms, struct ucm_control_place *places);
+		      struct ucm_control_place *places);
 
 #define UCM_BLOCKS_PATH_MAX 4096u
 

@@ -14,20 +14,18 @@
 extern "C" {
 #endif
 
-#define UCM_CONTROL_LEASE_MAX_MS 60000u
-
 #define UCM_LOCATE_CRC 0x1u  /* read the header, and give its checksum */
 #define UCM_LOCATE_PEEK 0x2u /* to look around: not counted as a lookup */
 
-#define UCM_LEASE_RENEW 0x4u /* of what the caller has leased already */
-
+#define UCM_TOUCH_EXPECTED 0x4u /* the caller is about to open it */
 #define UCM_TOUCH_OPENED 0x8u /* the caller has opened its file, not here */
+
+#define UCM_EXPECTED_MS 20000u /* how long a block is spared that is expected */
 
 #define UCM_PLACE_PINNED 0x1u
 #define UCM_PLACE_CRC 0x2u /* crc32c is given */
-/* It is not evicted now, because it is open, leased, or its writer has it open: */
+/* It is not evicted now, because it is open, or its writer has it open: */
 #define UCM_PLACE_OPEN 0x4u
-#define UCM_PLACE_LEASED 0x8u
 #define UCM_PLACE_WRITTEN 0x10u
 #define UCM_PLACE_COPY 0x20u     /* another directory is known to have it, too */
 #define UCM_PLACE_CHILDREN 0x40u /* blocks here name it as their parent */

@@ -202,10 +202,6 @@ struct ucm_loader_options {
 	void *stream;  /* CUstream that copies are ordered in, or
 			* UCM_STREAM_OWN; NULL: the default stream (legacy) */
 	unsigned ctas; /* thread blocks of a kernel [8] */
-	/* What a look-up finds is not evicted for so long, so that it can be
-	 * loaded, if there is a mount: see <ucm/lessee.h>. [20 s]; at most
-	 * UCM_CONTROL_LEASE_MAX_MS, or UCM_LOAD_NO_LEASES */
-	uint32_t lease_ms;
 	/* Node whose memory is taken for staging, UCM_NUMA(node); 0: the CUDA
 	 * device's, or nobody's; or UCM_NUMA_ANY. */
 	uint32_t numa;
@@ -223,11 +219,8 @@ struct ucm_loader_options {
 	uint64_t inflight;
 };
 
-#define UCM_LOAD_NO_LEASES UINT32_MAX
-
 /*
- * As stream: one of the loader's threads' own, ordered with nobody else's. That is
- * what NULL was, and still is for programs whose struct has no numa yet. To have
+ * As stream: one of the loader's threads' own, ordered with nobody else's. To have
  * copies ordered in PyTorch's current stream, pass
  * torch.cuda.current_stream().cuda_stream, which is 0 for the default stream.
  * CU_STREAM_PER_THREAD is refused: in the loader's threads it is another stream

@@ -54,14 +54,16 @@ enum ucm_serve_verb {
 	/* [ucm_id -> int32_t] 1: there, 0: absent, -errno: unknown. READ. */
 	UCM_SERVE_LOOKUP,
 	/* [ucm_id -> int32_t] Count a use; flags UCM_TOUCH_OPENED: it was an
-	 * open. READ. */
+	 * open; UCM_TOUCH_EXPECTED: it is about to be opened, which counts then:
+	 * for UCM_EXPECTED_MS it is not evicted while anything else may be.
+	 * READ. */
 	UCM_SERVE_TOUCH,
 	/* [ucm_id -> int32_t] Keep it from being evicted; let it be evicted
 	 * again. OWNER. */
 	UCM_SERVE_PIN,
 	UCM_SERVE_UNPIN,
 	/* [ucm_id -> int32_t] Remove it from each tier unless it is held:
-	 * -EPERM: pinned, -EBUSY: open or leased. OWNER. */
+	 * -EPERM: pinned, -EBUSY: open. OWNER. */
 	UCM_SERVE_EVICT,
 	/* [ucm_id -> int32_t] Remove it, whatever holds it. WRITE. */
 	UCM_SERVE_REMOVE,
@@ -71,10 +73,6 @@ enum ucm_serve_verb {
 	/* [ucm_id -> int32_t] Compare its files with their checksums and
 	 * quarantine what is wrong: 0: a whole one is there; -ENOENT. OWNER. */
 	UCM_SERVE_CHECK,
-	/* [ucm_id -> int32_t] For argument ms (UCM_CONTROL_LEASE_MAX_MS at most)
-	 * it is not evicted; 0: give the lease back; flags UCM_LEASE_RENEW.
-	 * READ. */
-	UCM_SERVE_LEASE,
 	/* [ucm_control_offered -> int32_t] Is it worth saving? bytes: of each
 	 * block's file. READ. */
 	UCM_SERVE_OFFER,
@@ -84,8 +82,7 @@ enum ucm_serve_verb {
 	 * a private space, or in a directory that is not local, or reverify is 0.
 	 * What is said here is believed by all. OWNER. */
 	UCM_SERVE_VERIFIED,
-	/* [ucm_id -> ucm_control_place] flags UCM_LOCATE_*; argument: lease it
-	 * for so many ms. READ. */
+	/* [ucm_id -> ucm_control_place] flags UCM_LOCATE_*. READ. */
 	UCM_SERVE_LOCATE,
 	/* [one ucm_id -> char of its path] OWNER. */
 	UCM_SERVE_PATH,

@@ -96,8 +96,7 @@ void ucm_shards_get_shape(const struct ucm_shards *store,
 
 /* ---- questions ---- */
 
-/* What is found is not evicted for a while, as the loader's lease_ms says, so
- * that it can be loaded.
+/* What is found is expected (ucm-serve(7)), so that it can be loaded.
  *
  * found[i] is 1 where there is a committed block, else 0: for each id by
  * itself, whatever is found of the ones before. -errno, with nothing found, if

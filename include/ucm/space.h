@@ -58,7 +58,7 @@ int ucm_space_list(const char *mount, const char *tiers,
 		   struct ucm_error *error);
 
 /*
- * Remove a space of a daemon with its blocks, pinned and leased ones too. Whoever
+ * Remove a space of a daemon with its blocks, pinned ones too. Whoever
  * has one open reads it to its end; what a loader is saving is lost, and a file that
  * is being written in a mount is in the way.
  *

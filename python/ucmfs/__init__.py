@@ -14,8 +14,8 @@
 
 Nothing but the standard library is imported, and libucm is loaded when it is
 first used. Its manual pages ucm_load(3), ucm_shards(3), ucm_index(3),
-ucm_blocks(3), ucm_lessee(3) and ucm_hash(3) say what is promised; the
-docstrings here, what Python adds.
+ucm_blocks(3) and ucm_hash(3) say what is promised; the docstrings here, what
+Python adds.
 
 Modules that are imported by their names: ucmfs.sparse, codes, star, position,
 attention, retrieve, retrieval, methods, repr_space and repr_load, for sparse
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from .hash import Hasher, HashState, Item, crc32c
     from .index import Entry, Index
     from .layout import Geometry, Layout, Raw, Region, regions_of
-    from .lessee import Lessee
     from .loader import Group, Loader
     from .namespace import canonical, default_name, ensure_space, space_id
     from .store import Store, StoreV0
@@ -51,7 +50,7 @@ _LAZY = {
     "Loader": "loader", "Group": "loader",
     "Task": "task", "Outcome": "task", "Completions": "task",
     "Blocks": "blocks", "Place": "blocks",
-    "Index": "index", "Entry": "index", "Lessee": "lessee",
+    "Index": "index", "Entry": "index",
     "Hasher": "hash", "HashState": "hash", "Item": "hash", "crc32c": "hash",
     "canonical": "namespace", "space_id": "namespace",
     "ensure_space": "namespace", "default_name": "namespace",

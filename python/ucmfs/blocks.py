@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 from . import _c, _lib, _log, _pack
 from ._handle import Handle
 
-_FLAGS = (_c.UCM_PLACE_PINNED, _c.UCM_PLACE_OPEN, _c.UCM_PLACE_LEASED,
-          _c.UCM_PLACE_WRITTEN)
+_FLAGS = (_c.UCM_PLACE_PINNED, _c.UCM_PLACE_OPEN, _c.UCM_PLACE_WRITTEN)
 
 
 class Place(NamedTuple):
     """Where a block lies: tier (0 is the fastest), directory (from 0, over
     all tiers in order), size of its file in bytes, uses since the mount,
-    pinned, open, leased, written (its writer has it open yet)."""
+    pinned, open, written (its writer has it open yet)."""
 
     tier: int
     directory: int
@@ -26,13 +25,12 @@ class Place(NamedTuple):
     uses: int
     pinned: bool
     open: bool
-    leased: bool
     written: bool
 
     @property
     def held(self) -> bool:
         """It is not evicted now, although it is not pinned."""
-        return self.open or self.leased or self.written
+        return self.open or self.written
 
 
 class Blocks(Handle):
@@ -63,9 +61,12 @@ class Blocks(Handle):
     def _call(self, *arguments: Any) -> list[int]:
         return [-result for result in self._results(*arguments)]
 
-    def touch(self, ids: _pack.Ids, space: str | None = None) -> list[int]:
-        """Count a use, as an open does."""
-        return self._call("ucm_blocks_touch", ids, space)
+    def touch(self, ids: _pack.Ids, space: str | None = None, *,
+              expected: bool = False) -> list[int]:
+        """Count a use, as an open does. expected: they are about to be opened,
+        which counts then: for 20 s others are evicted first."""
+        return self._call("ucm_blocks_expect" if expected
+                          else "ucm_blocks_touch", ids, space)
 
     def pin(self, ids: _pack.Ids, space: str | None = None) -> list[int]:
         """Keep them from being evicted, until they are unpinned."""
@@ -76,17 +77,9 @@ class Blocks(Handle):
         return self._call("ucm_blocks_unpin", ids, space)
 
     def evict(self, ids: _pack.Ids, space: str | None = None) -> list[int]:
-        """Remove them from every tier. EPERM: pinned; EBUSY: open, leased or
-        being written."""
+        """Remove them from every tier. EPERM: pinned; EBUSY: open or being
+        written."""
         return self._call("ucm_blocks_evict", ids, space)
-
-    def lease(self, ids: _pack.Ids, space: str | None = None, *,
-              lease_ms: int, renew: bool = False) -> list[int]:
-        """Keep them from being evicted for so long; 0: give that back, once
-        for each call. EDQUOT: too many, or too long. See Lessee."""
-        return self._call("ucm_blocks_lease", ids, space,
-                          _c.UCM_LEASE_RENEW if renew else 0,
-                          _pack.u32(self._what, "lease_ms", lease_ms))
 
     def offer(self, ids: _pack.Ids, space: str | None = None, *,
               parents: _pack.Ids | None = None,
@@ -104,17 +97,14 @@ class Blocks(Handle):
         return [result == 1 for result in results[:num]]
 
     def remove(self, ids: _pack.Ids, space: str | None = None) -> list[int]:
-        """Unlink them, pinned and leased ones too."""
+        """Unlink them, pinned ones too."""
         return self._call("ucm_blocks_remove", ids, space)
 
-    def locate(self, ids: _pack.Ids, space: str | None = None, *,
-               lease_ms: int = 0) -> list[Place | None]:
-        """Where they lie; None: absent, or it could not be learned. lease_ms:
-        they are not evicted for so long."""
-        places = self._results(
-            "ucm_blocks_locate", ids, space,
-            0 if lease_ms else _c.UCM_LOCATE_PEEK,
-            _pack.u32(self._what, "lease_ms", lease_ms), kind=_c.ControlPlace)
+    def locate(self, ids: _pack.Ids, space: str | None = None,
+               ) -> list[Place | None]:
+        """Where they lie; None: absent, or it could not be learned."""
+        places = self._results("ucm_blocks_locate", ids, space,
+                               _c.UCM_LOCATE_PEEK, kind=_c.ControlPlace)
         return [None if at.result else Place(
             at.tier, at.directory, at.size, at.uses,
             *(bool(at.flags & flag) for flag in _FLAGS)) for at in places]

@@ -102,8 +102,7 @@ class Loader(Handle, TaskOwner):
     in bytes, and 0 is the default of ucm_load(3). stream: that copies on a
     device are ordered in, torch.cuda.current_stream().cuda_stream, which is 0
     for the default stream; None: the loader's own. numa: the node whose memory
-    is taken for staging; None: the device's. lease_ms: what a look-up finds is
-    not evicted for so long; None: it may be.
+    is taken for staging; None: the device's.
     write_buffer_bytes: saves copy their pages there first, see ucm_load(3).
     budget, inflight: bytes that it reads and writes in a second, and has under
     way. Any thread; close() when no other call is under way.
@@ -120,9 +119,8 @@ class Loader(Handle, TaskOwner):
                  window_bytes: int = 0, save_budget_bytes: int = 0,
                  read_bytes: int = 0, open_files: int = 0, device: int = 0,
                  stream: int | None = None, ctas: int = 0,
-                 lease_ms: int | None = 0, numa: int | None = None,
-                 write_buffer_bytes: int = 0, budget: int = 0,
-                 inflight: int = 0) -> None:
+                 numa: int | None = None, write_buffer_bytes: int = 0,
+                 budget: int = 0, inflight: int = 0) -> None:
         TaskOwner.__init__(self)
         Handle.__init__(self, "loader")
         self.copy = copy
@@ -141,8 +139,7 @@ class Loader(Handle, TaskOwner):
                  save_budget_bytes=save_budget_bytes, read_bytes=read_bytes,
                  open_files=open_files, device=device,
                  stream=_OWN_STREAM if stream is None else stream, ctas=ctas,
-                 lease_ms=_c.UCM_LOAD_NO_LEASES if lease_ms is None
-                 else lease_ms, numa=_node(numa),
+                 numa=_node(numa),
                  write_buffer_bytes=write_buffer_bytes, budget=budget,
                  inflight=inflight)), self._handle)
 

@@ -1380,73 +1380,69 @@ class Failures(Case):
         # fake_runner: told once by the rank, all blocks free in the end
         second.settle()
 
-    def held(self, runner: FakeRunner) -> list:
-        """Of each block of the runner's space: is it leased? (The loader
-        keeps it open.)"""
-        here = self.half(runner)._link.now
-        ids = [bytes.fromhex(os.path.basename(path)[:-4])
-               for path in self.paths() if f"/{here.names[0]}/" in path]
-        with Blocks(self.mount.path) as blocks:
-            return [place.leased for place in blocks.locate(ids, here.names[0])]
+    def told(self, half) -> list:
+        """What the mount will have been told is expected: (ids, space)."""
+        told: list = []
+        inner = half._expected.add
 
-    def wait_held(self, runner: FakeRunner, want: bool) -> None:
-        end = time.monotonic() + 20
-        while set(self.held(runner)) != {want}:
-            self.assertLess(time.monotonic(), end, f"held is not {want}")
-            time.sleep(0.005)
+        def add(ids: bytes, space: str) -> None:
+            told.append((ids, space))
+            inner(ids, space)
 
-    def test_what_was_promised_is_leased_until_it_is_loaded(self) -> None:
+        patch = mock.patch.object(half._expected, "add", add)
+        patch.start()
+        self.addCleanup(patch.stop)
+        return told
+
+    def ids_in(self, space: str) -> set:
+        return {bytes.fromhex(os.path.basename(path)[:-4])
+                for path in self.paths() if f"/{space}/" in path}
+
+    def test_what_was_promised_is_expected(self) -> None:
         for ranks in (1, 2):
             with self.subTest(ranks=ranks):
-                self.leases({"epoch": str(ranks)}, ranks)
+                self.expected({"epoch": str(ranks)}, ranks)
 
-    def leases(self, extra: dict, ranks: int) -> None:
+    def expected(self, extra: dict, ranks: int) -> None:
         self.one(self.runner(extra, ranks=ranks), self.prompt(64 * BLOCK // 4))
         runner = self.runner(extra, ranks=ranks)
-        self.wait_held(runner, False)
-        counted, half = Counted(runner), self.half(runner)
+        half = self.half(runner)
+        told = self.told(half)
         inner, asked = half.get_num_new_matched_tokens, []
 
         def ask(*args):
             answer = inner(*args)
             if answer[0]:
                 asked.append(answer)
-                self.wait_held(runner, True)
-                calls = half._leases._lessee.stats()["calls"]
-                # asked again, nothing more is leased
+                # asked again, nothing more is told
+                num = len(told)
                 self.assertEqual(inner(*args), answer)
-                self.assertEqual(half._leases._lessee.stats()["calls"], calls)
+                self.assertEqual(len(told), num)
             return answer
 
         with mock.patch.object(half, "get_num_new_matched_tokens", ask):
             self.one(runner, self.prompt(64 * BLOCK // 4))
         self.assertTrue(asked)
         self.assertGreater(runner.stats["tokens loaded"], 0)
-        self.wait_held(runner, False)
-        self.assertEqual(half._leases._lessee.stats()["holds"], 0)
-        self.assertEqual(counted["leased_blocks"], 16 * ranks)
-        self.assertEqual(counted["lease_failures"], 0)
+        (ids, space), = told
+        found = [ids[at:at + 16] for at in range(0, len(ids), 16)]
+        self.assertEqual(len(found), 16 * ranks)
+        self.assertLessEqual(set(found), self.ids_in(space))
 
-    def test_requests_that_end_before_they_are_loaded_give_them_back(
-            self) -> None:
+    def test_a_request_that_waits_is_told_of_again(self) -> None:
         self.one(self.runner(), self.prompt(100))
         runner = self.runner()
-        self.wait_held(runner, False)
         half = self.half(runner)
+        told, now = self.told(half), time.monotonic()
         request = runner.scheduler.requests[runner.add(self.prompt(100), 3)]
-        self.assertEqual(half.get_num_new_matched_tokens(request, 0)[0], 96)
-        self.wait_held(runner, True)
+        for seconds, num in ((0, 1), (9, 1), (11, 2), (20, 2), (22, 3)):
+            with mock.patch.object(half, "_clock", lambda: now + seconds):
+                self.assertEqual(
+                    half.get_num_new_matched_tokens(request, 0)[0], 96)
+            self.assertEqual(len(told), num, seconds)
+        self.assertEqual(told[0], told[2])
         runner.abort(request.request_id)
-        self.wait_held(runner, False)
         runner.settle()
-
-    def test_without_leases(self) -> None:
-        self.one(self.runner(), self.prompt(100))
-        runner = self.runner({"lease_ms": 0})
-        counted = Counted(runner)
-        self.one(runner, self.prompt(100))
-        self.assertEqual(runner.stats["tokens loaded"], 96)
-        self.assertEqual(counted["leased_blocks"], 0)
 
     def test_pinned_share(self) -> None:
         """Over the bound saves are dropped; nothing waits."""

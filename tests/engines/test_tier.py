@@ -334,7 +334,7 @@ class Refused(unittest.TestCase):
         self.assertEqual(len(mount.blocks(slots.tier.space)), 1)
 
 
-class Leases(MountCase):
+class Expected(MountCase):
     def look(self, slots: Slots, keys: List[bytes], name: str) -> None:
         """A request's look-ups of one step."""
         context = ReqContext(req_id=name)
@@ -342,50 +342,31 @@ class Leases(MountCase):
             self.assertIs(slots.tier.lookup(key, context), LookupResult.HIT)
         slots.tier.on_schedule_end(None)
 
-    def held(self, slots: Slots, keys: List[bytes]) -> List[bool]:
-        store = slots.tier._store
-        with Blocks(self.mount.path) as blocks:
-            return [bool(place and place.leased) for place in blocks.locate(
-                store.ids_of(keys), store.space)]
-
-    def wait_held(self, slots: Slots, keys: List[bytes],
-                  want: List[bool]) -> None:
-        self.until(lambda: self.held(slots, keys) == want, f"not {want}")
-
-    def test_what_was_found_is_held_until_it_is_loaded(self) -> None:
+    def test_what_was_found_is_expected(self) -> None:
         slots = self.slots()
         slots.fill(*range(4))
         keys = keys_of(*range(4))
         slots.store(keys, list(range(4)))
-        self.wait_held(slots, keys, 4 * [False])
-        self.look(slots, keys[:3], "r")
-        self.wait_held(slots, keys, [True, True, True, False])
-        lessee = slots.tier._store.leases._lessee
-        # it is counted when it has returned
-        self.until(lambda: lessee.stats()["calls"] == 1, "not one call")
-        # one that waits looks in each step
-        self.look(slots, keys[:3], "r")
-        self.assertEqual(lessee.stats()["holds"], 1)
-        # and another request for the same
-        self.look(slots, keys, "other")
-        self.wait_held(slots, keys, 4 * [True])
+        store, now = slots.tier._store, time.monotonic()
+        with mock.patch.object(store._expected, "add") as add:
+            self.look(slots, keys[:3], "r")
+            add.assert_called_once_with(store.ids_of(keys[:3]), store.space)
+            # one that waits looks in each step
+            self.look(slots, keys[:3], "r")
+            self.assertEqual(add.call_count, 1)
+            # and finds more
+            self.look(slots, keys, "r")
+            add.assert_called_with(store.ids_of(keys[3:]), store.space)
+            # another request for the same
+            self.look(slots, keys, "other")
+            add.assert_called_with(store.ids_of(keys), store.space)
+            self.assertEqual(add.call_count, 3)
+            with mock.patch.object(tier, "time", SimpleNamespace(
+                    monotonic=lambda: now + 100)):
+                self.look(slots, keys, "r")
+            self.assertEqual(add.call_count, 4)
+            add.assert_called_with(store.ids_of(keys), store.space)
         self.assertTrue(slots.load(keys[:3], [10, 11, 12]).success)
-        self.until(lambda: lessee.stats()["holds"] == 1, "not released")
-        self.wait_held(slots, keys, 4 * [True])
-        slots.tier.on_request_finished(ReqContext(req_id="other"))
-        self.wait_held(slots, keys, 4 * [False])
-        stats = slots.stats()
-        self.assertEqual(stats["leased_blocks"], 7)
-        self.assertNotIn("lease_failures", stats)
-
-    def test_without_leases(self) -> None:
-        slots = self.slots(lease_ms=0)
-        slots.fill(0)
-        slots.store(keys_of(0), [0])
-        self.wait_held(slots, keys_of(0), [False])
-        self.look(slots, keys_of(0), "r")
-        self.assertEqual(self.held(slots, keys_of(0)), [False])
-        self.assertTrue(slots.load(keys_of(0), [1]).success)
 
 
 class Missing(MountCase):

@@ -202,7 +202,7 @@ SERVE = {
         "REMOVE").split()),
     "tails": b"\0" + of_blocks("OFFER", tail=bytes(16)) +
              of_blocks("VERIFIED", tail=bytes(8)) +
-             of_blocks("LEASE", argument=9),
+             of_blocks("TOUCH", flags=4),
     "path": b"\0" + of_blocks("PATH", 1),
     "store": b"\0" + b"".join(message(verb) for verb in (
         "STATISTICS DIRECTORY FLUSH RESCAN CHECKPOINT TEXT SPACE").split()),

@@ -65,12 +65,10 @@ uses=$(xattr uses "$file")
 answers 'its bytes' "$sum" call open
 same 'an open is a use' $((uses + 1)) "$(xattr uses "$file")"
 answers 'they are right' 0 call check
-place=$(printf '%s\n' "$in" | call locate '' flags=1)
-answers 'a block with a lease' "$(echo "$place" | sed 's/flags=2/flags=10/')" \
-	call locate '' flags=1 lease=60000
-answers 'is not evicted' EBUSY call evict
-check 'unlink removes it all the same' rm "$file"
+answers 'a block that is expected' 0 call touch '' flags=4
+answers 'is evicted by its owner' 0 call evict
 answers 'gone' 0 call lookup
+answers 'and expected no more' ENOENT call touch '' flags=4
 in=$(ids 15 14)
 answers 'evict' 0 call evict
 answers 'gone as well' 0 call lookup
@@ -155,11 +153,8 @@ answers 'fewer than there are' EINVAL call lookup '' num=0
 answers 'too many descriptors' EINVAL eval 'ids 251 | call open'
 answers 'two paths' EINVAL eval 'ids 2 | call path'
 answers 'no path' EINVAL eval 'call path </dev/null'
-answers 'a lease that is too long' EINVAL call locate '' lease=60001
-answers 'a lease where there is none' EINVAL call lookup '' lease=1
+answers 'an argument where there is none' EINVAL call lookup '' argument=1
 answers 'a flag that means nothing' EINVAL call locate '' flags=4
-answers 'nor of a lease' EINVAL call lease '' lease=1000 flags=1
-answers 'a longer lease' EINVAL call lease '' lease=60001
 answers 'a flag where there is none' EINVAL call touch '' flags=1
 answers 'a name without an end' EINVAL call lookup '' nul=0
 answers 'no such space' ENOENT call lookup none
@@ -197,8 +192,7 @@ need as_nobody mkdir -m 700 "$mnt/spaces/mine"
 need cp "$work/src/$(small_paths 1)" "$mnt/spaces/mine/$(small_paths 1)"
 answers 'others: lookup' 1 called_by 1234 lookup
 answers 'others: touch' 0 called_by 1234 touch
-answers 'others: lease' 0 called_by 1234 lease '' lease=1000
-answers 'others: and back' 0 called_by 1234 lease
+answers 'others: expect' 0 called_by 1234 touch '' flags=4
 same 'others: locate' tier=0 "$(printf '%s\n' "$in" | called_by 1234 locate |
 	cut -d' ' -f1)"
 check 'others: statistics' called_by 1234 statistics
@@ -218,7 +212,7 @@ answers 'others: no drain' EPERM called_by 1234 drain '' "path=$work/slow"
 for what in remove create; do
 	answers "others: no $what" EACCES called_by 1234 $what
 done
-for what in lookup touch locate lease open remove create space; do
+for what in lookup touch locate open remove create space; do
 	answers "others: no $what in a private space" EACCES \
 		called_by 1234 $what mine
 done

@@ -35,7 +35,7 @@ alone() {
 
 alone true || skip 'no namespaces of mounts and networks can be made'
 check 'there is nothing else' alone test ! -e "$work/store/tier"
-check 'spaces, blocks, leases, the index and a store' alone "$python" -W error - \
+check 'spaces, blocks, the index and a store' alone "$python" -W error - \
 	"$socket" <<'PY'
 import sys
 import ucmfs
@@ -69,9 +69,9 @@ with ucmfs.Index(socket, "s") as index:
     assert index.lookup(ids[0])[0] == b"\1"
     assert index.info()["backend"] == "map", index.info()
 with ucmfs.Blocks(socket) as blocks:
-    assert blocks.lease(ids, "s", lease_ms=1000) == [0]
     assert blocks.pin(ids, "s") == [0]
     assert blocks.touch(ids, "s") == [0]
+    assert blocks.touch(ids, "s", expected=True) == [0]
 assert namespace.spaces(socket) == ["s"]
 namespace.remove_space(socket, "s")
 assert namespace.spaces(socket) == []

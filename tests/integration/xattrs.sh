@@ -18,7 +18,7 @@ path=$(nth_path 2)
 before=$(small_paths 1)
 f=$mnt/blocks/$path
 
-same 'root sees' 'children crc32c leases opens parent path pinned tier uses ' \
+same 'root sees' 'children crc32c opens parent path pinned tier uses ' \
 	"$(names "$f")"
 same 'tier' nvme "$(xattr tier "$f")"
 same 'path' "$work/tier/blocks/$path" "$(xattr path "$f")"
@@ -47,7 +47,7 @@ same 'in the directory behind as well' 0 \
 same 'children: the blocks that name it' 1 "$(xattr children "$mnt/blocks/$before")"
 same 'a block without a copy says nothing of one' '' \
 	"$(xattr copy "$f" 2>/dev/null)"
-for name in tier path crc32c parent children copy uses opens leases; do
+for name in tier path crc32c parent children copy uses opens; do
 	refused 'Operation not permitted' "$name cannot be set" \
 		setfattr -n user.ucmfs.$name -v x "$f"
 done
@@ -57,7 +57,7 @@ refused 'Operation not supported' 'nor one of the system' \
 	setfattr -n security.other -v x "$f"
 
 if others_can 'attributes for others' test -r "$f"; then
-	same 'others see all but the path' 'children crc32c leases opens parent pinned tier uses ' \
+	same 'others see all but the path' 'children crc32c opens parent pinned tier uses ' \
 		"$(as_nobody getfattr --absolute-names "$f" |
 			sed -n 's/^user\.ucmfs\.//p' | sort | tr '\n' ' ')"
 	refused 'Operation not permitted' 'they cannot ask for the path' \
@@ -69,7 +69,7 @@ fi
 # a block that has neither checksums nor a parent; staging; directories
 need mk --form packed --no-crc --method rename --seed 1 --count 1 "$mnt/blocks"
 f=$mnt/blocks/$(small_paths 1 --seed 1)
-same 'without checksums and parent' 'children leases opens path pinned tier uses ' "$(names "$f")"
+same 'without checksums and parent' 'children opens path pinned tier uses ' "$(names "$f")"
 : >"$mnt/blocks/00/.staging"
 same 'staging has none' '' "$(names "$mnt/blocks/00/.staging")"
 same 'a bucket has none' '' "$(names "$mnt/blocks/00")"

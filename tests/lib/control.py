@@ -5,7 +5,7 @@ usage: control.py MOUNT VERB [SPACE [ARGUMENT...]] <IDS
 
 VERB is a key of VERBS, with ids on standard input where it takes any. Prints a line
 for each result; a request that is refused prints the name of its errno. Arguments
-change what is sent: verb=, num=, lease= or argument=, flags=, bytes= (numbers),
+change what is sent: verb=, num=, argument=, flags=, bytes= (numbers),
 size= (bytes of the whole message), nul=0 (a name without its end), uid= (who asks),
 stamp= (a number) or file= (whose stamp: a path), path= (of drain: a directory),
 descriptor=1 (one comes with the message).
@@ -28,7 +28,7 @@ ANSWER = "<IIiI"
 MOST_BYTES = 65536
 MOST_FDS = 253
 VERBS = {name: number for number, name in enumerate((
-    "hello lookup touch pin unpin evict remove warm check lease offer verified "
+    "hello lookup touch pin unpin evict remove warm check offer verified "
     "locate path statistics drain flush rescan checkpoint text open "
     "create commit cancel mkspace space reopen list rmspace").split(), 1)}
 WITHOUT_IDS = ("hello statistics drain flush rescan checkpoint text "
@@ -214,8 +214,8 @@ def message_of(verb, space, changes):
     name = space.encode().ljust(136, b"\0" if changes.get("nul", 1) else b"x")
     head = struct.pack(REQUEST, changes.get("verb", VERBS[verb]),
                        changes.get("num", num), changes.get("flags", 0),
-                       changes.get("lease", changes.get("argument", 0)),
-                       changes.get("bytes", 0), name)
+                       changes.get("argument", 0), changes.get("bytes", 0),
+                       name)
     message = head + items
     size = changes.get("size", len(message))
     return message[:size].ljust(size, b"\0")

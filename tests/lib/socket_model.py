@@ -53,7 +53,7 @@ DRAFTS, HELD = 6, 8
 SPACES = (b"", b"other")
 POINTS = ("before", "between", "after")
 # What a life may end with; hello and the like are asked for in each.
-DEADLY = ("lookup touch pin unpin evict remove warm check lease offer verified locate "
+DEADLY = ("lookup touch pin unpin evict remove warm check offer verified locate "
           "path statistics drain text open create commit cancel mkspace space "
           "reopen").split()
 LIFE = 150          # operations of a process, at most, before it is killed
@@ -304,17 +304,13 @@ class Thread:
 
     def touch(self) -> None:
         self.each("touch", (0,), (-errno.ENOENT,),
-                  flags=self.random.choice((0, 8)))
+                  flags=self.random.choice((0, 4, 8)))
 
     def warm(self) -> None:
         self.each("warm", (0, -errno.EAGAIN), (-errno.ENOENT,))
 
     def check(self) -> None:
         self.each("check", (0,), (-errno.ENOENT,))
-
-    def lease(self) -> None:
-        self.each("lease", (0, -errno.EDQUOT), (-errno.ENOENT,),
-                  argument=self.random.choice((0, 1, 50)))
 
     def offer(self) -> None:
         self.each("offer", (1,), (0, 1), tail=bytes(16))

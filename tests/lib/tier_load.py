@@ -5,8 +5,7 @@ Usage: tier_load.py MKBLOCKS MOUNT SECONDS WRITERS READERS LIMIT...
 
 Each writer makes block after block of chains of its own, as mkblocks makes them
 in a directory beforehand, over and over under new names. A reader takes a name
-that a writer has just finished, and reads it: whole and right, or absent. A few
-blocks are leased, and must be there until the lease is given back. LIMIT:
+that a writer has just finished, and reads it: whole and right, or absent. LIMIT:
 DIRECTORY=BYTES, looked at all the time: no directory has more than that, and one
 block for each writer.
 """

@@ -154,5 +154,5 @@ def wait_unheld(blocks, ids, space):
     end = time.monotonic() + LIMIT
     while any(place and place.held for place in blocks.locate(ids, space)):
         if time.monotonic() > end:
-            raise AssertionError("a block stays open, or leased")
+            raise AssertionError("a block stays open")
         time.sleep(0.002)

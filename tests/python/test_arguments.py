@@ -260,7 +260,6 @@ class OfBlocks(Case):
             ("space", lambda: ucmfs.Index("/none", "a\0b")),
             ("mount", lambda: ucmfs.Index("/no\0ne")),
             ("mount", lambda: ucmfs.Blocks("/no\0ne")),
-            ("mount", lambda: ucmfs.Lessee("/no\0ne")),
             ("mount", lambda: ucmfs.Loader("/no\0ne")),
             ("tiers", lambda: ucmfs.Loader(tiers=["/no\0ne"])),
             ("space", lambda: namespace.remove_space("/none", "a\0b")),
@@ -294,16 +293,6 @@ class OfBlocks(Case):
             ("region: base -1",
              lambda: layout().add_region(region._replace(base=-1))))
 
-    def test_leases(self):
-        self.refused(
-            ("lease_ms 4294967296", lambda: ucmfs.Lessee("/none", HUGE)),
-            ("lease_ms -1", lambda: ucmfs.Lessee("/none", -1)))
-        with ucmfs.Lessee("/none") as leases:
-            for seconds in (float("inf"), HUGE / 1000):
-                hold = leases.hold([id_of(1)], seconds=seconds)
-                self.assertNotEqual(hold, 0)
-            self.assertEqual(leases.stats()["holds"], 2)
-
     def test_stores_that_keep_nothing(self):
         self.refused(
             ("tensor_size -4", lambda: measuring.EmptyStore(tensor_size=-4)),
@@ -328,8 +317,7 @@ class OfLoaders(Case):
                 ("threads", HUGE), ("staging_bytes", -1),
                 ("window_bytes", 1 << 64), ("save_budget_bytes", -1),
                 ("read_bytes", HUGE), ("open_files", HUGE),
-                ("device", 1 << 31), ("ctas", -1), ("lease_ms", -1),
-                ("lease_ms", HUGE), ("write_buffer_bytes", -1),
+                ("device", 1 << 31), ("ctas", -1), ("write_buffer_bytes", -1),
                 ("budget", 1 << 64), ("inflight", -1)):
             self.refused((f"loader: {name} {value}",
                           lambda: self.loader(**{name: value}).close()))

@@ -72,19 +72,19 @@ class OfAMount(unittest.TestCase):
         with self.assertRaises(ucmfs.NotFound):
             self.blocks.path(id_of("absent"), self.space)
 
-    def test_may_be_leased(self):
-        self.blocks.locate(self.ids[:1], self.space, lease_ms=60000)
-        self.assertEqual(self.blocks.evict(self.ids[:2], self.space),
-                         [errno.EBUSY, 0])
+    def test_may_be_expected(self):
+        before, = self.blocks.locate(self.ids[:1], self.space)
+        self.assertEqual(
+            self.blocks.touch([self.ids[0], id_of("absent")], self.space,
+                              expected=True), [0, errno.ENOENT])
+        self.assertEqual(self.blocks.locate(self.ids[:1], self.space),
+                         [before])
+        self.assertEqual(self.blocks.evict(self.ids[:1], self.space), [0])
 
     def test_numbers_that_c_would_cut_are_refused(self):
         blocks, ids, space = self.blocks, self.ids, self.space
         with ucmfs.Index(MOUNT, space) as index:
             for name, call in (
-                    ("lease_ms -1", lambda: blocks.locate(
-                        ids, space, lease_ms=-1)),
-                    ("lease_ms 4294967296", lambda: blocks.lease(
-                        ids, space, lease_ms=1 << 32)),
                     ("block_bytes -1", lambda: blocks.offer(
                         ids, space, block_bytes=-1)),
                     ("ids", lambda: blocks.path(16, space)),

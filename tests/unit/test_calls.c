@@ -10,17 +10,12 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "common/clock.h"
 #include "common/filestamp.h"
 #include "fs/store/inside.h"
 #include "tests/unit/store_fixture.h"
 
 UNIT_PROGRAM(.variants = fx_media);
 
-static const struct ucm_calls_terms plain = { .uid = 1 };
-static const struct ucm_calls_terms with_crc = { .uid = 1,
-						 .flags = UCM_LOCATE_CRC };
-static const struct ucm_calls_terms minute = { .uid = 1, .lease_ms = 60000 };
 static struct fx_file file, other;
 
 static void setup(void)
@@ -51,7 +46,7 @@ static bool third_time(void *arg)
 
 static int one(enum ucm_calls_op op, const struct fx_file *of)
 {
-	return ucm_calls_one(fx_set, op, &of->key, &plain);
+	return ucm_calls_one(fx_set, op, &of->key, 0);
 }
 
 UNIT_FIXTURE(.setup = setup, .teardown = teardown);
@@ -62,12 +57,11 @@ UNIT_TEST(lookup_says_one_or_none)
 	ck_assert_int_eq(one(UCM_BATCH_LOOKUP, &other), 0);
 }
 
-UNIT_TEST(all_but_lookup_need_the_block, .rows = 5)
+UNIT_TEST(all_but_lookup_need_the_block, .rows = 4)
 {
 	static const enum ucm_calls_op ops[] = { UCM_BATCH_TOUCH, UCM_BATCH_PIN,
 						 UCM_BATCH_UNPIN,
-						 UCM_BATCH_EVICT,
-						 UCM_BATCH_LEASE };
+						 UCM_BATCH_EVICT };
 
 	ck_assert_int_eq(one(ops[_i], &other), -ENOENT);
 }
@@ -95,59 +89,19 @@ UNIT_TEST(pinned_blocks_are_not_evicted)
 	fx_misses(&file);
 }
 
-UNIT_TEST(leased_blocks_are_not_evicted)
+/* The owner's word counts more than what others expect. */
+UNIT_TEST(an_expected_block_can_be_evicted)
 {
 	struct ucm_control_place place;
 
-	ucm_calls_locate(fx_set, &file.key, &minute, &place);
-	ck_assert_int_eq(place.result, 0);
-	ck_assert_uint_eq(place.flags, UCM_PLACE_LEASED);
-	ck_assert_int_eq(one(UCM_BATCH_EVICT, &file), -EBUSY);
-	fx_serves(&file);
-	/* given back */
-	ck_assert_int_eq(one(UCM_BATCH_LEASE, &file), 0);
+	ck_assert_int_eq(ucm_calls_expect(fx_set, &other.key), -ENOENT);
+	ck_assert_int_eq(ucm_calls_expect(fx_set, &file.key), 0);
+	ck_assert_int_eq(ucm_calls_expect(fx_set, &file.key), 1);
+	ucm_calls_locate(fx_set, &file.key, 0, &place);
+	ck_assert_uint_eq(place.flags, 0);
+	ck_assert_uint_eq(fx_entry(&file).uses, 0);
 	ck_assert_int_eq(one(UCM_BATCH_EVICT, &file), 0);
-}
-
-static int lease(uint32_t uid, uint32_t lease_ms, uint32_t flags)
-{
-	const struct ucm_calls_terms terms = { .uid = uid,
-					       .lease_ms = lease_ms,
-					       .flags = flags };
-
-	return ucm_calls_one(fx_set, UCM_BATCH_LEASE, &file.key, &terms);
-}
-
-UNIT_TEST(a_user_who_has_too_many_leases_is_refused)
-{
-	ucm_ref many = 1u << 20; /* of other blocks */
-
-	for (unsigned i = 0; i < UCM_LEASES_A_USER; i++)
-		ck_assert_int_eq(ucm_lease_take(&fx_set->holds.leases,
-						many + i, 1,
-						ucm_monotonic_ms(), 60000,
-						false),
-				 0);
-	ck_assert_int_eq(lease(1, 60000, 0), -EDQUOT);
-	ck_assert_uint_eq(atomic_load(&fx_set->stats.leases_refused), 1);
-	ck_assert_int_eq(one(UCM_BATCH_EVICT, &file), 0);
-	ck_assert_int_eq(lease(2, 60000, 0), -ENOENT);
-	ck_assert_uint_eq(atomic_load(&fx_set->stats.leases_refused), 1);
-}
-
-UNIT_TEST(a_lease_for_two_requests_is_given_back_twice)
-{
-	ck_assert_int_eq(lease(1, 60000, 0), 0);
-	ck_assert_int_eq(lease(1, 60000, 0), 0);
-	ck_assert_int_eq(lease(1, 60000, UCM_LEASE_RENEW), 0);
-	ck_assert_int_eq(lease(1, 0, 0), 0);
-	ck_assert_int_eq(one(UCM_BATCH_EVICT, &file), -EBUSY);
-	ck_assert_int_eq(lease(2, 0, 0), 0); /* he has none */
-	ck_assert_int_eq(one(UCM_BATCH_EVICT, &file), -EBUSY);
-	ck_assert_int_eq(lease(1, 0, 0), 0);
-	ck_assert_int_eq(one(UCM_BATCH_EVICT, &file), 0);
-	ck_assert_int_eq(lease(1, 60000, 0), -ENOENT);
-	ck_assert_uint_eq(atomic_load(&fx_set->stats.leases), 2);
+	fx_misses(&file);
 }
 
 UNIT_TEST(locate_tells_what_is_on_disk)
@@ -156,7 +110,7 @@ UNIT_TEST(locate_tells_what_is_on_disk)
 	struct fx_file raw;
 	uint32_t crc;
 
-	ucm_calls_locate(fx_set, &file.key, &with_crc, &place);
+	ucm_calls_locate(fx_set, &file.key, UCM_LOCATE_CRC, &place);
 	ck_assert_int_eq(place.result, 0);
 	ck_assert_uint_eq(place.tier, 0);
 	ck_assert_uint_eq(place.directory, 0);
@@ -165,19 +119,19 @@ UNIT_TEST(locate_tells_what_is_on_disk)
 	memcpy(&crc, file.bytes + 56, sizeof(crc));
 	ck_assert_uint_eq(place.crc32c, crc);
 	ck_assert_int_eq(one(UCM_BATCH_PIN, &file), 0);
-	ucm_calls_locate(fx_set, &file.key, &with_crc, &place);
+	ucm_calls_locate(fx_set, &file.key, UCM_LOCATE_CRC, &place);
 	ck_assert_uint_eq(place.flags, UCM_PLACE_CRC | UCM_PLACE_PINNED);
 	fx_block(&raw, 3, FX_PAGED_RAW);
 	fx_plant("$/b", "blocks", &raw);
-	ucm_calls_locate(fx_set, &raw.key, &with_crc, &place);
+	ucm_calls_locate(fx_set, &raw.key, UCM_LOCATE_CRC, &place);
 	ck_assert_int_eq(place.result, -ENOENT); /* put there by hand */
 	ck_assert_int_eq(ucm_calls_rescan(fx_set, never, NULL), 0);
-	ucm_calls_locate(fx_set, &raw.key, &with_crc, &place);
+	ucm_calls_locate(fx_set, &raw.key, UCM_LOCATE_CRC, &place);
 	ck_assert_int_eq(place.result, 0);
 	ck_assert_uint_eq(place.tier, 1);
 	ck_assert_uint_eq(place.directory, 1);
 	ck_assert_uint_eq(place.flags, 0);
-	ucm_calls_locate(fx_set, &other.key, &with_crc, &place);
+	ucm_calls_locate(fx_set, &other.key, UCM_LOCATE_CRC, &place);
 	ck_assert_int_eq(place.result, -ENOENT);
 }
 
@@ -228,14 +182,12 @@ UNIT_TEST(only_lookups_and_plain_locates_are_counted)
 	one(UCM_BATCH_PIN, &other);
 	one(UCM_BATCH_UNPIN, &file);
 	one(UCM_BATCH_EVICT, &other);
-	ucm_calls_locate(fx_set, &other.key,
-			 &(struct ucm_calls_terms){ .flags = UCM_LOCATE_PEEK },
-			 &place);
+	ucm_calls_locate(fx_set, &other.key, UCM_LOCATE_PEEK, &place);
 	ucm_calls_statistics(fx_set, &stats);
 	ck_assert_uint_eq(stats.lookups, 0);
 	one(UCM_BATCH_LOOKUP, &file);
 	one(UCM_BATCH_LOOKUP, &other);
-	ucm_calls_locate(fx_set, &file.key, &plain, &place);
+	ucm_calls_locate(fx_set, &file.key, 0, &place);
 	ucm_calls_statistics(fx_set, &stats);
 	ck_assert_uint_eq(stats.lookups, 3);
 	ck_assert_uint_eq(stats.hits, 2);
@@ -265,65 +217,4 @@ UNIT_TEST(checkpoints_of_two_threads_do_not_meet)
 	ck_assert_int_eq(pthread_create(&thread, NULL, checkpoints, NULL), 0);
 	checkpoints(NULL);
 	ck_assert_int_eq(pthread_join(thread, NULL), 0);
-}
-
-static void *locate_once(void *arg)
-{
-	struct ucm_control_place *place = arg;
-
-	ucm_calls_locate(fx_set, &other.key, &minute, place);
-	return NULL;
-}
-
-/* Whoever is first: what was leased is there, or it was not leased. */
-UNIT_TEST(a_lease_that_was_given_is_kept)
-{
-	for (int i = 0; i < 100; i++) {
-		struct ucm_control_place place = { 0 };
-		pthread_t thread;
-		int err;
-
-		fx_block(&other, 2, FX_PAGED);
-		ck_assert_int_eq(fx_commit(&other), 0);
-		ck_assert_int_eq(
-			pthread_create(&thread, NULL, locate_once, &place), 0);
-		err = one(UCM_BATCH_EVICT, &other);
-		ck_assert_int_eq(pthread_join(thread, NULL), 0);
-		if (err == 0) {
-			ck_assert_int_eq(place.result, -ENOENT);
-			continue;
-		}
-		ck_assert_int_eq(err, -EBUSY);
-		ck_assert_int_eq(place.result, 0);
-		fx_serves(&other);
-		ck_assert_int_eq(ucm_store_remove(fx_set, &other.key), 0);
-	}
-}
-
-UNIT_TEST(flush_tells_the_first_error_and_goes_on)
-{
-	ck_assert_int_eq(ucm_store_sync(fx_set), 0);
-	fx_fail("syncfs", 1, -EIO, true);
-	ck_assert_int_eq(ucm_store_sync(fx_set), -EIO);
-	ck_assert_uint_eq(fx_calls(), 2);
-	fx_fail(NULL, 0, 0, false);
-}
-
-UNIT_TEST(checkpoint_waits_for_what_is_in_doubt)
-{
-	uint64_t before = atomic_load(&fx_set->stats.checkpoints);
-	ucm_ref ref;
-
-	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
-	ck_assert_uint_eq(atomic_load(&fx_set->stats.checkpoints), before + 2);
-	/* in one directory */
-	fx_block(&other, 2, FX_PAGED);
-	ck_assert_int_eq(fx_commit(&other), 0);
-	ck_assert(ucm_index_find(fx_set->index, &other.key, NULL, &ref));
-	ucm_scan_stop(fx_set); /* they would settle it */
-	ucm_store_doubt(fx_set, ref);
-	ck_assert_int_eq(ucm_store_checkpoint(fx_set), -EAGAIN);
-	ck_assert_uint_eq(atomic_load(&fx_set->stats.checkpoints), before + 3);
-	ck_assert_int_eq(ucm_store_settle(fx_set, ref), 0);
-	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
 }

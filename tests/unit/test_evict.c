@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <limits.h>
 
+#include "fs/store/calls.h"
 #include "fs/store/evict.h"
 #include "fs/store/inside.h"
 #include "fs/store/move.h"
@@ -343,6 +344,7 @@ UNIT_TEST(only_a_failed_directory_ends_an_eviction,
 }
 
 static struct fx_file many[80]; /* more than an eviction tries */
+static struct ucm_open opens[NUM_ROWS(many)];
 
 UNIT_TEST(an_eviction_gives_up_after_many_held_blocks)
 {
@@ -354,14 +356,129 @@ UNIT_TEST(an_eviction_gives_up_after_many_held_blocks)
 		fx_block(&many[i], i + 1, FX_PAGED);
 		many[i].key.space = space->number;
 		ck_assert_int_eq(fx_commit(&many[i]), 0);
-		ck_assert_int_eq(ucm_store_lease(fx_set, fx_ref(&many[i]), 7,
-						 60000, false), 0);
+		ck_assert_int_eq(ucm_hold_open(fx_set, &opens[i],
+					       fx_ref(&many[i]), false), 0);
 	}
 	ck_assert_int_eq(ucm_store_set_quota(fx_set, space, BYTES), 0);
 	ck_assert_int_eq(ucm_evict_space(fx_set, space->quota, 1, &freed),
 			 -ENOSPC);
 	ck_assert_uint_eq(freed, 0);
 	ck_assert_uint_eq(space->blocks, NUM_ROWS(many));
+	for (unsigned i = 0; i < NUM_ROWS(many); i++)
+		ucm_hold_end(fx_set, &opens[i]);
+}
+
+/* ---- what is expected ---- */
+
+static void expect(unsigned i)
+{
+	ck_assert_int_ge(ucm_calls_expect(fx_set, &fx_files[i].key), 0);
+}
+
+/* More than an eviction tries, and worth least. */
+UNIT_TEST(what_is_expected_is_spared_while_anything_else_may_go)
+{
+	fx_still_store("only=$/a");
+	for (unsigned i = 0; i < NUM_ROWS(many); i++) {
+		fx_block(&many[i], i + 100, FX_PAGED);
+		ck_assert_int_eq(fx_commit(&many[i]), 0);
+		fx_age(&many[i], 1000);
+		ck_assert_int_eq(ucm_calls_expect(fx_set, &many[i].key), 0);
+	}
+	fx_commit_files(0, 4);
+	for (unsigned left = 4; left-- > 0;) {
+		ck_assert_int_eq(ucm_evict_for(fx_set, BYTES), 0);
+		ck_assert_uint_eq(count(), left);
+	}
+	for (unsigned i = 0; i < NUM_ROWS(many); i++)
+		fx_serves(&many[i]);
+}
+
+UNIT_TEST(what_is_expected_goes_where_nothing_else_may)
+{
+	fx_still_store("only=$/a");
+	fx_commit_files(0, 4);
+	for (unsigned i = 0; i < 4; i++)
+		expect(i);
+	pin(0, true);
+	ck_assert_int_eq(ucm_evict_for(fx_set, BYTES), 0);
+	ck_assert_uint_eq(count(), 3);
+	ck_assert_int_eq(evict(0, 3 * BYTES, UCM_EVICTION_MOVING), -ENOSPC);
+	ck_assert_uint_eq(freed, 2 * BYTES);
+	ck_assert(is_there(0));
+}
+
+/* A writer takes what is free anywhere before what others expect. */
+UNIT_TEST(what_is_expected_is_spared_for_what_another_directory_has)
+{
+	bool expected[FILES];
+	unsigned others = 0;
+
+	fx_configure_lru("only=$/a,$/b");
+	fx_open_still();
+	fx_commit_files(0, FILES);
+	for (unsigned i = 0; i < FILES; i++) {
+		expected[i] = dir_of(i) == 0;
+		others += !expected[i];
+		if (expected[i])
+			expect(i);
+	}
+	must(others && others < FILES);
+	age_all(0, FILES, 10);
+	while (others-- > 0)
+		ck_assert_int_eq(ucm_evict_for(fx_set, BYTES), 0);
+	for (unsigned i = 0; i < FILES; i++)
+		ck_assert(is_there(i) == expected[i]);
+	ck_assert_int_eq(ucm_evict_for(fx_set, BYTES), 0);
+}
+
+UNIT_TEST(what_is_expected_is_not_moved_before_others)
+{
+	fx_still_store("fast=$/a:slow=$/b");
+	fx_commit_files(0, 2);
+	fx_age(&fx_files[0], 1000);
+	expect(0);
+	ck_assert_int_eq(evict(0, BYTES, UCM_EVICTION_MOVING), 0);
+	ck_assert_uint_eq(dir_of(0), 0);
+	ck_assert_uint_eq(dir_of(1), 1);
+	ck_assert_int_eq(evict(0, BYTES, UCM_EVICTION_MOVING), 0);
+	ck_assert_uint_eq(dir_of(0), 1);
+	ck_assert_uint_eq(count(), 2);
+}
+
+/* The place that is read stays; the other one costs a reader nothing. */
+UNIT_TEST(what_is_expected_leaves_its_second_place)
+{
+	fx_still_store("fast=$/a:mid=$/b:slow=$/c");
+	fx_commit_files(0, 2);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	ck_assert_int_eq(copy_to(1, 1, false), 0);
+	fx_age(&fx_files[0], 1000);
+	expect(0);
+	ck_assert_int_eq(evict(1, BYTES, UCM_EVICTION_AT_ONCE), 0);
+	ck_assert_uint_eq(fx_entry(&fx_files[0]).copy, 0);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	ck_assert_int_eq(evict(0, BYTES, UCM_EVICTION_AT_ONCE), 0);
+	ck_assert_uint_eq(dir_of(0), 0);
+	ck_assert_uint_eq(dir_of(1), 1);
+}
+
+UNIT_TEST(a_quota_spares_what_is_expected)
+{
+	struct ucm_space *space;
+
+	fx_still_store("only=$/a");
+	must(!ucm_store_mkdir(fx_set, "s", 0755, 0, 0, &space));
+	for (unsigned i = 0; i < 2; i++)
+		fx_files[i].key.space = space->number;
+	fx_commit_files(0, 2);
+	fx_age(&fx_files[0], 1000);
+	expect(0);
+	ck_assert_int_eq(ucm_store_set_quota(fx_set, space, BYTES), 0);
+	ck_assert_int_eq(ucm_evict_space(fx_set, space->quota, 1, &freed), 0);
+	ck_assert(is_there(0) && !is_there(1));
+	ck_assert_int_eq(ucm_evict_space(fx_set, space->quota, 1, &freed), 0);
+	ck_assert(!is_there(0));
 }
 
 /* ---- what is counted and reported ---- */

@@ -182,7 +182,7 @@ UNIT_TEST(what_is_wanted_is_warmed)
 	const struct ucm_serve_request *request = &mount.calls[0].request;
 	struct ucm_id id = lf_id(3);
 
-	ucm_hints_add(hints, UCM_HINT_WANTED, "a", &id);
+	ucm_hints_add(hints, UCM_HINT_WANTED, "a", &id, 1);
 	ucm_hints_close(hints);
 	ck_assert_uint_eq(mount.num, 1);
 	ck_assert_uint_eq(request->verb, UCM_SERVE_WARM);
@@ -190,6 +190,28 @@ UNIT_TEST(what_is_wanted_is_warmed)
 	ck_assert_uint_eq(request->num, 1);
 	ck_assert_str_eq(request->space, "a");
 	ck_assert_mem_eq(&mount.calls[0].first.id, &id, sizeof(id));
+}
+
+/* In as many messages as it takes, head first. */
+UNIT_TEST(what_a_lookup_found_is_expected_as_one)
+{
+	static struct ucm_id ids[UCM_SERVE_ITEMS + 1];
+	const struct ucm_serve_request *request = &mount.calls[0].request;
+
+	for (unsigned i = 0; i < NUM_ROWS(ids); i++)
+		ids[i] = lf_id(i);
+	ucm_hints_add(hints, UCM_HINT_EXPECTED, "a", ids, 0);
+	ucm_hints_add(hints, UCM_HINT_EXPECTED, "a", ids, NUM_ROWS(ids));
+	ucm_hints_close(hints);
+	ck_assert_uint_eq(mount.num, 2);
+	ck_assert_uint_eq(request->verb, UCM_SERVE_TOUCH);
+	ck_assert_uint_eq(request->flags, UCM_TOUCH_EXPECTED);
+	ck_assert_uint_eq(request->num, UCM_SERVE_ITEMS);
+	ck_assert_str_eq(request->space, "a");
+	ck_assert_mem_eq(&mount.calls[0].first.id, &ids[0], sizeof(ids[0]));
+	ck_assert_uint_eq(mount.calls[1].request.num, 1);
+	ck_assert_mem_eq(&mount.calls[1].first.id, &ids[UCM_SERVE_ITEMS],
+			 sizeof(ids[0]));
 }
 
 UNIT_TEST(what_has_no_daemon_takes_no_hints)
@@ -210,7 +232,7 @@ UNIT_TEST(each_kind_has_its_time)
 	struct ucm_id id = lf_id(3);
 
 	add("a", 1, 7);
-	ucm_hints_add(hints, UCM_HINT_WANTED, "b", &id);
+	ucm_hints_add(hints, UCM_HINT_WANTED, "b", &id, 1);
 	wait_begun(1);
 	ucm_hints_close(hints);
 	ck_assert_uint_eq(mount.num, 2);

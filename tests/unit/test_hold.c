@@ -126,7 +126,6 @@ UNIT_TEST(unlink_asks_nobody)
 	struct ucm_open open = {0};
 	int fd = open_file(&open);
 
-	ck_assert_int_eq(ucm_store_lease(fx_set, ref, 1, 60000, false), 0);
 	ck_assert_int_eq(ucm_store_pin(fx_set, ref, true), 0);
 	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	fx_misses(&file);
@@ -142,21 +141,6 @@ UNIT_TEST(a_pinned_block_is_not_evicted)
 	ck_assert_int_eq(evict(), -EPERM);
 	ck_assert_int_eq(ucm_store_pin(fx_set, ref, false), 0);
 	ck_assert_int_eq(evict(), 0);
-}
-
-UNIT_TEST(a_leased_block_is_not_evicted)
-{
-	ck_assert_int_eq(ucm_store_lease(fx_set, ref, 1, 60000, false), 0);
-	ck_assert_int_eq(ucm_store_lease(fx_set, ref, 2, 1000, false), 0);
-	ck_assert_uint_eq(holds().lessees, 2);
-	ck_assert_int_gt(holds().leased_ms, 50000);
-	ck_assert_int_le(holds().leased_ms, 60000);
-	ck_assert_int_eq(evict(), -EBUSY);
-	ck_assert_int_eq(ucm_store_release(fx_set, ref, 1), 0);
-	ck_assert_int_eq(evict(), -EBUSY);
-	ck_assert_int_eq(ucm_store_release(fx_set, ref, 2), 0);
-	ck_assert_int_eq(evict(), 0);
-	ck_assert_int_eq(ucm_store_release(fx_set, ref, 2), -ENOENT);
 }
 
 UNIT_TEST(a_block_whose_writer_has_it_open_is_not_evicted)
@@ -190,7 +174,6 @@ UNIT_TEST(a_claimed_block_is_absent)
 	fx_misses(&file);
 	ck_assert_int_eq(open_file(&open), -ENOENT);
 	ck_assert_uint_eq(open.ref, 0);
-	ck_assert_int_eq(ucm_store_lease(fx_set, ref, 1, 1000, false), -ENOENT);
 	ck_assert_int_eq(ucm_store_claim(fx_set, ref, &hold), -ENOENT);
 	ck_assert_int_eq(evict(), -ENOENT);
 	ucm_store_unclaim(fx_set, ref);
@@ -207,7 +190,7 @@ UNIT_TEST(a_claim_says_what_holds_the_block)
 	ck_assert_int_eq(ucm_store_pin(fx_set, ref, true), 0);
 	ck_assert_int_eq(ucm_store_claim(fx_set, ref, &hold), -EPERM);
 	ck_assert_uint_eq(hold.opens, 1);
-	ck_assert(hold.pinned && !hold.leaving && !hold.lessees);
+	ck_assert(hold.pinned && !hold.leaving);
 	ucm_hold_end(fx_set, &open);
 	fx_close_file(fd);
 }
@@ -222,30 +205,24 @@ UNIT_TEST(an_eviction_that_fails_leaves_the_block)
 	fx_serves(&file);
 }
 
-UNIT_TEST(what_is_open_and_leased_is_counted)
+UNIT_TEST(what_is_open_is_counted)
 {
 	struct ucm_open open = {0};
-	uint64_t num_open, num_leases;
 	int fd = open_file(&open);
 
 	must(!ucm_store_open_again(fx_set, &open));
-	must(!ucm_store_lease(fx_set, ref, 1, 60000, false));
-	must(!ucm_store_lease(fx_set, ref, 2, 60000, false));
-	ucm_store_count_holds(fx_set, &num_open, &num_leases);
-	ck_assert_uint_eq(num_open, 1);
-	ck_assert_uint_eq(num_leases, 2);
+	ck_assert_uint_eq(ucm_store_count_open(fx_set), 1);
 	ucm_hold_end(fx_set, &open);
 	fx_close_file(fd);
 }
 
 /* ---- against a model ---- */
 
-enum { BLOCKS = 5, FILES = 4, USERS = 3, STEPS = 20000, CASES = 5 };
+enum { BLOCKS = 5, FILES = 4, STEPS = 20000, CASES = 5 };
 
 struct model {
 	struct ucm_open opens[FILES];
 	unsigned num[FILES]; /* opens of each file */
-	unsigned takes[USERS];
 	bool pinned, claimed;
 	ucm_ref ref;
 };
@@ -267,8 +244,6 @@ static int model_verdict(const struct model *model)
 
 	for (unsigned i = 0; i < FILES; i++)
 		held += model->num[i];
-	for (unsigned i = 0; i < USERS; i++)
-		held += model->takes[i];
 	return model->claimed  ? -ENOENT
 	       : model->pinned ? -EPERM
 	       : held	       ? -EBUSY
@@ -298,22 +273,6 @@ static bool model_step_file(struct model *model, uint64_t *random)
 	}
 }
 
-static bool model_step_lease(struct model *model, uint64_t *random)
-{
-	unsigned i = (unsigned)random_between(random, 0, USERS - 1);
-	bool renew = random_between(random, 0, 1);
-	int err;
-
-	if (random_between(random, 0, 1)) {
-		model->takes[i] -= model->takes[i] > 0;
-		return !ucm_store_release(fx_set, model->ref, i);
-	}
-	err = ucm_store_lease(fx_set, model->ref, i, 60000, renew);
-	if (!err && (!renew || !model->takes[i]))
-		model->takes[i]++;
-	return err == (model->claimed ? -ENOENT : 0);
-}
-
 static bool model_step_claim(struct model *model, uint64_t *random)
 {
 	int want = model_verdict(model), err;
@@ -330,15 +289,12 @@ static bool model_step_claim(struct model *model, uint64_t *random)
 
 static bool model_step(struct model *model, uint64_t *random)
 {
-	switch (random_between(random, 0, 6)) {
+	switch (random_between(random, 0, 4)) {
 	case 0:
 	case 1:
 		return model_step_file(model, random);
 	case 2:
 	case 3:
-		return model_step_lease(model, random);
-	case 4:
-	case 5:
 		return model_step_claim(model, random);
 	default:
 		if (!model->claimed) {
@@ -352,16 +308,14 @@ static bool model_step(struct model *model, uint64_t *random)
 
 static bool model_agrees(const struct model *model)
 {
-	unsigned opens = 0, lessees = 0;
+	unsigned opens = 0;
 	struct ucm_hold hold;
 
 	for (unsigned i = 0; i < FILES; i++)
 		opens += model->num[i];
-	for (unsigned i = 0; i < USERS; i++)
-		lessees += model->takes[i] > 0;
 	return !ucm_store_holds(fx_set, model->ref, &hold) &&
-	       hold.opens == opens && hold.lessees == lessees &&
-	       hold.pinned == model->pinned && hold.leaving == model->claimed;
+	       hold.opens == opens && hold.pinned == model->pinned &&
+	       hold.leaving == model->claimed;
 }
 
 UNIT_TEST(what_holds_a_block_is_what_a_model_says, .rows = CASES)
@@ -391,7 +345,7 @@ enum { THREADS = 4, ROUNDS = 20000 };
 static struct {
 	ucm_ref ref;
 	_Atomic int holders;
-	_Atomic uint64_t claims, opens, leases;
+	_Atomic uint64_t claims, opens;
 } shared[BLOCKS];
 
 static void race_open(unsigned i, struct ucm_open *open)
@@ -403,17 +357,6 @@ static void race_open(unsigned i, struct ucm_open *open)
 	sched_yield();
 	atomic_fetch_sub(&shared[i].holders, 1);
 	ucm_hold_close(open);
-}
-
-static void race_lease(unsigned i, uint32_t uid)
-{
-	if (ucm_store_lease(fx_set, shared[i].ref, uid, 60000, false))
-		return;
-	atomic_fetch_add(&shared[i].holders, 1);
-	atomic_fetch_add(&shared[i].leases, 1);
-	sched_yield();
-	atomic_fetch_sub(&shared[i].holders, 1);
-	must(!ucm_store_release(fx_set, shared[i].ref, uid));
 }
 
 static void race_claim(unsigned i)
@@ -442,14 +385,11 @@ static void *race(void *arg)
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		unsigned i = (unsigned)random_between(&random, 0, BLOCKS - 1);
 
-		switch (random_between(&random, 0, 4)) {
+		switch (random_between(&random, 0, 3)) {
 		case 0:
 			race_claim(i);
 			break;
-		case 1:
-			race_lease(i, racer->number);
-			break;
-		case 2: /* its file is closed for good */
+		case 1: /* its file is closed for good */
 			ucm_hold_end(fx_set, &opens[i]);
 			break;
 		default:
@@ -461,8 +401,7 @@ static void *race(void *arg)
 	return NULL;
 }
 
-/* Whoever has a block open or leased keeps it; whoever has claimed it has it
- * alone. */
+/* Whoever has a block open keeps it; whoever has claimed it has it alone. */
 UNIT_TEST(holders_and_claims_exclude_each_other)
 {
 	struct model models[BLOCKS];
@@ -479,7 +418,7 @@ UNIT_TEST(holders_and_claims_exclude_each_other)
 	for (unsigned i = 0; i < THREADS; i++)
 		must(!pthread_join(racers[i].thread, NULL));
 	for (unsigned i = 0; i < BLOCKS; i++) {
-		must(shared[i].claims && shared[i].opens && shared[i].leases);
+		must(shared[i].claims && shared[i].opens);
 		must(!ucm_store_claim(fx_set, shared[i].ref, NULL));
 		ucm_store_unclaim(fx_set, shared[i].ref);
 	}

@@ -325,7 +325,7 @@ UNIT_TEST(a_block_leaves_one_of_two_places)
 	fx_serves(&fx_files[1]);
 }
 
-UNIT_TEST(not_the_place_where_it_is_open_or_leased)
+UNIT_TEST(not_the_place_where_it_is_open)
 {
 	struct ucm_open open = {0};
 	struct ucm_entry entry;
@@ -339,10 +339,6 @@ UNIT_TEST(not_the_place_where_it_is_open_or_leased)
 	ck_assert_int_eq(drop(0, 0), -EBUSY);
 	ucm_hold_end(fx_set, &open);
 	fx_close_file(fd);
-	ck_assert_int_eq(ucm_store_lease(fx_set, ref_of(0), 7, 60000, false),
-			 0);
-	ck_assert_int_eq(drop(0, 0), -EBUSY);
-	ck_assert_int_eq(ucm_store_release(fx_set, ref_of(0), 7), 0);
 	ck_assert_int_eq(drop(0, 0), 0);
 }
 
@@ -494,8 +490,7 @@ UNIT_TEST(what_is_held_stays)
 	fx_still_store("only=$/a");
 	fx_commit_files(0, 4);
 	ck_assert_int_eq(ucm_store_pin(fx_set, ref_of(0), true), 0);
-	ck_assert_int_eq(ucm_store_lease(fx_set, ref_of(1), 7, 60000, false),
-			 0);
+	ck_assert_int_eq(ucm_store_pin(fx_set, ref_of(1), true), 0);
 	fd = fx_open_block_held(ref_of(2), &entry, &open);
 	for (unsigned i = 0; i < 4; i++)
 		age(i, 100 - i);
@@ -1016,17 +1011,6 @@ UNIT_TEST(the_second_use_promotes)
 	use(0);
 	ck_assert(!is_wished());
 	use(1);
-	ck_assert(!is_wished());
-	use(0);
-	ck_assert(is_wished());
-}
-
-UNIT_TEST(a_lease_and_the_open_after_it_are_one_use)
-{
-	slow_block("2");
-	ck_assert_int_eq(ucm_store_lease(fx_set, ref_of(0), 7, 1000, false),
-			 0);
-	use(0);
 	ck_assert(!is_wished());
 	use(0);
 	ck_assert(is_wished());

@@ -9,7 +9,7 @@
  * may have been done or not.
  *
  * What must hold: what is read has the right bytes; what was unlinked is gone; a
- * block that is pinned, leased or open is there, and so is every other that no
+ * block that is pinned or open is there, and so is every other that no
  * limit asked for; no directory is over its limit by more than one block; what directories count
  * is what the index has. Some kinds of lives are in a space, whose quota comes and
  * goes: no commit passes it, it is there in the next life, and what the space
@@ -36,6 +36,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "fs/store/calls.h"
 #include "fs/store/evict.h"
 #include "fs/store/inside.h"
 #include "fs/store/move.h"
@@ -51,7 +52,6 @@
 #define EARLY 3u /* unlinks before all is read */
 #define HELD 4u
 #define SLOW_US 300u
-#define UID 7u
 
 enum state { ABSENT, MAYBE, PRESENT };
 
@@ -104,7 +104,6 @@ static struct fx_file files[NUM];
 static struct model *model;
 static const struct kind *kind;
 static struct ucm_space *space;
-static bool leased[NUM];
 static struct held {
 	struct ucm_open open;
 	int number;
@@ -208,7 +207,7 @@ static bool is_held(unsigned i)
 		if (helds[j].number && helds[j].block == i && !helds[j].gone)
 			return true;
 	}
-	return leased[i] || model->fates[i].pinned == PRESENT;
+	return model->fates[i].pinned == PRESENT;
 }
 
 /* ---- what limits ask for ---- */
@@ -324,8 +323,8 @@ static int open_and_read(unsigned i, struct ucm_open *open)
 		number = fx_open_block_held(ref, &entry, open);
 	if (number == -ENOENT) {
 		claim(!must_be_there(i),
-		      "block %u is lost: pinned %d, leased %d, there %d", i,
-		      model->fates[i].pinned, leased[i],
+		      "block %u is lost: pinned %d, there %d", i,
+		      model->fates[i].pinned,
 		      ucm_index_find(fx_set->index, &files[i].key, NULL, NULL));
 		return number;
 	}
@@ -411,7 +410,6 @@ static void do_unlink(unsigned i)
 	err = ucm_store_remove(fx_set, &files[i].key);
 	claim(!err || err == -ENOENT, "it failed");
 	fate->state = fate->pinned = ABSENT;
-	leased[i] = false;
 	for (unsigned j = 0; j < HELD; j++) {
 		if (helds[j].number && helds[j].block == i)
 			helds[j].gone = true;
@@ -445,18 +443,11 @@ static void do_pin(unsigned i)
 		fate->state = PRESENT;
 }
 
-static void do_lease(unsigned i)
+static void do_expect(unsigned i)
 {
-	ucm_ref ref;
+	int known = ucm_calls_expect(fx_set, &files[i].key);
 
-	if (!find(i, &ref))
-		return;
-	if (leased[i]) {
-		leased[i] = false;
-		ucm_store_release(fx_set, ref, UID);
-	} else if (!ucm_store_lease(fx_set, ref, UID, 60000, false)) {
-		leased[i] = true;
-	}
+	claim(known >= 0 || known == -ENOENT, "it failed");
 }
 
 static void is_one_of(int err, const int *errors, unsigned num)
@@ -581,7 +572,7 @@ static const struct {
 	unsigned weight;
 } things[] = {
 	{do_commit, 30}, {do_read, 30}, {do_hold, 10},  {do_unlink, 4},
-	{do_pin, 3},     {do_lease, 6}, {do_copy, 12}, {do_drop, 8},
+	{do_pin, 3},     {do_expect, 6}, {do_copy, 12}, {do_drop, 8},
 	{do_evict, 4},   {do_evict_one, 2}, {do_quota, 2}, {do_drain, 2},
 	{do_flush, 1},
 };

@@ -161,8 +161,8 @@ static const struct {
 } gone[] = {
 	{ "scan_threads", "scan_threads is gone, leave it out: threads of" },
 	{ "lock_wait", "lock_wait is gone, leave it out: " },
-	{ "leases", "leases is gone, leave it out: a user may have 65536" },
-	{ "lease_age", "lease_age is gone, leave it out: a lease can" },
+	{ "leases", "leases is gone, leave it out: blocks that are expected" },
+	{ "lease_age", "lease_age is gone, leave it out: blocks that are" },
 	{ "promote_window", "promote_window is gone, leave it out: promote" },
 };
 

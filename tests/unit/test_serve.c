@@ -125,25 +125,24 @@ UNIT_TEST(requests_of_any_number_of_blocks_are_answered)
 	free(results);
 }
 
-UNIT_TEST(requests_of_no_block_say_that_they_may_be_made, .rows = 10)
+UNIT_TEST(requests_of_no_block_say_that_they_may_be_made, .rows = 9)
 {
 	static const enum ucm_serve_verb verbs[] = {
 		UCM_SERVE_LOOKUP, UCM_SERVE_TOUCH,  UCM_SERVE_PIN,
 		UCM_SERVE_UNPIN,  UCM_SERVE_EVICT,  UCM_SERVE_REMOVE,
-		UCM_SERVE_WARM,	  UCM_SERVE_CHECK,  UCM_SERVE_LEASE,
-		UCM_SERVE_OPEN,
+		UCM_SERVE_WARM,	  UCM_SERVE_CHECK,  UCM_SERVE_OPEN,
 	};
 
 	ck_assert_int_eq(ucm_client_ids(client, verbs[_i], NULL, 0, 0, NULL, 0,
 					NULL), 0);
 }
 
-UNIT_TEST(all_but_lookup_need_the_block, .rows = 8)
+UNIT_TEST(all_but_lookup_need_the_block, .rows = 7)
 {
 	static const enum ucm_serve_verb verbs[] = {
 		UCM_SERVE_TOUCH, UCM_SERVE_PIN,	  UCM_SERVE_UNPIN,
 		UCM_SERVE_EVICT, UCM_SERVE_WARM,  UCM_SERVE_CHECK,
-		UCM_SERVE_LEASE, UCM_SERVE_REMOVE,
+		UCM_SERVE_REMOVE,
 	};
 
 	ck_assert_int_eq(one(UCM_SERVE_LOOKUP, &other), 0);
@@ -177,25 +176,6 @@ UNIT_TEST(pinned_blocks_are_removed_and_not_evicted)
 	ck_assert_int_eq(one(UCM_SERVE_UNPIN, &other), 0);
 	ck_assert_int_eq(one(UCM_SERVE_EVICT, &other), 0);
 	fx_misses(&other);
-}
-
-static int lease(uint32_t flags, uint32_t ms)
-{
-	int32_t result;
-	int err = ucm_client_ids(client, UCM_SERVE_LEASE, NULL, flags, ms,
-				 &file.key.id, 1, &result);
-
-	return err ? err : result;
-}
-
-UNIT_TEST(leased_blocks_are_not_evicted)
-{
-	ck_assert_int_eq(lease(0, 60000), 0);
-	ck_assert_int_eq(lease(UCM_LEASE_RENEW, 60000), 0);
-	ck_assert_int_eq(one(UCM_SERVE_EVICT, &file), -EBUSY);
-	ck_assert_int_eq(lease(0, 0), 0);
-	ck_assert_int_eq(one(UCM_SERVE_EVICT, &file), 0);
-	ck_assert_int_eq(lease(0, UCM_CONTROL_LEASE_MAX_MS + 1), -EINVAL);
 }
 
 UNIT_TEST(a_bad_block_that_is_checked_is_quarantined)
@@ -717,6 +697,47 @@ static int end_of(int fd)
 
 	close(fd);
 	return got > 0 ? head.result : -ENOTCONN;
+}
+
+static void setup_lru(void)
+{
+	fx_setup();
+	fx_configure_lru("only=$/a");
+	fx_open();
+	fx_start();
+	fx_set_terms();
+	fx_serve();
+	setup_peer();
+}
+
+UNIT_FIXTURE(.setup = setup_lru, .teardown = fx_teardown);
+
+/* file, and other, which is not there. */
+static void expect_both(void)
+{
+	const struct ucm_id ids[] = { file.key.id, other.key.id };
+	int32_t results[2];
+
+	ck_assert_int_eq(ucm_client_ids(client, UCM_SERVE_TOUCH, NULL,
+					UCM_TOUCH_EXPECTED, 0, ids, 2, results),
+			 0);
+	ck_assert_int_eq(results[0], 0);
+	ck_assert_int_eq(results[1], -ENOENT);
+}
+
+/* The policy counts a request once, however often it asks, and with the open after
+ * it; the entry counts the open alone. */
+UNIT_TEST(what_is_expected_is_one_use)
+{
+	uint8_t wanted = fx_entry(&file).wanted;
+
+	expect_both();
+	ck_assert_uint_eq(fx_entry(&file).wanted, wanted + 1);
+	expect_both();
+	ck_assert_uint_eq(fx_entry(&file).uses, 0);
+	ck_assert_int_eq(one(UCM_SERVE_TOUCH, &file), 0);
+	ck_assert_uint_eq(fx_entry(&file).uses, 1);
+	ck_assert_uint_eq(fx_entry(&file).wanted, wanted + 1);
 }
 
 static void setup_back(void)

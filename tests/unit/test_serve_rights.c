@@ -214,7 +214,6 @@ static void read_only(void *arg)
 	must(!become(ALICE));
 	must(one(UCM_SERVE_LOOKUP, &file) == 1);
 	must(!one(UCM_SERVE_TOUCH, &file));
-	must(!one(UCM_SERVE_LEASE, &file)); /* gives none back */
 	must(!ucm_client_items(client, &locate, NULL, &file.key.id, 16, 1,
 			       &place, sizeof(place)) && !place.result);
 	must(!call(UCM_SERVE_STATISTICS, 0, &statistics, sizeof(statistics),
@@ -254,8 +253,7 @@ static void make_spaces(void *arg)
 static void use_others_spaces(void *arg)
 {
 	static const enum ucm_serve_verb verbs[] = {
-		UCM_SERVE_LOOKUP, UCM_SERVE_TOUCH, UCM_SERVE_LEASE,
-		UCM_SERVE_REMOVE,
+		UCM_SERVE_LOOKUP, UCM_SERVE_TOUCH, UCM_SERVE_REMOVE,
 	};
 	struct ucm_serve_request space = { .verb = UCM_SERVE_SPACE,
 					   .space = "private" };
@@ -379,7 +377,6 @@ static const struct {
 	{ UCM_SERVE_REMOVE, 0, 0, { "ooAA", "oAoA", "oAoA" } },
 	{ UCM_SERVE_WARM, 0, 0, { "ooPP", "ooPP", "oAPP" } },
 	{ UCM_SERVE_CHECK, 0, 0, { "ooPP", "ooPP", "oAPP" } },
-	{ UCM_SERVE_LEASE, 1000, 0, { "oooo", "oooo", "oAoA" } },
 	{ UCM_SERVE_OFFER, 0, 0, { "oooo", "oooo", "oAoA" } },
 	{ UCM_SERVE_VERIFIED, 0, 0, { "ooPP", "ooPP", "oAPP" } },
 	{ UCM_SERVE_LOCATE, 0, 0, { "oooo", "oooo", "oAoA" } },

@@ -22,10 +22,6 @@ SHARED: tuple[tuple[str, str], ...] = (
     ("loaded_blocks", "Blocks loaded."),
     ("loaded_bytes", "Bytes loaded."),
     ("load_failed_blocks", "Blocks that could not be loaded, by cause"),
-    ("leased_blocks", "Blocks leased until they are loaded."),
-    ("lease_refused_blocks", "Blocks that could not be leased: too many, or "
-     "for too long."),
-    ("lease_failures", "Calls for leases that the mount did not answer."),
     ("saved_blocks", "Blocks saved."),
     ("saved_bytes", "Bytes saved."),
     ("save_skipped_blocks", "Blocks not saved because they were there, or "

@@ -65,12 +65,6 @@ def _rate(value: Any) -> float:
     return value
 
 
-def _lease(value: Any) -> int:
-    if check_count(value) > 60_000:
-        raise ValueError("a whole number from 0 to 60000 is needed")
-    return value
-
-
 def _bool_or_path(value: Any) -> bool | str:
     if not isinstance(value, (bool, str)):
         raise ValueError("true, false or a path is needed")
@@ -102,14 +96,12 @@ class Options:
     space: a name of the blocks' space, instead
     of one that says what it is for. verify: what a load checks, see
     ucm_load(3). deadline_ms: of a transfer, beside what its size allows it;
-    0: none. lease_ms: of a lease on what a request was told is there, see
-    ucm_lessee(3); 0: none are taken. tenant, epoch, weights, era: parts of the
-    namespace, see ucmfs.vllm.fingerprint. reset: what a reset of the engine's
-    cache does to the blocks: "keep", as long as the weights are the same;
-    "epoch", they are left behind. lora: what becomes of requests with an
-    adapter: "digest", they have blocks of their own for each; "skip"; "name"
-    (adapters of a name are the same for ever). Those from io on are the
-    loader's, see ucm_load(3).
+    0: none. tenant, epoch, weights, era: parts of the namespace, see
+    ucmfs.vllm.fingerprint. reset: what a reset of the engine's cache does to
+    the blocks: "keep", as long as the weights are the same; "epoch", they are
+    left behind. lora: what becomes of requests with an adapter: "digest", they
+    have blocks of their own for each; "skip"; "name" (adapters of a name are
+    the same for ever). Those from io on are the loader's, see ucm_load(3).
     """
 
     # vLLM's own keys in the same place
@@ -123,7 +115,6 @@ class Options:
     verify: str = _option(
         "always", one_of("always", "once", "header", "none", "full"))
     deadline_ms: int = _option(10_000, check_count)
-    lease_ms: int = _option(20_000, _lease)
     tenant: str = _option("", _name)
     epoch: str = _option("", _name)
     weights: str = _option("", _name)

@@ -6,7 +6,7 @@ daemon's socket, which are the same to libucm; or Directories, which is SOURCE
 of ucmfs(8). Nothing but this file asks which.
 
 Without a daemon nobody has an index: a look-up asks the file systems. Nothing
-is evicted, leased or pinned. Any number of processes save and read at the same
+is evicted or pinned. Any number of processes save and read at the same
 time; while one that saves lives no daemon can have the directories. Beside a
 tier of memory one saves, the first that does, until it ends (others that try
 fail with EBUSY, and read on).

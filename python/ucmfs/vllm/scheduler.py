@@ -4,8 +4,8 @@
 Decides what is loaded and what is saved. Nothing here waits for the file
 system: lookups are of memory that the daemon shares, the rest is told to the
 workers. get_num_new_matched_tokens() may be asked any number of times for a
-request and changes nothing that could be seen; what it promises is leased
-until it is loaded.
+request and changes nothing that could be seen; what it promises is
+expected (expected.py).
 
 A load that is promised is issued when the request has got its blocks. Blocks
 of a prompt are saved after the step that completes them, and pinned until all
@@ -39,10 +39,10 @@ from .adapters import Adapters
 from .benefit import Benefit
 from .engine import Engine
 from .epochs import Epochs
+from .expected import AGAIN_SECONDS, Expected
 from .groups import Home, Plan, homes_of, stages_of
 from .hits import (ID, Budget, Ids, all_shards, longest_hit, of_groups,
                    of_stage)
-from .leases import Leases
 from .metadata import (NO_ID, Job, Loaded, Part, UcmfsMetadata,
                        UcmfsWorkerMetadata)
 from .metrics import UcmfsStats
@@ -107,9 +107,10 @@ class Known:
     # What its adapter is, since it was first asked; it is another one now.
     adapter: bytes | None = None
     left_out: bool = False
-    # Leases on the last answer; ranks that have loaded what was promised.
-    holds: list[int] = field(default_factory=list)
-    held: tuple[int, int, int] | None = None
+    # The last answer that was reported to the mount, and when it is again;
+    # ranks that have loaded what was promised.
+    expected: tuple[int, int, int] | None = None
+    expect_at: float = 0.0
     loaded: int = 0
     began: float = 0.0
     told: dict[str, Any] = field(default_factory=dict)
@@ -181,7 +182,7 @@ class UcmfsScheduler:
         self._saving: list[set[bytes]] = [set() for _ in self.plan.groups]
         self._step_reports: dict[int, int] = {}
         self._pause = Pause(options.mount, clock)
-        self._leases = Leases(options.mount, options.lease_ms)
+        self._expected = Expected(options.mount)
         self.block_ids: Callable[[str], Sequence[list[int]]] | None = None
         self._evict_blocks: Callable[[set[int]], None] | None = None
         events = getattr(vllm_config, "kv_events_config", None)
@@ -258,8 +259,6 @@ class UcmfsScheduler:
                 raise ConfigError(
                     "pipeline_parallel_size", "the workers have not told "
                     "which layers they have")
-            if known is not None:
-                self._release(known)
             known = Known(
                 request, wishes_of(getattr(request, "kv_transfer_params",
                                            None), self._teller),
@@ -333,10 +332,9 @@ class UcmfsScheduler:
         known.too_slow = more > 0 and not self.benefit.worth(
             self._bytes_of(more), more)
         if more <= 0 or known.too_slow:
-            self._release(known)
             return NONE
         known.asked = (num_computed, more)
-        self._hold(known, num_computed, tokens)
+        self._expect(known, num_computed, tokens)
         return more, self.asynchronous
 
     def _bytes_of(self, tokens: int) -> int:
@@ -345,27 +343,24 @@ class UcmfsScheduler:
         return sum(stage.bytes_of(tokens)
                    for stage in self._stages) // len(self._stages)
 
-    def _hold(self, known: Known, local: int, tokens: int) -> None:
-        """Let nobody evict what was promised."""
-        here, held = self._link.now, (self._space, local, tokens)
-        if known.held == held or here is None or known.ids is None:
+    def _expect(self, known: Known, local: int, tokens: int) -> None:
+        """Let others be evicted before what was promised."""
+        here, answer = self._link.now, (self._space, local, tokens)
+        now = self._clock()
+        if here is None or known.ids is None or (
+                known.expected == answer and now < known.expect_at):
             return
-        self._release(known)
-        known.held = held
+        known.expected = answer
+        known.expect_at = now + AGAIN_SECONDS
         step = ID * self.plan.shards
         for (stage, g), name in zip(self._homes, here.names):
             group = self.plan.groups[g]
             first = max(local // group.block_tokens,
                         group.first_needed(tokens))
             last = tokens // group.block_tokens
-            known.holds += self._leases.hold(
+            self._expected.add(
                 of_stage(self.plan, known.ids.all[g][first * step:last * step],
                          stage), name)
-
-    def _release(self, known: Known) -> None:
-        if known.holds:
-            self._leases.release(known.holds)
-        known.held = None
 
     def _hit(self, known: Known, local: int) -> int | None:
         """Tokens of a request that are here or in the store; 0: no more;
@@ -436,7 +431,6 @@ class UcmfsScheduler:
         (local, promised), known.asked = known.asked, None
         self._count_lookup(known, local, promised)
         if num_external <= 0 or not promised:
-            self._release(known)
             return
         parts = self._load_parts(known, local, min(num_external, promised),
                                  blocks.get_block_ids())
@@ -789,8 +783,6 @@ class UcmfsScheduler:
             known.count("loaded_blocks", loaded.blocks)
             known.count("failed_blocks", loaded.failed)
             known.loaded += loaded.ranks
-            if known.loaded >= self.plan.ranks:
-                self._release(known)
             known.told["load_ms"] = round(loaded.seconds * 1e3, 2)
             # Asked for again, the same block would fail again.
             known.failed = known.failed or loaded.failed > 0
@@ -870,7 +862,6 @@ class UcmfsScheduler:
     def request_finished(self, request: Any) -> tuple[bool, None]:
         known = self._requests.pop(request.request_id, None)
         if known is not None:
-            self._release(known)
             self._count_unsaved(known)
             self._undecided.drop(request.request_id)
             if known.wishes.pin and known.ids is not None:
@@ -974,15 +965,13 @@ class UcmfsScheduler:
     def get_stats(self) -> UcmfsStats | None:
         self.stats.add("mount_losses", self._link.losses)
         self._link.losses = 0
-        for name, amount in self._leases.news().items():
-            self.stats.add(name, amount)
         return None if self.stats.is_empty() else self.stats.take()
 
     def shutdown(self) -> None:
         leave_spaces(self._options.mount, self._private, self._chores)
         idle = self._chores.end()
-        close_all(self._options.mount, [self._link.close, self._leases.close],
-                  idle)
+        close_all(self._options.mount,
+                  [self._link.close, self._expected.close], idle)
         if self._log_file is not None:
             self._log_file.close()
             self._log_file = None

@@ -27,8 +27,8 @@ from ucmfs.loader import Group, Loader
 from ucmfs.namespace import space_id
 from ucmfs.task import Completions, Outcome, Task
 
+from .expected import Expected
 from .hugepages import use_huge_pages
-from .leases import Leases
 from .mount import (Attempt, Chores, Link, Pause, Space, Teller, Touches,
                     apart, close_all, deadline_of, end_tasks_in_time,
                     leave_spaces, log, pin_blocks, remove_blocks)
@@ -170,8 +170,7 @@ class SlotStore:
 
     def __init__(self, memory: Memory, *, mount: str, space: str,
                  manifest: dict[str, Any], verify: str = "full",
-                 deadline_ms: int = 0, lease_ms: int = 0,
-                 direct: bool | str = False,
+                 deadline_ms: int = 0, direct: bool | str = False,
                  may_miss: bool = False, **loader_options: Any) -> None:
         geometry = Geometry.from_json(manifest["geometry"])
         self.memory = memory
@@ -190,7 +189,7 @@ class SlotStore:
         self._saving: set[bytes] = set()
         self._avoid = Avoided()
         self._pause = Pause(mount)
-        self.leases = Leases(mount, lease_ms)
+        self._expected = Expected(mount)
         self._teller = Teller(mount)
         self._chores = Chores("ucmfs-tier")
         self._touches = Touches(self._chores, mount, space)
@@ -358,9 +357,9 @@ class SlotStore:
         return bytes(there and not self._avoid.has_now(id)
                      for id, there in zip(split_ids(ids), found))
 
-    def hold(self, keys: Sequence[bytes], seconds: float) -> list[int]:
-        """Let nobody evict their blocks: numbers for leases.release()."""
-        return self.leases.hold(self.ids_of(keys), self.space, seconds)
+    def expect(self, keys: Sequence[bytes]) -> None:
+        """Let others be evicted before their blocks."""
+        self._expected.add(self.ids_of(keys), self.space)
 
     def touch(self, keys: Sequence[bytes]) -> None:
         """Their blocks, those that are there, were used."""
@@ -608,7 +607,7 @@ class SlotStore:
         movers = [*self._left, *([self._base] if self._base else [])]
         self._open = self._base = self._opening = None
         self._left = []
-        closers = [self._link.close, self.leases.close,
+        closers = [self._link.close, self._expected.close,
                    *(each.close for each in movers)]
         if ended and idle:  # after those that it serves
             closers.append(self._ends.close)

@@ -8,7 +8,7 @@ between the slots and storage. All calls come from the scheduler and must not
 wait: see slots.py for how. Here is what vLLM's types ask for, versions 0.31 to
 0.33; what a version has and another has not is looked for, not assumed.
 
-What a request has found is leased until it is loaded (leases.py).
+What a request has found is expected until it is loaded (expected.py).
 
 vLLM does not tell a tier of a reset, but it lets nobody else than a reset wait
 for all jobs: drain_jobs() stands for it. A request that runs on over it is
@@ -49,6 +49,7 @@ from ucmfs.namespace import default_name
 from .adapters import Adapters
 from .engine import Engine
 from .epochs import Epochs
+from .expected import AGAIN_SECONDS
 from .fingerprint import (EngineConfigs, Overrides, digest, engine_configs,
                           engine_manifest, hashes, plain, refuse_counted_media)
 from .metrics import BUCKETS, SHARED, by_cause
@@ -65,8 +66,6 @@ _lent: list[Any] = []
 
 BATCH_FIRST = 64    # keys of a request that are looked up at once, and
 BATCH_MOST = 4096   # at most, as long as they are found
-# What was found is leased for so long; a request that waits longer asks again.
-HOLD_SECONDS = 60.0
 
 
 # ---- the namespace ----
@@ -187,10 +186,9 @@ class _Known:
         self.next = 0
         self.size = BATCH_FIRST
         self.found: list[bytes] = []  # keys, in this step
-        self.held: list[bytes] = []   # keys that are leased
-        self.holds: list[int] = []
-        self.until = 0.0              # when they are to be leased anew
-        self.loads = 0                # jobs under way
+        # Keys that were reported to the mount, and when they are again.
+        self.expected: set[bytes] = set()
+        self.expect_at = 0.0
         self.wishes = USUAL
         self.to_pin: dict[bytes, None] = {}  # what was found, if it wants that
         self.request: Any = None  # vLLM's
@@ -299,7 +297,6 @@ class UcmfsTier(SecondaryTierManager):
         self._requests: dict[str, _Known] = {}
         self._doubtful: set[str] = set()  # had KV at the last reset
         self._stale: set[str] = set()     # have KV of other weights
-        self._loads: dict[int, _Known] = {}  # by job
         self._to_pin: set[int] = set()       # jobs whose blocks are
         self._keys: dict[int, dict[bytes, bytes]] = {}  # of jobs, by name
         self._teller = Teller(self.config.mount)
@@ -311,7 +308,7 @@ class UcmfsTier(SecondaryTierManager):
             _memory_of(primary_kv_view), mount=self.config.mount,
             space=self.space, manifest=manifest, verify=self.config.verify,
             deadline_ms=self.config.deadline_ms,
-            lease_ms=self.config.lease_ms, direct=self.config.direct,
+            direct=self.config.direct,
             may_miss=self.config.on_missing == "run", **self.config.loader)
         log.info("ucmfs: tier on %s, space %s; %s", self.config.mount,
                  self.space, self._store.describe())
@@ -353,7 +350,7 @@ class UcmfsTier(SecondaryTierManager):
         self._stale |= doubtful
         self._verdicts.clear()
         for known in self._requests.values():
-            self._release(known)
+            known.expected.clear()
             known.found = []
             known.to_pin.clear()
         self.space, manifest = self._space_now()
@@ -412,7 +409,7 @@ class UcmfsTier(SecondaryTierManager):
             each for each, verdict in zip(keys, verdicts) if verdict == THERE]
         self._found(known, found)
         if len(keys) > 1:
-            self._hold_new(known, found)
+            self._expect(known, found)
         return self._verdicts[key]
 
     @staticmethod
@@ -421,16 +418,19 @@ class UcmfsTier(SecondaryTierManager):
         if known.wishes.pin:
             known.to_pin.update(dict.fromkeys(keys))
 
-    def _hold_new(self, known: _Known, found: list[bytes]) -> None:
-        """At once, where they are asked for together: on a store that is full
-        the end of the step may be too late."""
-        held = set(known.held)
-        new = [key for key in found if key not in held]
-        if new:
-            if not held:
-                known.until = time.monotonic() + HOLD_SECONDS / 2
-            known.holds += self._store.hold(new, HOLD_SECONDS)
-            known.held += new
+    def _expect(self, known: _Known, found: list[bytes]) -> None:
+        """Let others be evicted before what a request has found. At once,
+        where it is asked for together: on a store that is full the end of the
+        step may be too late."""
+        now = time.monotonic()
+        if now >= known.expect_at:
+            known.expected.clear()
+            known.expect_at = now + AGAIN_SECONDS
+        if known.expected.issuperset(found):
+            return
+        self._store.expect([key for key in found
+                            if key not in known.expected])
+        known.expected.update(found)
 
     def on_schedule_end(self, context: Any) -> None:
         """Answers hold for one step."""
@@ -444,7 +444,8 @@ class UcmfsTier(SecondaryTierManager):
             for known in self._requests.values():
                 known.rewind()
                 if known.found:
-                    self._hold(known)
+                    self._expect(known, known.found)
+                    known.found = []
 
     def _ask_of_new(self, name: str) -> None:
         """What a request will be computed with, in the step that comes: not
@@ -452,23 +453,6 @@ class UcmfsTier(SecondaryTierManager):
         known = self._requests.get(name)
         if known is not None and known.adapter is None:
             self._is_kept(known, name)
-
-    def _hold(self, known: _Known) -> None:
-        """Let nobody evict what a request has found in this step: one call
-        for all of it, and none where that is what is held."""
-        now = time.monotonic()
-        found, known.found = known.found, []
-        if found == known.held and now < known.until:
-            return
-        before, known.holds = known.holds, self._store.hold(
-            found, HOLD_SECONDS)
-        self._store.leases.release(before)
-        known.held = list(found)
-        known.until = now + HOLD_SECONDS / 2
-
-    def _release(self, known: _Known) -> None:
-        self._store.leases.release(known.holds)
-        known.held = []
 
     def _known(self, context: Any) -> _Known:
         known = self._requests.get(context.req_id)
@@ -513,7 +497,6 @@ class UcmfsTier(SecondaryTierManager):
         if known is not None:
             if known.to_pin:
                 self._store.pin(list(known.to_pin))
-            self._release(known)
 
     def touch(self, keys: Any, req_context: Any) -> None:
         keys = list(keys)
@@ -574,8 +557,6 @@ class UcmfsTier(SecondaryTierManager):
             self._store.refuse(job_metadata.job_id, keys)  # what is it called?
             return
         if known is not None:
-            known.loads += 1
-            self._loads[job_metadata.job_id] = known
             keys = self._named(known, job_metadata.job_id, keys)
         self._store.load(job_metadata.job_id, keys, job_metadata.chunk_ids)
 
@@ -587,7 +568,6 @@ class UcmfsTier(SecondaryTierManager):
     def _result(self, one: Finished) -> JobResult:
         self._count(one)
         if one.is_load:
-            self._end_load(one)
             for key in one.failed:
                 self._verdicts.pop(key, None)
         elif one.job in self._to_pin:
@@ -609,13 +589,6 @@ class UcmfsTier(SecondaryTierManager):
         keys = self._keys.get(one.job)
         return [keys[name] for name in one.present] if keys \
             else list(one.present)
-
-    def _end_load(self, one: Finished) -> None:
-        known = self._loads.pop(one.job, None)
-        if known is not None:
-            known.loads -= 1
-            if not known.loads:
-                self._release(known)
 
     def has_pending_work(self) -> bool:
         return self._store.busy
@@ -682,9 +655,6 @@ class UcmfsTier(SecondaryTierManager):
 
     def get_stats(self) -> Any:
         connected = self._store.connected
-        for name, amount in self._store.leases.news().items():
-            if amount:
-                self._add(name, amount)
         if not self._lookups and self._stats is None \
                 and connected == self._told_connected:
             return None

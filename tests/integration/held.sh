@@ -1,31 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# What keeps a block from being evicted: that it is open, leased, pinned or being
-# written; who is told of it; and that nothing else does, nor keeps it from being
-# unlinked.
+# What keeps a block from being evicted: that it is open or being written; who is
+# told of it; and that nothing else does, nor keeps it from being unlinked.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-start_test root fuse python3 setpriv getfattr
+start_test root fuse python3 getfattr
 
 # on COMMAND argument...: of the mount
 on() {
 	on_command=$1
 	shift
 	"$ucm" "$on_command" -m "$mnt" "$@"
-}
-
-# call CALL [SPACE [ARGUMENT...]] <IDS
-call() {
-	python3 "$top_srcdir/tests/lib/control.py" "$mnt" "$@"
-}
-
-# lease UID MS [flags=N]: of the first block
-lease() {
-	lease_uid=$1
-	lease_ms=$2
-	shift 2
-	ids 1 | call lease '' "uid=$lease_uid" "lease=$lease_ms" "$@"
 }
 
 # stays 'why': the first block is not evicted
@@ -52,7 +38,7 @@ opens_are() {
 path=$(small_paths 1)
 first=$(ids 1)
 file=$mnt/blocks/$path
-need do_mount -o allow_other "fast=$work/tier"
+need do_mount "fast=$work/tier"
 need mk --count 4 "$mnt/blocks"
 goes 'what nobody uses'
 
@@ -104,33 +90,4 @@ wait $!
 forget_pid $!
 check 'and goes when it is closed' wait_until on evict "$(ids 5 4)"
 
-# ---- leased ----
-
-same 'a lease' 0 "$(lease 1234 60000)"
-check 'is told' sh -c 'set -- $1; [ "$1" = 1 ] && [ "$2" -gt 50000 ]' sh \
-	"$(xattr leases "$file")"
-check 'ls shows it' sh -c '"$1" ls -m "$2" | grep -q "^$3.* leased$"' sh \
-	"$ucm" "$mnt" "$first"
-metric_is 1 ucmfs_leased_blocks
-check 'and stat' sh -c '"$1" stat -m "$2" "$3" | grep -q "^leases  *1$"' sh \
-	"$ucm" "$mnt" "$first"
-need wait_until opens_are 0
-stays 'leased' 'leased'
-same 'another request of his' 0 "$(lease 1234 60000)"
-same 'renewed' 0 "$(lease 1234 60000 flags=4)"
-same 'the first is given back' 0 "$(lease 1234 0)"
-stays 'for the second' 'leased'
-same 'another has none to give back' 0 "$(lease 1235 0)"
-stays 'whatever he gives back' 'leased'
-same 'the second is given back' 0 "$(lease 1234 0)"
-goes 'given back'
-same 'a short lease' 0 "$(lease 1237 100)"
-check 'of one who was killed runs out' wait_until on evict "$first"
-need mk --count 1 "$mnt/blocks"
-same 'three of four' '0 0 0' "$(ids 3 | call lease '' uid=1234 lease=60000 |
-	tr '\n' ' ' | sed 's/ $//')"
-same 'what nobody has leased goes' 'EBUSY EBUSY EBUSY 0' "$(ids 4 | call evict |
-	tr '\n' ' ' | sed 's/ $//')"
-check 'unlink asks nobody' rm "$file"
-same 'what is gone cannot be leased' ENOENT "$(lease 1236 1000)"
 do_umount

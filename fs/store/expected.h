@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * expected.h - blocks that are about to be opened.
+ *
+ * A program that has found a block opens it a moment later. Until then the block
+ * is spared by those who make room, as long as anything else may go (evict.c). A
+ * hint: it holds nothing, has no owner, is not given back, and is not known after a
+ * restart. Any thread may call.
+ */
+#ifndef UCM_EXPECTED_H
+#define UCM_EXPECTED_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "fs/index/index.h"
+
+#define UCM_EXPECTED_MOST (1u << 20) /* at a time; further ones are ignored */
+
+struct ucm_expectation {
+	ucm_ref ref;	  /* 0: free */
+	int64_t until_ms; /* monotonic */
+};
+
+struct ucm_expected {
+	pthread_mutex_t lock; /* guards the rest; below all others */
+	struct ucm_expectation *slots; /* open addressing */
+	size_t room;
+	_Atomic size_t used; /* slots, some of which have expired */
+	int64_t cleared_ms;  /* when those were removed last */
+};
+
+void ucm_expected_init(struct ucm_expected *expected);
+void ucm_expected_fini(struct ucm_expected *expected);
+
+/* A block is expected for UCM_EXPECTED_MS from now on. Was it already? */
+bool ucm_expected_add(struct ucm_expected *expected, ucm_ref ref,
+		      int64_t now_ms);
+bool ucm_expected_has(struct ucm_expected *expected, ucm_ref ref,
+		      int64_t now_ms);
+
+/* May any be expected? No lock is taken. */
+static inline bool ucm_expected_any(const struct ucm_expected *expected)
+{
+	return atomic_load_explicit(&expected->used, memory_order_relaxed);
+}
+
+#endif
