@@ -91,7 +91,7 @@ static int check_space(const struct ucm_store_dirs *dirs, const char *space)
 	struct stat st;
 
 	if (dirs->client && !ucm_client_ids(dirs->client, UCM_SERVE_LOOKUP,
-					    space, 0, 0, NULL, 0, NULL))
+					    space, 0, NULL, 0, NULL))
 		return 0;
 	for (unsigned i = 0; i < dirs->num && !dirs->client; i++) {
 		if (!ucm_os_stat(dirs->fds[i], dirs->folder, &st))
@@ -147,7 +147,7 @@ bool ucm_store_dirs_have(const struct ucm_store_dirs *dirs, unsigned num,
 		if (!dirs->client)
 			found = !ucm_os_stat(dirs->fds[i], path, &st);
 		else if (ucm_client_ids(dirs->client, UCM_SERVE_LOOKUP, space,
-					0, 0, id, 1, &found))
+					0, id, 1, &found))
 			found = 0;
 	}
 	return found > 0;

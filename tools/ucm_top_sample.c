@@ -77,7 +77,7 @@ static int add_space(struct ucm_target *target, struct ucm_hottest *hottest,
 /* A private space of somebody else is none of ours. */
 static bool may_read(const struct ucm_target *target, const char *space)
 {
-	return !ucm_client_ids(target->client, UCM_SERVE_LOOKUP, space, 0, 0,
+	return !ucm_client_ids(target->client, UCM_SERVE_LOOKUP, space, 0,
 			       NULL, 0, NULL);
 }
 

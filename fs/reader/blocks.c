@@ -42,7 +42,7 @@ void ucm_blocks_close(struct ucm_blocks *blocks)
 			      int32_t *results)                             \
 	{                                                                   \
 		return ucm_client_ids(blocks->client, verb, space, flags,   \
-				      0, ids, num, results);                \
+				      ids, num, results);                   \
 	}
 CALL(lookup, UCM_SERVE_LOOKUP, 0)
 CALL(touch, UCM_SERVE_TOUCH, 0)

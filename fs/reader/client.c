@@ -393,14 +393,10 @@ int ucm_client_items(struct ucm_client *client,
 }
 
 int ucm_client_ids(struct ucm_client *client, enum ucm_serve_verb verb,
-		   const char *space, uint32_t flags, uint32_t argument,
-		   const struct ucm_id *ids, size_t num, int32_t *results)
+		   const char *space, uint32_t flags, const struct ucm_id *ids,
+		   size_t num, int32_t *results)
 {
-	const struct ucm_serve_request head = {
-		.verb = verb,
-		.flags = flags,
-		.argument = argument,
-	};
+	const struct ucm_serve_request head = { .verb = verb, .flags = flags };
 
 	return ucm_client_items(client, &head, space, ids, sizeof(*ids), num,
 				results, sizeof(*results));

@@ -25,7 +25,7 @@ static int lookup(struct ucm_index_reader *reader, const struct ucm_id *ids,
 	if (!results)
 		return -ENOMEM;
 	err = ucm_client_ids(reader->client, UCM_SERVE_LOOKUP,
-			     ucm_tree_folder_name(reader->folder), 0, 0, ids,
+			     ucm_tree_folder_name(reader->folder), 0, ids,
 			     num, results);
 	for (size_t i = 0; !err && i < num; i++) {
 		if (results[i] == 1)

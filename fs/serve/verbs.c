@@ -110,8 +110,7 @@ static int run_batch(struct ucm_exchange *exchange)
 	for (uint32_t i = 0; i < request->num; i++) {
 		const struct ucm_key key = ucm_exchange_key(exchange, &ids[i]);
 
-		results[i] = ucm_calls_one(store, row->op, &key,
-					   request->flags);
+		results[i] = ucm_calls_one(store, row->op, &key);
 	}
 	return 0;
 }
@@ -393,8 +392,7 @@ static const struct row rows[UCM_SERVE_VERBS] = {
 			      UCM_HELLO_MEMORY, 0, 0 },
 	[UCM_SERVE_LOOKUP] = BATCH(READER, UCM_BATCH_LOOKUP),
 	[UCM_SERVE_TOUCH] = { run_touch, READER, ID, RESULT, ALL,
-			      UCM_TOUCH_OPENED | UCM_TOUCH_EXPECTED, 0,
-			      UCM_BATCH_TOUCH },
+			      UCM_TOUCH_EXPECTED, 0, UCM_BATCH_TOUCH },
 	[UCM_SERVE_PIN] = BATCH(CHANGER, UCM_BATCH_PIN),
 	[UCM_SERVE_UNPIN] = BATCH(CHANGER, UCM_BATCH_UNPIN),
 	[UCM_SERVE_EVICT] = BATCH(CHANGER, UCM_BATCH_EVICT),

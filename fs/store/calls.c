@@ -75,7 +75,7 @@ static int calls_check(struct ucm_store *store, const struct ucm_key *key,
 }
 
 int ucm_calls_one(struct ucm_store *store, enum ucm_calls_op op,
-		  const struct ucm_key *key, uint32_t flags)
+		  const struct ucm_key *key)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
@@ -88,9 +88,7 @@ int ucm_calls_one(struct ucm_store *store, enum ucm_calls_op op,
 		return err;
 	switch (op) {
 	case UCM_BATCH_TOUCH:
-		return flags & UCM_TOUCH_OPENED
-			       ? ucm_store_opened(store, ref, &entry)
-			       : ucm_store_touch(store, ref);
+		return ucm_store_touch(store, ref);
 	case UCM_BATCH_PIN:
 		return ucm_store_pin(store, ref, true);
 	case UCM_BATCH_UNPIN:

@@ -22,9 +22,9 @@ enum ucm_calls_op {
 	UCM_BATCH_CHECK,
 };
 
-/* One block: what control.h says of its result. flags: UCM_TOUCH_*. */
+/* One block: what control.h says of its result. */
 int ucm_calls_one(struct ucm_store *store, enum ucm_calls_op op,
-		  const struct ucm_key *key, uint32_t flags);
+		  const struct ucm_key *key);
 
 /* A block is about to be opened. 1: as was known already; 0: it was not; -errno. */
 int ucm_calls_expect(struct ucm_store *store, const struct ucm_key *key);

@@ -135,20 +135,6 @@ int ucm_store_touch(struct ucm_store *store, ucm_ref ref)
 	return there ? 0 : -ENOENT;
 }
 
-static void edit_opened(struct ucm_entry *entry, void *arg)
-{
-	ucm_store_use_entry(arg, entry);
-}
-
-int ucm_store_opened(struct ucm_store *store, ucm_ref ref,
-		     const struct ucm_entry *entry)
-{
-	if (!ucm_index_edit(store->index, ref, edit_opened, store))
-		return -ENOENT;
-	ucm_wishes_used(store, ref, entry);
-	return 0;
-}
-
 static int store_open_entry(struct ucm_store *store,
 			    const struct ucm_entry *entry,
 			    struct ucm_file *out, struct stat *st)

@@ -196,11 +196,6 @@ int ucm_store_set_times(struct ucm_store *store, ucm_ref ref,
 /* Count a use that is no open. -ENOENT: it is gone. */
 int ucm_store_touch(struct ucm_store *store, ucm_ref ref);
 
-/* Count an open that somebody has made below the directory itself. entry: as it
- * was found. -ENOENT: likewise. */
-int ucm_store_opened(struct ucm_store *store, ucm_ref ref,
-		     const struct ucm_entry *entry);
-
 int ucm_store_pin(struct ucm_store *store, ucm_ref ref, bool pinned);
 
 /* The path of a block's file, for people. */

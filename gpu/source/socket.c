@@ -410,7 +410,7 @@ static int socket_lookup(struct ucm_source *source, const char *space,
 
 static int ask_look(struct ucm_client *client, struct asked *asked)
 {
-	return ucm_client_ids(client, UCM_SERVE_LOOKUP, asked->space, 0, 0,
+	return ucm_client_ids(client, UCM_SERVE_LOOKUP, asked->space, 0,
 			      asked->ids, 1, asked->answers);
 }
 
@@ -707,7 +707,7 @@ static int socket_commit(struct ucm_source *source, struct ucm_draft *draft,
 
 static int ask_remove(struct ucm_client *client, struct asked *asked)
 {
-	int err = ucm_client_ids(client, UCM_SERVE_REMOVE, asked->space, 0, 0,
+	int err = ucm_client_ids(client, UCM_SERVE_REMOVE, asked->space, 0,
 				 asked->ids, 1, asked->answers);
 
 	return err ? err : *asked->answers;

@@ -47,12 +47,12 @@ int ucm_client_hello(struct ucm_client *client, struct ucm_serve_hello *out,
 
 /*
  * One request of num blocks of a space (NULL or "": the default one), for the verbs
- * that take ids and give an int32_t for each. flags, argument: of the verb. With
+ * that take ids and give an int32_t for each. flags: of the verb. With
  * num 0 it says whether the request may be made.
  */
 int ucm_client_ids(struct ucm_client *client, enum ucm_serve_verb verb,
-		   const char *space, uint32_t flags, uint32_t argument,
-		   const struct ucm_id *ids, size_t num, int32_t *results);
+		   const char *space, uint32_t flags, const struct ucm_id *ids,
+		   size_t num, int32_t *results);
 
 /* The same for any verb that takes items of in bytes and gives some of out_each for
  * each. head: its num and space are filled in. */

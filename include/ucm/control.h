@@ -18,7 +18,6 @@ extern "C" {
 #define UCM_LOCATE_PEEK 0x2u /* to look around: not counted as a lookup */
 
 #define UCM_TOUCH_EXPECTED 0x4u /* the caller is about to open it */
-#define UCM_TOUCH_OPENED 0x8u /* the caller has opened its file, not here */
 
 #define UCM_EXPECTED_MS 20000u /* how long a block is spared that is expected */
 

@@ -53,10 +53,9 @@ enum ucm_serve_verb {
 
 	/* [ucm_id -> int32_t] 1: there, 0: absent, -errno: unknown. READ. */
 	UCM_SERVE_LOOKUP,
-	/* [ucm_id -> int32_t] Count a use; flags UCM_TOUCH_OPENED: it was an
-	 * open; UCM_TOUCH_EXPECTED: it is about to be opened, which counts then:
-	 * for UCM_EXPECTED_MS it is not evicted while anything else may be.
-	 * READ. */
+	/* [ucm_id -> int32_t] Count a use; flags UCM_TOUCH_EXPECTED: it is about
+	 * to be opened, which counts then: for UCM_EXPECTED_MS it is not
+	 * evicted while anything else may be. READ. */
 	UCM_SERVE_TOUCH,
 	/* [ucm_id -> int32_t] Keep it from being evicted; let it be evicted
 	 * again. OWNER. */

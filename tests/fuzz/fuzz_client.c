@@ -177,7 +177,7 @@ static void call(struct ucm_client *client, unsigned what)
 		break;
 	case 1:
 		num %= 2 * UCM_SERVE_ITEMS;
-		ucm_client_ids(client, UCM_SERVE_LOOKUP, "s", 0, 0, ids, num,
+		ucm_client_ids(client, UCM_SERVE_LOOKUP, "s", 0, ids, num,
 			       results);
 		break;
 	case 2:

@@ -213,7 +213,7 @@ int fx_one_id(struct ucm_client *client, enum ucm_serve_verb verb,
 	      const char *space, const struct fx_file *file)
 {
 	int32_t result = 0;
-	int err = ucm_client_ids(client, verb, space, 0, 0, &file->key.id, 1,
+	int err = ucm_client_ids(client, verb, space, 0, &file->key.id, 1,
 				 &result);
 
 	return err ? err : result;

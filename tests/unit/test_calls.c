@@ -46,7 +46,7 @@ static bool third_time(void *arg)
 
 static int one(enum ucm_calls_op op, const struct fx_file *of)
 {
-	return ucm_calls_one(fx_set, op, &of->key, 0);
+	return ucm_calls_one(fx_set, op, &of->key);
 }
 
 UNIT_FIXTURE(.setup = setup, .teardown = teardown);

@@ -48,7 +48,7 @@ static void spoil(const char *dir)
 
 static int check(void)
 {
-	return ucm_calls_one(fx_set, UCM_BATCH_CHECK, &file.key, 0);
+	return ucm_calls_one(fx_set, UCM_BATCH_CHECK, &file.key);
 }
 
 UNIT_TEST(a_good_block_stays)

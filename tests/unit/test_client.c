@@ -424,9 +424,9 @@ UNIT_TEST(items_are_believed_as_far_as_they_can_be, .rows = NUM_ROWS(items))
 
 	begin(&truth, &items[_i].lie, &next);
 	ck_assert_int_eq(ucm_client_connect(where(), &client), 0);
-	ck_assert_int_eq(ucm_client_ids(client, UCM_SERVE_LOOKUP, NULL, 0, 0,
+	ck_assert_int_eq(ucm_client_ids(client, UCM_SERVE_LOOKUP, NULL, 0,
 					ids, 2, results), items[_i].want);
-	err = ucm_client_ids(client, UCM_SERVE_LOOKUP, NULL, 0, 0, ids, 1,
+	err = ucm_client_ids(client, UCM_SERVE_LOOKUP, NULL, 0, ids, 1,
 			     results);
 	ck_assert_int_eq(err, items[_i].broken ? -ENOTCONN : 0);
 	ucm_client_close(client);
@@ -571,7 +571,7 @@ UNIT_TEST(a_name_that_is_too_long_is_no_spaces)
 	name[sizeof(name) - 1] = '\0';
 	begin(&truth, NULL, NULL);
 	ck_assert_int_eq(ucm_client_connect(where(), &client), 0);
-	ck_assert_int_eq(ucm_client_ids(client, UCM_SERVE_LOOKUP, name, 0, 0,
+	ck_assert_int_eq(ucm_client_ids(client, UCM_SERVE_LOOKUP, name, 0,
 					&id, 1, &result), -ENOENT);
 	ck_assert_int_eq(ucm_client_open(client, name, &id, 1, &fd, NULL),
 			 -ENOENT);

@@ -117,7 +117,7 @@ UNIT_TEST(requests_of_any_number_of_blocks_are_answered)
 
 	for (unsigned i = 0; i < MANY; i++)
 		ids[i] = i % 3 ? other.key.id : file.key.id;
-	ck_assert_int_eq(ucm_client_ids(client, UCM_SERVE_LOOKUP, NULL, 0, 0,
+	ck_assert_int_eq(ucm_client_ids(client, UCM_SERVE_LOOKUP, NULL, 0,
 					ids, MANY, results), 0);
 	for (unsigned i = 0; i < MANY; i++)
 		must(results[i] == !(i % 3));
@@ -133,7 +133,7 @@ UNIT_TEST(requests_of_no_block_say_that_they_may_be_made, .rows = 9)
 		UCM_SERVE_WARM,	  UCM_SERVE_CHECK,  UCM_SERVE_OPEN,
 	};
 
-	ck_assert_int_eq(ucm_client_ids(client, verbs[_i], NULL, 0, 0, NULL, 0,
+	ck_assert_int_eq(ucm_client_ids(client, verbs[_i], NULL, 0, NULL, 0,
 					NULL), 0);
 }
 
@@ -147,21 +147,6 @@ UNIT_TEST(all_but_lookup_need_the_block, .rows = 7)
 
 	ck_assert_int_eq(one(UCM_SERVE_LOOKUP, &other), 0);
 	ck_assert_int_eq(one(verbs[_i], &other), -ENOENT);
-}
-
-UNIT_TEST(a_touch_may_be_an_open)
-{
-	uint64_t opens = atomic_load(&fx_set->stats.opens);
-	int32_t result;
-
-	ck_assert_int_eq(one(UCM_SERVE_TOUCH, &file), 0);
-	ck_assert_uint_eq(atomic_load(&fx_set->stats.opens), opens);
-	ck_assert_int_eq(ucm_client_ids(client, UCM_SERVE_TOUCH, NULL,
-					UCM_TOUCH_OPENED, 0, &file.key.id, 1,
-					&result), 0);
-	ck_assert_int_eq(result, 0);
-	ck_assert_uint_eq(atomic_load(&fx_set->stats.opens), opens + 1);
-	ck_assert_uint_eq(fx_entry(&file).uses, 2);
 }
 
 UNIT_TEST(pinned_blocks_are_removed_and_not_evicted)
@@ -719,7 +704,7 @@ static void expect_both(void)
 	int32_t results[2];
 
 	ck_assert_int_eq(ucm_client_ids(client, UCM_SERVE_TOUCH, NULL,
-					UCM_TOUCH_EXPECTED, 0, ids, 2, results),
+					UCM_TOUCH_EXPECTED, ids, 2, results),
 			 0);
 	ck_assert_int_eq(results[0], 0);
 	ck_assert_int_eq(results[1], -ENOENT);

@@ -83,7 +83,7 @@ static const struct {
 	{ "no path", { .verb = UCM_SERVE_PATH }, 0, -EINVAL },
 	{ "unknown flag", { .verb = UCM_SERVE_LOOKUP, .flags = 1 }, 0, -EINVAL },
 	{ "another verb's flag",
-	  { .verb = UCM_SERVE_PIN, .flags = UCM_TOUCH_OPENED }, 0, -EINVAL },
+	  { .verb = UCM_SERVE_PIN, .flags = UCM_TOUCH_EXPECTED }, 0, -EINVAL },
 	{ "an argument that is unused", { .verb = UCM_SERVE_PIN, .argument = 1 },
 	  0, -EINVAL },
 	{ "bytes that are unused", { .verb = UCM_SERVE_LOOKUP, .bytes = 1 }, 0,

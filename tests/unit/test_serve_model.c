@@ -396,7 +396,7 @@ static void do_lookup(struct worker *worker)
 		ids[i] = model.blocks[i].file.key.id;
 		befores[i] = look(i);
 	}
-	claim(!ucm_client_ids(worker->client, UCM_SERVE_LOOKUP, NULL, 0, 0, ids,
+	claim(!ucm_client_ids(worker->client, UCM_SERVE_LOOKUP, NULL, 0, ids,
 			      IDS, results), "lookup");
 	for (unsigned i = 0; i < IDS; i++) {
 		claim(results[i] == 0 || results[i] == 1, "unknown");
