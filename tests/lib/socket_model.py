@@ -304,7 +304,7 @@ class Thread:
 
     def touch(self) -> None:
         self.each("touch", (0,), (-errno.ENOENT,),
-                  flags=self.random.choice((0, 4, 8)))
+                  flags=self.random.choice((0, 4)))
 
     def warm(self) -> None:
         self.each("warm", (0, -errno.EAGAIN), (-errno.ENOENT,))
