@@ -13,6 +13,12 @@ failed_blocks() {
 	echo "$answer" | sed 's/.* failed //'
 }
 
+# It looks for the daemon five times a second at most.
+says_gone() {
+	ask load 150 1
+	grep -qF 'the daemon has gone' "$work/client.err"
+}
+
 # All threads of the daemon have stopped.
 is_stopped() {
 	! grep -h '^State:' "/proc/$1"/task/*/status | grep -qv T
@@ -24,6 +30,7 @@ stop_daemon() {
 }
 
 for io in auto threads; do
+	: >"$work/client.err"
 	need do_mount "$work/tier"
 	start_client --io $io --threads 2 mount "$mnt"
 	ask save 0 200
@@ -51,9 +58,9 @@ for io in auto threads; do
 		test "$(failed_blocks)" -ge 50
 	check "$io: no page is wrong" \
 		sh -c 'echo "$1" | grep -q "wrong 0 absent 0"' sh "$answer"
-	client_said 'the daemon has gone'
 	ask load 150 50
 	answers "$io: without a daemon all of them" 0 0 0 0 50
+	check "$io: the client says that it has gone" wait_until says_gone
 	ask save 300 5
 	answers "$io: nothing can be saved" 0 0 0 0 5
 	ask lookup 150 200
