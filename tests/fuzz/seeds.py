@@ -205,7 +205,7 @@ SERVE = {
              of_blocks("TOUCH", flags=4),
     "path": b"\0" + of_blocks("PATH", 1),
     "store": b"\0" + b"".join(message(verb) for verb in (
-        "STATISTICS DIRECTORY FLUSH RESCAN CHECKPOINT TEXT SPACE").split()),
+        "STATISTICS FLUSH RESCAN CHECKPOINT TEXT SPACE").split()),
     "drain": b"\0" + message("DRAIN", b"/dev/shm", 8, argument=2),
     "commit": b"\0" + of_blocks("CREATE", 1, size=8192, how=1) +
               message("COMMIT", COMMIT, 1) + of_blocks("OPEN", 1),
