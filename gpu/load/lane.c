@@ -211,12 +211,11 @@ unsigned ucm_lane_room(const struct ucm_engine *engine,
 {
 	unsigned num = of->opens + of->used, share = share_of_late(engine);
 	unsigned all = ucm_lanes_files(engine), most = engine->files.most;
+	unsigned room = all < most ? most - all : !num;
 
-	if (of->late)
-		return num < share ? share - num : 0;
-	if (all < most)
-		return most - all;
-	return num ? 0 : 1;
+	if (!ucm_lane_may_use(engine, of))
+		return 0;
+	return of->late && room > share - num ? share - num : room;
 }
 
 /* May this one be made now? Files that were opened and are not read yet have
@@ -233,10 +232,7 @@ static bool may_queue(const struct ucm_engine *engine,
 		return true;
 	for (unsigned i = 0; i < UCM_RANKS; i++)
 		waiting += lane->waiting[i].num;
-	if (lane->opens + waiting >= OPENS || !ucm_lane_may_use(engine, lane))
-		return false;
-	return !(lane->opens + lane->used) ||
-	       ucm_lanes_files(engine) < engine->files.most;
+	return lane->opens + waiting < OPENS && ucm_lane_room(engine, lane);
 }
 
 void ucm_lane_queue(struct ucm_engine *engine, struct ucm_engine_op *op,
