@@ -255,7 +255,8 @@ static int wait_for(int fd, int (*take)(int fd, unsigned *saver),
 		told = true;
 		nanosleep(&poll, NULL);
 	}
-	return err;
+	/* Its user may have ended after the first look, before the second. */
+	return err == -EBUSY ? take(fd, saver) : err;
 }
 
 static int write_line(int fd, off_t line, enum ucm_lock_state state,

@@ -179,6 +179,14 @@ UNIT_TEST(the_wait_is_bounded)
 	ck_assert_ptr_nonnull(strstr(error.text, "), which is ending"));
 }
 
+UNIT_TEST(one_that_ends_between_two_looks_is_no_user)
+{
+	close(held);
+	held = -1;
+	fx_fail("lock", 1, -EAGAIN, true);
+	ck_assert_int_eq(take(0), 0);
+}
+
 static const struct { int err, want; const char *says; } errors[] = {
 	{ -EAGAIN, -EBUSY, NULL },
 	{ -EACCES, -EBUSY, NULL },
