@@ -19,9 +19,9 @@ syncs() {
 	grep -c "syncfs([0-9]*<$work/$1" "$work/trace"
 }
 
-# folder_syncs DIR
+# folder_syncs DIR; a call that another thread interrupts has no ")" there
 folder_syncs() {
-	grep -c "fsync([0-9]*<$work/$1/files/folder>)" "$work/trace"
+	grep -c "fsync([0-9]*<$work/$1/files/folder>" "$work/trace"
 }
 
 # The tracer writes when it has nothing else to do.
