@@ -123,8 +123,3 @@ void ucm_tree_block_path(const char *folder, const struct ucm_id *id,
 	ucm_tree_block_below(id, name);
 	snprintf(path, UCM_TREE_PATH_MAX, "%s/%s", folder, name);
 }
-
-void ucm_tree_manifest_path(const char *folder, char path[UCM_TREE_PATH_MAX])
-{
-	snprintf(path, UCM_TREE_PATH_MAX, "%s/" UCM_TREE_MANIFEST, folder);
-}

@@ -91,7 +91,6 @@ void ucm_tree_bucket_path(const char *folder, unsigned bucket,
 			  char path[UCM_TREE_PATH_MAX]);
 void ucm_tree_block_path(const char *folder, const struct ucm_id *id,
 			 char path[UCM_TREE_PATH_MAX]);
-void ucm_tree_manifest_path(const char *folder, char path[UCM_TREE_PATH_MAX]);
 
 /* ---- text ---- */
 

@@ -14,6 +14,7 @@
 
 #include "common/parse.h"
 #include "hashing/tree.h"
+#include "tools/ucm_ask.h"
 #include "tools/ucm_tool.h"
 
 #define MOST 32
@@ -246,10 +247,10 @@ int ucm_args_limit(int argc, char **argv, int most)
 
 int ucm_args_take_mount(struct ucm_common *common, int argc, char **argv)
 {
-	if (argc == 1 && (common->mount || common->tiers))
-		return ucm_tool_fail(UCM_EXIT_USAGE, "%s and --%s; try --help",
-				     argv[0],
-				     common->mount ? "mount" : "tiers");
+	if (argc == 1 && common->mount)
+		return ucm_tool_fail(UCM_EXIT_USAGE,
+				     "%s and --mount or --tiers; try --help",
+				     argv[0]);
 	if (argc == 1)
 		common->mount = argv[0];
 	return ucm_args_limit(argc, argv, 1);
@@ -284,6 +285,16 @@ int ucm_arg_choice(const struct ucm_arg *arg, char *value)
 			return -EINVAL;
 		word += len + 1;
 	}
+}
+
+int ucm_arg_tiers(const struct ucm_arg *arg, char *value)
+{
+	char *place;
+
+	if (!*value || asprintf(&place, UCM_CLIENT_TIERS "%s", value) < 0)
+		return -EINVAL;
+	*(const char **)arg->to = place;
+	return 0;
 }
 
 /* As the mount has them; so a name leads nowhere else. */

@@ -77,30 +77,31 @@ int ucm_arg_text(const struct ucm_arg *arg, char *value);
 int ucm_arg_number(const struct ucm_arg *arg, char *value);
 /* unsigned or an enum: 0 for the first of the words, 1 for the next, ... */
 int ucm_arg_choice(const struct ucm_arg *arg, char *value);
+/* const char *: SOURCE, as the place "tiers=SOURCE" */
+int ucm_arg_tiers(const struct ucm_arg *arg, char *value);
 /* const char *, the name of a space */
 int ucm_arg_space(const struct ucm_arg *arg, char *value);
 
 /* ---- what most subcommands have ---- */
 
 struct ucm_common {
-	const char *mount; /* NULL: the only one */
-	const char *tiers; /* NULL: a mount */
+	const char *mount; /* as ucm_client_connect() has it; NULL: the only one */
 	const char *space; /* "" or NULL: the default one */
 	bool json;
 };
 
 #define UCM_ARG_MOUNT(common)                                                 \
 	{ "mount", 'm', "MOUNT", ucm_arg_text, &(common).mount,               \
-	  .help = "the mount point, or the daemon's socket; not needed if "     \
-		  "there is only one mount" }
+	  .help = "the mount point, the daemon's socket or tiers=SOURCE; not "  \
+		  "needed if there is only one mount" }
 #define UCM_ARG_MOUNTS(common)                                                \
 	{ "mount", 'm', "MOUNT", ucm_arg_text, &(common).mount,               \
-	  .help = "the mount point, or the daemon's socket (default: all "    \
-		  "mounts, one after the other)" }
+	  .help = "the mount point, the daemon's socket or tiers=SOURCE "      \
+		  "(default: all mounts, one after the other)" }
 #define UCM_ARG_TIERS(common)                                                 \
-	{ "tiers", 0, "SOURCE", ucm_arg_text, &(common).tiers,                \
-	  .help = "instead of a mount: the directories of its tiers, "        \
-		  "written as in ucmfs(8)" }
+	{ "tiers", 0, "SOURCE", ucm_arg_tiers, &(common).mount,               \
+	  .help = "the directories of the tiers, written as in ucmfs(8): the " \
+		  "daemon that has them, or a private one" }
 #define UCM_ARG_SPACE(common)                                                 \
 	{ "space", 's', "NAME", ucm_arg_space, &(common).space,               \
 	  .help = "the space spaces/NAME (default: blocks/)" }
@@ -109,7 +110,8 @@ struct ucm_common {
 
 /* What those have that ask one mount about blocks of a space. */
 #define UCM_ARGS_BLOCKS(common)                                               \
-	UCM_ARG_MOUNT(common), UCM_ARG_SPACE(common), UCM_ARG_JSON(common)
+	UCM_ARG_MOUNT(common), UCM_ARG_TIERS(common), UCM_ARG_SPACE(common),  \
+		UCM_ARG_JSON(common)
 
 /* ---- the subcommands ---- */
 

@@ -13,18 +13,26 @@
 #include "common/cleanup.h"
 #include "tools/ucm_tool.h"
 
-bool ucm_ask_is_socket(const char *path)
+bool ucm_ask_is_tiers(const char *where)
+{
+	return !strncmp(where, UCM_CLIENT_TIERS, strlen(UCM_CLIENT_TIERS));
+}
+
+bool ucm_ask_is_socket(const char *where)
 {
 	struct stat st;
 
-	return !stat(path, &st) && S_ISSOCK(st.st_mode);
+	return ucm_ask_is_tiers(where) ||
+	       (!stat(where, &st) && S_ISSOCK(st.st_mode));
 }
 
 int ucm_ask_connect(const char *where, struct ucm_client **out)
 {
 	int err = ucm_client_connect(where, out);
 
-	if (err == -ENOENT)
+	if (err && ucm_ask_is_tiers(where)) /* more of it may be in the log */
+		ucm_tool_complain("%s: %s", where, strerror(-err));
+	else if (err == -ENOENT)
 		ucm_tool_complain("%s: not a mount of ucmfs, or one whose socket "
 				  "is not in this namespace",
 				  where);

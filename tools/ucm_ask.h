@@ -10,10 +10,13 @@
 
 #include "tools/ucm_ids.h"
 
-/* Is this the path of a socket? */
-bool ucm_ask_is_socket(const char *path);
+/* A place may be "tiers=SOURCE", by which libucm finds or starts a daemon. */
+bool ucm_ask_is_tiers(const char *where);
 
-/* where: a mount point or a socket. -errno, reported. */
+/* Such a place, or the path of a socket? Then there are no files of a mount. */
+bool ucm_ask_is_socket(const char *where);
+
+/* where: as ucm_client_connect() has it. -errno, reported. */
 int ucm_ask_connect(const char *where, struct ucm_client **out);
 
 /* The blocks of a space whose ids begin with the byte bucket; what ids had is

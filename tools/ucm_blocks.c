@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ucm_blocks.c - ucm pin, warm and evict: what is done to many
- * blocks; see ucm(1). They differ by the call that they make. Without a daemon
- * blocks can only be evicted: ucm_media.h.
+ * blocks; see ucm(1). They differ by the call that they make.
  */
 #include <config.h>
 
@@ -11,12 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <ucm/space.h>
+
 #include "common/cleanup.h"
 #include "common/parse.h"
 #include "tools/ucm_args.h"
 #include "tools/ucm_target.h"
 #include "tools/ucm_ids.h"
-#include "tools/ucm_keep.h"
 #include "tools/ucm_list.h"
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
@@ -25,10 +25,11 @@ static struct options {
 	struct ucm_common common;
 	const char *file;
 	bool all, off, touch;
-	/* evict --tiers */
+	/* evict */
 	uint64_t keep;
 	bool keeps; /* that was given */
 	bool with_space;
+	bool named; /* the blocks were, by ID or --file */
 	/* of the command */
 	ucm_target_call *call;
 	const char *done; /* what became of the blocks */
@@ -71,12 +72,11 @@ static int parse_keep(const struct ucm_arg *arg, char *value)
 
 static const struct ucm_arg evict_args[] = {
 	UCM_ARGS(args),
-	UCM_ARG_TIERS(opt.common),
 	{ "keep", 'k', "BYTES", parse_keep, &opt.keep,
-	  .help = "with --tiers: remove the oldest blocks of all spaces, or of "
-		  "the one that is named, until no more is left" },
+	  .help = "the blocks of the space that were used the longest ago, until "
+		  "no more is left" },
 	{ "with-space", 0, .to = &opt.with_space,
-	  .help = "with --tiers and --all: and then the space itself" },
+	  .help = "with --all and --space: and then the space itself" },
 	{ 0 },
 };
 
@@ -223,19 +223,52 @@ static json_t *describe(const struct results *results)
 
 /* ---- the call ---- */
 
-/* Every block of the space, as a listing finds them. */
+static int add_ids(const struct ucm_row *rows, size_t num)
+{
+	int err = 0;
+
+	for (size_t i = 0; !err && i < num; i++)
+		err = ucm_ids_add(&opt.ids, &rows[i].id);
+	return err ? ucm_tool_complain("no memory") : 0;
+}
+
+/* How many of those that were used last may stay. */
+static size_t num_kept(const struct ucm_list *rows)
+{
+	uint64_t bytes = 0;
+	size_t i;
+
+	for (i = 0; i < rows->num; i++) {
+		bytes += rows->rows[i].place.size;
+		if (bytes > opt.keep)
+			break;
+	}
+	return i;
+}
+
+/* Every block of the space, as a listing finds them, or the oldest. */
 static int list_ids(struct ucm_target *target, struct ucm_progress *progress)
 {
 	struct ucm_list rows = { 0 };
 	int err = ucm_list_read(target, opt.common.space, "", &rows, progress);
+	size_t first = 0;
 
-	for (size_t i = 0; !err && i < rows.num; i++) {
-		err = ucm_ids_add(&opt.ids, &rows.rows[i].id);
-		if (err)
-			ucm_tool_complain("no memory");
+	if (!err && opt.keeps) {
+		ucm_list_sort(&rows, UCM_ROWS_ATIME);
+		first = num_kept(&rows);
 	}
+	if (!err)
+		err = add_ids(rows.rows + first, rows.num - first);
 	ucm_list_fini(&rows);
 	return err;
+}
+
+static int remove_space(const struct ucm_target *target)
+{
+	struct ucm_error error;
+	int err = ucm_space_remove(target->mount, opt.common.space, &error);
+
+	return err ? ucm_tool_fail(err, "%s", error.text) : 0;
 }
 
 static int run_call(struct ucm_target *target, struct results *results,
@@ -248,7 +281,7 @@ static int run_call(struct ucm_target *target, struct results *results,
 	if (err)
 		return err;
 	/* what was listed and is gone by now need not be done */
-	for (size_t i = 0; opt.all && i < opt.ids.num; i++) {
+	for (size_t i = 0; !opt.named && i < opt.ids.num; i++) {
 		if (results->of[i] == -ENOENT)
 			results->of[i] = 0;
 	}
@@ -277,7 +310,7 @@ static int call_blocks(struct ucm_target *target)
 	int err = 0;
 
 	ucm_progress_begin(&progress);
-	if (opt.all)
+	if (!opt.named)
 		err = list_ids(target, &progress);
 	of = calloc(opt.ids.num + 1, sizeof(*of));
 	flags = calloc(opt.ids.num + 1, sizeof(*flags));
@@ -288,7 +321,7 @@ static int call_blocks(struct ucm_target *target)
 		err = run_call(target, &results, &progress);
 	ucm_progress_clear(&progress);
 	if (!err && opt.with_space && !results.failed)
-		err = ucm_media_remove_space(target->media, opt.common.space);
+		err = remove_space(target);
 	return err ? UCM_EXIT_FAILED : tell_results(&results);
 }
 
@@ -305,47 +338,27 @@ static int read_ids(int argc, char **argv)
 	if (given > 1)
 		return ucm_tool_fail(UCM_EXIT_USAGE, "one of ID, --file and "
 				     "--all; try --help");
-	if (opt.all || opt.keeps)
-		return 0; /* the mount is asked */
+	opt.named = !opt.all && !opt.keeps;
+	if (!opt.named)
+		return 0; /* the daemon is asked */
 	if (opt.file)
 		return ucm_ids_read(opt.file, &opt.ids) ? UCM_EXIT_FAILED : 0;
 	return ucm_ids_take(&opt.ids, argc, argv) ? UCM_EXIT_USAGE : 0;
 }
 
-/* What only makes sense where no daemon sees to it. */
-static int check_tiers(void)
+static int run(ucm_target_call *call, const char *done, int argc, char **argv)
 {
-	const bool named = opt.common.space && *opt.common.space;
+	int status;
 
-	if (!opt.common.tiers && (opt.keeps || opt.with_space))
-		return ucm_tool_fail(UCM_EXIT_USAGE,
-				     "--keep and --with-space need --tiers: a "
-				     "mount has its limits and quotas; try "
-				     "--help");
-	if (opt.with_space && !(opt.all && named))
+	if (opt.with_space && !(opt.all && opt.common.space &&
+				*opt.common.space))
 		return ucm_tool_fail(UCM_EXIT_USAGE,
 				     "--with-space needs --all and --space; "
 				     "try --help");
-	return 0;
-}
-
-static int run_tiers(void)
-{
-	return opt.keeps ? ucm_keep(&opt.common, opt.keep)
-			 : ucm_target_run_tiers(&opt.common,
-						ucm_media_open_to_remove,
-						call_blocks);
-}
-
-static int run(ucm_target_call *call, const char *done, int argc, char **argv)
-{
-	int status = check_tiers() ?: read_ids(argc, argv);
-
+	status = read_ids(argc, argv);
 	opt.call = call;
 	opt.done = done;
-	if (!status && opt.common.tiers)
-		status = run_tiers();
-	else if (!status)
+	if (!status)
 		status = ucm_target_run(opt.common.mount, call_blocks);
 	ucm_ids_fini(&opt.ids);
 	return status;
@@ -383,8 +396,7 @@ COMMAND(warm, opt.touch ? ucm_blocks_touch : ucm_blocks_warm,
 	"them does.");
 COMMAND(evict, ucm_blocks_evict, "evicted",
 	"remove blocks that are neither in use nor pinned",
-	"\n--tiers SOURCE --keep BYTES", evict_args,
+	"\n--keep BYTES", evict_args,
 	"Remove blocks from every tier, unless they are pinned, or somebody has "
-	"them open. Of each block that stays it says what holds it." FOR_THE_OWNER
-	" With --tiers, from the directories of a store that is not mounted and in "
-	"which no process saves: those that are not pinned.");
+	"them open. Of each block that stays it says what holds it."
+	FOR_THE_OWNER);

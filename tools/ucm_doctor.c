@@ -131,7 +131,8 @@ static void check_argument(struct ucm_doctor *doctor,
 
 	if (mount)
 		ucm_doctor_mount(doctor, mount);
-	else if (!ucm_doctor_ask(path) && ucm_ask_is_socket(path))
+	else if (ucm_ask_is_tiers(path) ||
+		 (!ucm_doctor_ask(path) && ucm_ask_is_socket(path)))
 		ucm_doctor_socket(doctor, path);
 	else
 		ucm_doctor_directory(doctor, path, false);

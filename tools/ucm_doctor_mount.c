@@ -234,8 +234,10 @@ void ucm_doctor_socket(struct ucm_doctor *doctor, const char *path)
 	int err = ucm_client_connect(path, &client);
 
 	if (err) {
-		snprintf(mend, sizeof(mend), "ucmfs serve SOURCE --socket %s",
-			 path);
+		snprintf(mend, sizeof(mend), "ucmfs serve %s%s",
+			 ucm_ask_is_tiers(path) ? "" : "SOURCE --socket ",
+			 ucm_ask_is_tiers(path) ? path + strlen(UCM_CLIENT_TIERS)
+						: path);
 		ucm_doctor_say(doctor, UCM_FAIL, path, mend, "%s",
 			       err == -ECONNREFUSED ? "its daemon is gone"
 						    : strerror(-err));

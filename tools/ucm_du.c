@@ -130,8 +130,8 @@ static int do_spaces(struct report *report)
 
 static json_t *describe(const struct report *report)
 {
-	return json_pack("{so s{sI sI} so}", ucm_target_kind(report->target),
-			 ucm_json_text(ucm_target_name(report->target)), "total",
+	return json_pack("{so s{sI sI} so}", "mount",
+			 ucm_json_text(report->target->mount), "total",
 			 "blocks", (json_int_t)report->total.blocks, "bytes",
 			 (json_int_t)report->total.bytes, "spaces",
 			 report->spaces);
@@ -169,9 +169,7 @@ static int tell(struct ucm_target *target)
 static int run(int argc, char **argv)
 {
 	(void)argc, (void)argv;
-	return opt.common.tiers
-		       ? ucm_target_run_tiers(&opt.common, ucm_media_open, tell)
-		       : ucm_target_run_each(opt.common.mount, tell);
+	return ucm_target_run_each(opt.common.mount, tell);
 }
 
 const struct ucm_command ucm_du_command = {

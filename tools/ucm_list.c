@@ -47,24 +47,6 @@ static int make_room(struct ucm_list *rows, size_t num)
 	return 0;
 }
 
-struct adding {
-	struct ucm_list *rows;
-	const char *prefix;
-};
-
-static int add_row(void *arg, const struct ucm_media_block *block)
-{
-	const struct adding *adding = arg;
-	struct ucm_list *rows = adding->rows;
-
-	if (!begins_with(&block->id, adding->prefix))
-		return 0;
-	if (make_room(rows, 1))
-		return ucm_tool_fail(-ENOMEM, "no memory");
-	rows->rows[rows->num++] = (struct ucm_row){ block->id, block->place };
-	return 0;
-}
-
 static int add_rows(struct ucm_list *rows, const struct bucket *bucket)
 {
 	int err = make_room(rows, bucket->ids.num);
@@ -122,7 +104,6 @@ int ucm_list_read(struct ucm_target *target, const char *space,
 		  const char *prefix, struct ucm_list *rows,
 		  struct ucm_progress *progress)
 {
-	struct adding adding = { rows, prefix };
 	struct bucket bucket = { 0 };
 	int err = 0;
 
@@ -132,11 +113,7 @@ int ucm_list_read(struct ucm_target *target, const char *space,
 		ucm_tree_bucket_name(i, name);
 		if (strncmp(name, prefix, strnlen(prefix, 2)))
 			continue;
-		err = target->media
-			      ? ucm_media_each(target->media, space, i,
-					       add_row, &adding)
-			      : read_bucket(target, space, prefix, i, &bucket,
-					    rows);
+		err = read_bucket(target, space, prefix, i, &bucket, rows);
 		if (progress)
 			ucm_progress_tell(progress, rows->num, 0, 0);
 	}
@@ -224,7 +201,6 @@ struct spaces {
 	size_t num;
 };
 
-
 static int add_each(void *arg, const char *name)
 {
 	struct spaces *spaces = arg;
@@ -240,11 +216,8 @@ int ucm_spaces_read(const struct ucm_target *target, char ***out,
 	int err = add_each(&spaces, "");
 
 	if (!err)
-		err = target->media
-			      ? ucm_media_spaces(target->media, add_each,
-						 &spaces)
-			      : ucm_space_list(target->mount, NULL, add_each,
-					       &spaces, &error);
+		err = ucm_space_list(target->mount, NULL, add_each, &spaces,
+				     &error);
 	if (err) {
 		ucm_tool_complain("%s",
 				  *error.text ? error.text : "no memory");

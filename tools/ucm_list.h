@@ -3,8 +3,7 @@
  * ucm_list.h - the blocks of a space, and the spaces of a mount.
  *
  * The daemon is asked for the ids of a bucket at a time, and then where these blocks
- * are. Blocks that are removed in between are left out. Directories without a daemon
- * are read by ucm_media.h.
+ * are. Blocks that are removed in between are left out.
  */
 #ifndef UCM_TOOLS_LIST_H
 #define UCM_TOOLS_LIST_H

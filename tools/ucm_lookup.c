@@ -22,7 +22,6 @@ static struct options {
 
 static const struct ucm_arg args[] = {
 	UCM_ARGS_BLOCKS(opt.common),
-	UCM_ARG_TIERS(opt.common),
 	{ "list", 'l', .to = &opt.list,
 	  .help = "print each id with its digit instead" },
 	{ 0 },
@@ -106,10 +105,7 @@ static int run(int argc, char **argv)
 	int status = UCM_EXIT_FAILED;
 
 	if (!ucm_ids_read(argc ? argv[0] : "-", &opt.ids))
-		status = opt.common.tiers
-				 ? ucm_target_run_tiers(&opt.common,
-							ucm_media_open, ask)
-				 : ucm_target_run(opt.common.mount, ask);
+		status = ucm_target_run(opt.common.mount, ask);
 	ucm_ids_fini(&opt.ids);
 	return status;
 }

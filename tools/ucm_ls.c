@@ -60,14 +60,12 @@ static void print_rows(struct ucm_target *target, const struct ucm_list *rows)
 	for (size_t i = 0; i < num_shown(rows); i++) {
 		const struct ucm_row *row = pick(rows, i);
 		const struct ucm_control_place *place = &row->place;
-		char hex[UCM_ID_HEX + 1], uses[16] = "-";
+		char hex[UCM_ID_HEX + 1];
 
 		ucm_id_format(&row->id, hex);
-		if (!target->media)
-			snprintf(uses, sizeof(uses), "%" PRIu32, place->uses);
-		printf("%s %10s %-8s %8s %5s %5s%s%s%s\n", hex,
+		printf("%s %10s %-8s %8" PRIu32 " %5s %5s%s%s%s\n", hex,
 		       ucm_text_size(place->size, !opt.human).text,
-		       ucm_target_tier(target, place->tier), uses,
+		       ucm_target_tier(target, place->tier), place->uses,
 		       ucm_text_age(now - place->mtime_ns / 1000000000).text,
 		       ucm_text_age(now - place->atime_s).text,
 		       place->flags & UCM_PLACE_PINNED ? " pinned" : "",
@@ -76,36 +74,22 @@ static void print_rows(struct ucm_target *target, const struct ucm_list *rows)
 	}
 }
 
-/* What nobody knows without a daemon. */
-static json_t *add_daemons(json_t *json, const struct ucm_control_place *place)
-{
-	json_t *more = json_pack("{sI sb sb sb}", "uses",
-				 (json_int_t)place->uses, "open",
-				 place->flags & UCM_PLACE_OPEN, "written",
-				 place->flags & UCM_PLACE_WRITTEN, "children",
-				 place->flags & UCM_PLACE_CHILDREN);
-
-	if (!json || !more || json_object_update(json, more)) {
-		json_decref(json);
-		json = NULL;
-	}
-	json_decref(more);
-	return json;
-}
-
 static json_t *describe(struct ucm_target *target, const struct ucm_row *row)
 {
 	const struct ucm_control_place *place = &row->place;
-	json_t *json = json_pack("{so sI ss sf sI sb sb}", "id",
-				 ucm_json_id(&row->id), "size",
-				 (json_int_t)place->size, "tier",
-				 ucm_target_tier(target, place->tier),
-				 "committed", (double)place->mtime_ns / 1e9,
-				 "used", (json_int_t)place->atime_s, "pinned",
-				 place->flags & UCM_PLACE_PINNED, "copy",
-				 place->flags & UCM_PLACE_COPY);
 
-	return target->media ? json : add_daemons(json, place);
+	return json_pack("{so sI ss sf sI sb sb sI sb sb sb}", "id",
+			 ucm_json_id(&row->id), "size",
+			 (json_int_t)place->size, "tier",
+			 ucm_target_tier(target, place->tier), "committed",
+			 (double)place->mtime_ns / 1e9, "used",
+			 (json_int_t)place->atime_s, "pinned",
+			 place->flags & UCM_PLACE_PINNED, "copy",
+			 place->flags & UCM_PLACE_COPY, "uses",
+			 (json_int_t)place->uses, "open",
+			 place->flags & UCM_PLACE_OPEN, "written",
+			 place->flags & UCM_PLACE_WRITTEN, "children",
+			 place->flags & UCM_PLACE_CHILDREN);
 }
 
 static json_t *describe_all(struct ucm_target *target,
@@ -122,8 +106,8 @@ static json_t *describe_all(struct ucm_target *target,
 		}
 	}
 	ucm_tree_folder(opt.common.space, folder);
-	return json_pack("{so so sI sI so}", ucm_target_kind(target),
-			 ucm_json_text(ucm_target_name(target)), "space",
+	return json_pack("{so so sI sI so}", "mount",
+			 ucm_json_text(target->mount), "space",
 			 ucm_json_text(folder),
 			 "found", (json_int_t)rows->num, "failed",
 			 (json_int_t)rows->failed, "blocks", blocks);
@@ -161,13 +145,7 @@ static int list(struct ucm_target *target)
 static int run(int argc, char **argv)
 {
 	(void)argc, (void)argv;
-	if (!opt.common.tiers)
-		return ucm_target_run_each(opt.common.mount, list);
-	if (opt.order == UCM_ROWS_USES)
-		return ucm_tool_fail(UCM_EXIT_USAGE,
-				     "--sort uses: without a daemon nothing "
-				     "counts them; try --help");
-	return ucm_target_run_tiers(&opt.common, ucm_media_open, list);
+	return ucm_target_run_each(opt.common.mount, list);
 }
 
 const struct ucm_command ucm_ls_command = {

@@ -108,7 +108,6 @@ static int open_loader(struct ucm_move_job *job, struct ucm_error *error)
 	struct ucm_loader_options options = {
 		.size = sizeof(options),
 		.mount = job->opt->mount,
-		.tiers = job->opt->tiers,
 		.io = job->opt->io,
 		.threads = (unsigned)job->opt->threads,
 		/* whoever asks for so many wants them all */

@@ -24,6 +24,7 @@
 #include "common/error.h"
 #include "common/osfile.h"
 #include "hashing/tree.h"
+#include "tools/ucm_ask.h"
 #include "tools/ucm_ids.h"
 #include "tools/ucm_report.h"
 #include "tools/ucm_repr.h"
@@ -54,9 +55,7 @@ static const uint32_t dtypes[] = { UCM_DTYPE_BFLOAT16, UCM_DTYPE_FLOAT16,
 static const struct ucm_arg args[] = {
 	{ "mount", 'm', "MOUNT", ucm_arg_text, &ucm_store_opt.mount,
 	  .help = "where the store is mounted, or its daemon's socket" },
-	{ "tiers", 0, "SOURCE", ucm_arg_text, &ucm_store_opt.tiers,
-	  .help = "instead of a mount: the directories of its tiers, written "
-		  "as in ucmfs(8)" },
+	UCM_ARG_TIERS(ucm_store_opt),
 	UCM_ARG_SPACE(ucm_store_opt),
 	UCM_ARG_JSON(ucm_store_opt),
 	{ "all", .to = &ucm_store_opt.all,
@@ -98,7 +97,7 @@ static const struct ucm_arg args[] = {
 struct job {
 	int (*run)(struct job *job, int block, const struct stat *st,
 		   const struct ucm_id *id, struct ucm_error *error);
-	struct ucm_store_dirs dirs;
+	struct ucm_client *client;
 	struct ucm_ids ids;
 	struct ucm_reprs *reprs; /* build: with the first block */
 	struct {
@@ -122,7 +121,6 @@ static int space_open(const struct ucm_repr_space *make,
 	const struct ucm_reprs_options options = {
 		.size = sizeof(options),
 		.mount = ucm_store_opt.mount,
-		.tiers = ucm_store_opt.tiers,
 		.blocks = ucm_store_opt.space,
 		.space = opt.to,
 		.like = make,
@@ -217,7 +215,11 @@ static struct ucm_repr_method method_wanted(struct job *job)
 /* Is it there already? */
 static bool is_built(const struct job *job, const struct ucm_id *id)
 {
-	return ucm_store_dirs_have(&job->dirs, job->dirs.num, job->to, id);
+	int32_t found;
+
+	return !ucm_client_ids(job->client, UCM_SERVE_LOOKUP, job->to, 0, id, 1,
+			       &found) &&
+	       found > 0;
 }
 
 static void save_made(struct job *job)
@@ -385,22 +387,12 @@ static int verify_block(struct job *job, int block, const struct stat *st,
 
 /* ---- blocks ---- */
 
-/* A block's file in the first directory that has it: a descriptor. */
-static int block_open(const struct job *job, const struct ucm_id *id,
-		      struct stat *st)
-{
-	int fd = -ENOENT;
-
-	for (unsigned i = 0; fd == -ENOENT && i < job->dirs.num; i++)
-		fd = ucm_store_dirs_open_block(&job->dirs, i, id, st);
-	return fd;
-}
-
 static void do_block(struct job *job, const struct ucm_id *id)
 {
 	struct ucm_error error = { "" };
 	struct stat st;
-	_cleanup_fd_ int fd = block_open(job, id, &st);
+	_cleanup_fd_ int fd = ucm_store_block_open(
+		job->client, ucm_store_opt.space, id, &st);
 	int err = fd < 0 ? fd : 0;
 
 	/* of all that are there, one that goes meanwhile is none */
@@ -419,39 +411,26 @@ static void do_block(struct job *job, const struct ucm_id *id)
 			  ucm_store_opt.all ? 0 : job->ids.num, job->bytes);
 }
 
-static int add_id(void *arg, unsigned dir, const struct ucm_id *id)
+static void do_bucket(struct job *job, unsigned bucket)
 {
-	struct job *job = arg;
-	/* once, where several directories have it */
-	return ucm_store_dirs_have(&job->dirs, dir, job->dirs.space, id)
-		       ? 0
-		       : ucm_ids_add(&job->ids, id);
-}
+	int err = ucm_ask_ids(job->client, ucm_store_opt.space, bucket,
+			      &job->ids);
 
-static int do_bucket(struct job *job, unsigned dir, unsigned bucket)
-{
-	char path[UCM_TREE_PATH_MAX];
-	int err;
-
-	job->ids.num = 0;
-	err = ucm_store_each(&job->dirs, dir, bucket, add_id, job);
 	if (err) {
-		ucm_tree_bucket_path(job->dirs.folder, bucket, path);
-		ucm_tool_complain("%s/%s: %s", job->dirs.paths[dir], path,
+		ucm_tool_complain("%s: %s", ucm_store_opt.mount,
 				  strerror(-err));
 		job->incomplete = true;
+		return;
 	}
 	for (size_t i = 0; i < job->ids.num; i++)
 		do_block(job, &job->ids.ids[i]);
-	return err;
 }
 
 static int do_all(struct job *job)
 {
-	for (unsigned dir = 0; dir < job->dirs.num; dir++) {
-		for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++)
-			do_bucket(job, dir, bucket);
-	}
+	for (unsigned bucket = 0; bucket < UCM_BUCKETS && !job->incomplete;
+	     bucket++)
+		do_bucket(job, bucket);
 	return 0;
 }
 
@@ -518,7 +497,7 @@ static int run_job(struct job *job, int argc, char **argv)
 	int err = ucm_report_init(&job->report, ucm_store_opt.json, stdout);
 
 	if (!err)
-		err = ucm_store_dirs_open(&ucm_store_opt, &job->dirs);
+		err = ucm_store_connect(&ucm_store_opt, &job->client);
 	if (!err)
 		err = open_space(job);
 	if (!err)
@@ -532,7 +511,7 @@ static int run_job(struct job *job, int argc, char **argv)
 	if (!err)
 		err = finish(job);
 	ucm_report_fini(&job->report);
-	ucm_store_dirs_close(&job->dirs);
+	ucm_client_close(job->client);
 	ucm_ids_fini(&job->ids);
 	ucm_repr_encoders_free(job->encoders);
 	free(job->made.layers);
@@ -544,9 +523,8 @@ static int run_job(struct job *job, int argc, char **argv)
 
 static int check_options(int argc, char **argv)
 {
-	if (ucm_store_options_take(argc, argv))
-		return UCM_EXIT_USAGE;
-	if (!ucm_store_opt.mount && !ucm_store_opt.tiers)
+	ucm_store_options_take(argc, argv);
+	if (!ucm_store_opt.mount)
 		return ucm_tool_fail(UCM_EXIT_USAGE,
 				     "no --mount or --tiers; try --help");
 	return ucm_args_limit(argc, argv, !ucm_store_opt.all);

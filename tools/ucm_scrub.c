@@ -23,8 +23,10 @@
 #include "fs/block/verify.h"
 #include "hashing/tree.h"
 #include "tools/ucm_args.h"
-#include "tools/ucm_target.h"
+#include "tools/ucm_list.h"
 #include "tools/ucm_mark.h"
+#include "tools/ucm_media.h"
+#include "tools/ucm_target.h"
 #include "tools/ucm_report.h"
 #include "tools/ucm_tool.h"
 
@@ -61,13 +63,18 @@ static const struct ucm_arg args[] = {
 };
 
 struct scrub {
-	const char *mount; /* NULL: directories without a daemon */
-	struct ucm_media *media;
+	const char *mount; /* as ucm_client_connect() has it */
+	struct ucm_media media;
 	struct ucm_report report;
 	struct ucm_mark mark;
 	uint64_t blocks, bytes, intact, unchecked, quarantined, repaired;
 	int64_t paid_ns; /* until then what was read has been paid for */
 	int64_t saved_ms;
+};
+
+struct space {
+	const char *name;
+	char folder[UCM_TREE_FOLDER_MAX];
 };
 
 /* A file to read. */
@@ -106,10 +113,10 @@ static int pay(void *arg, size_t bytes)
 
 /* ---- a bad file ---- */
 
-static bool is_there(struct scrub *scrub, const struct ucm_space *space,
+static bool is_there(struct scrub *scrub, const struct space *space,
 		     const struct item *item, const struct stat *st)
 {
-	struct ucm_medium *medium = scrub->media->dirs[item->dir].medium;
+	struct ucm_medium *medium = scrub->media.dirs[item->dir].medium;
 	struct stat now;
 
 	return !medium->ops->find(medium, space->folder, &item->id, &now) &&
@@ -117,9 +124,9 @@ static bool is_there(struct scrub *scrub, const struct ucm_space *space,
 	       ucm_time_ns(&now.st_ctim) == ucm_time_ns(&st->st_ctim);
 }
 
-/* Opened for that alone: the mount must not be busy for as long as a scrub takes.
- * result: of the block. */
-static int ask_daemon(const char *mount, const struct ucm_space *space,
+/* By a connection for that alone: a scrub takes long, and daemons end before. result:
+ * of the block. */
+static int ask_daemon(const char *mount, const struct space *space,
 		      const struct ucm_id *id, int32_t *result)
 {
 	struct ucm_blocks *blocks;
@@ -134,7 +141,7 @@ static int ask_daemon(const char *mount, const struct ucm_space *space,
 
 /* Report it to the daemon: what that has done. NULL: it is no block of the mount. */
 static const char *scrub_report(struct scrub *scrub,
-				const struct ucm_space *space,
+				const struct space *space,
 				const struct item *item, const struct stat *st)
 {
 	int32_t result = 0;
@@ -151,20 +158,18 @@ static const char *scrub_report(struct scrub *scrub,
 }
 
 /* One that is gone or another file by now is nothing to report. */
-static void scrub_bad(struct scrub *scrub, const struct ucm_space *space,
+static void scrub_bad(struct scrub *scrub, const struct space *space,
 		      const struct item *item, const char *path,
 		      const struct stat *st, const struct ucm_outcome *outcome)
 {
-	const char *became = "";
+	const char *became;
 	char text[128], words[256];
 
 	if (!is_there(scrub, space, item, st))
 		return;
-	if (scrub->mount)
-		became = scrub_report(scrub, space, item, st);
+	became = scrub_report(scrub, space, item, st);
 	ucm_outcome_text(outcome, text, sizeof(text));
-	snprintf(words, sizeof(words), "%s%s%s", text,
-		 became && !*became ? "" : ": ",
+	snprintf(words, sizeof(words), "%s: %s", text,
 		 became ? became : "no block of the mount, left alone");
 	if (became)
 		ucm_report_text(&scrub->report, &item->id, path, -EBADMSG,
@@ -175,11 +180,11 @@ static void scrub_bad(struct scrub *scrub, const struct ucm_space *space,
 
 /* ---- a file ---- */
 
-static int scrub_read(struct scrub *scrub, const struct ucm_space *space,
+static int scrub_read(struct scrub *scrub, const struct space *space,
 		      const struct item *item, struct stat *st,
 		      struct ucm_outcome *outcome)
 {
-	struct ucm_medium *medium = scrub->media->dirs[item->dir].medium;
+	struct ucm_medium *medium = scrub->media.dirs[item->dir].medium;
 	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	struct ucm_block block = { .flags = 0 };
@@ -199,10 +204,10 @@ static int scrub_read(struct scrub *scrub, const struct ucm_space *space,
 }
 
 /* A block that was evicted or moved since its bucket was listed is no fault. */
-static void scrub_item(struct scrub *scrub, const struct ucm_space *space,
+static void scrub_item(struct scrub *scrub, const struct space *space,
 		       const struct item *item)
 {
-	struct ucm_media_dir *dir = &scrub->media->dirs[item->dir];
+	struct ucm_media_dir *dir = &scrub->media.dirs[item->dir];
 	struct ucm_outcome outcome = { 0 };
 	_cleanup_free_ char *path = NULL;
 	char below[UCM_TREE_PATH_MAX];
@@ -224,7 +229,7 @@ static void scrub_item(struct scrub *scrub, const struct ucm_space *space,
 		return;
 	}
 	ucm_report_block(&scrub->report, &item->id, path, &outcome);
-	ucm_media_leave(scrub->media, dir, outcome.err);
+	ucm_media_leave(&scrub->media, dir, outcome.err);
 }
 
 /* ---- a bucket ---- */
@@ -259,17 +264,17 @@ static int add_name(struct list *list, unsigned dir, unsigned bucket,
 	return 0;
 }
 
-static int list_bucket(struct scrub *scrub, const struct ucm_space *space,
+static int list_bucket(struct scrub *scrub, const struct space *space,
 		       unsigned dir, unsigned bucket, struct list *list)
 {
-	struct ucm_medium *medium = scrub->media->dirs[dir].medium;
+	struct ucm_medium *medium = scrub->media.dirs[dir].medium;
 	_cleanup_free_ char *names = NULL;
 	char below[UCM_TREE_PATH_MAX];
 	int err = medium->ops->list(medium, space->folder, bucket, &names);
 
 	if (err && err != -ENOENT) { /* buckets are made when they are needed */
 		ucm_tree_bucket_path(space->folder, bucket, below);
-		ucm_media_note(scrub->media, &scrub->media->dirs[dir], below,
+		ucm_media_note(&scrub->media, &scrub->media.dirs[dir], below,
 			       err);
 	}
 	for (const char *name = names; name && *name && !err;
@@ -278,12 +283,12 @@ static int list_bucket(struct scrub *scrub, const struct ucm_space *space,
 	return err == -ENOMEM ? err : 0;
 }
 
-static int scrub_passed(struct scrub *scrub, const struct ucm_space *space,
+static int scrub_passed(struct scrub *scrub, const struct space *space,
 			const struct ucm_id *id)
 {
 	struct ucm_mark *mark = &scrub->mark;
 
-	if (scrub->media->failed) /* what was left out comes again */
+	if (scrub->media.failed) /* what was left out comes again */
 		return 0;
 	mark->any = true;
 	snprintf(mark->space, sizeof(mark->space), "%s", space->name);
@@ -295,7 +300,7 @@ static int scrub_passed(struct scrub *scrub, const struct ucm_space *space,
 }
 
 static bool has_been_read(const struct scrub *scrub,
-			  const struct ucm_space *space,
+			  const struct space *space,
 			  const struct ucm_id *id)
 {
 	const struct ucm_mark *mark = &scrub->mark;
@@ -304,14 +309,14 @@ static bool has_been_read(const struct scrub *scrub,
 	       memcmp(id, &mark->after, sizeof(*id)) <= 0;
 }
 
-static int scrub_bucket(struct scrub *scrub, const struct ucm_space *space,
+static int scrub_bucket(struct scrub *scrub, const struct space *space,
 			unsigned bucket)
 {
 	struct list list = { 0 };
 	int err = 0;
 
-	for (unsigned dir = 0; dir < scrub->media->num && !err; dir++) {
-		if (ucm_media_asks(&scrub->media->dirs[dir]))
+	for (unsigned dir = 0; dir < scrub->media.num && !err; dir++) {
+		if (ucm_media_asks(&scrub->media.dirs[dir]))
 			err = list_bucket(scrub, space, dir, bucket, &list);
 	}
 	if (list.num)
@@ -333,75 +338,48 @@ static int scrub_bucket(struct scrub *scrub, const struct ucm_space *space,
 
 /* ---- spaces ---- */
 
-struct names {
-	char **names;
-	size_t num;
-};
-
-static int add_space(void *arg, const char *name)
-{
-	struct names *names = arg;
-	char **more = reallocarray(names->names, names->num + 1, sizeof(*more));
-
-	if (more)
-		names->names = more;
-	if (!more || !(more[names->num] = strdup(name)))
-		return ucm_tool_fail(-ENOMEM, "no memory");
-	names->num++;
-	return 0;
-}
-
-static int by_name(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static int scrub_space(struct scrub *scrub, const char *name)
 {
 	const struct ucm_mark *mark = &scrub->mark;
-	struct ucm_space *space = ucm_media_space(scrub->media, name);
+	struct space space = { .name = name };
 	unsigned bucket = 0;
-	int err = space ? 0 : ucm_tool_fail(-ENOMEM, "no memory");
+	int err = 0;
 
 	if (mark->any && strcmp(name, mark->space) < 0)
 		return 0;
 	if (mark->any && !strcmp(name, mark->space))
 		bucket = ucm_tree_bucket(&mark->after);
+	ucm_tree_folder(name, space.folder);
 	for (; bucket < UCM_BUCKETS && !err; bucket++)
-		err = scrub_bucket(scrub, space, bucket);
+		err = scrub_bucket(scrub, &space, bucket);
 	return err;
 }
 
-static int scrub_spaces(struct scrub *scrub)
+static int scrub_spaces(struct scrub *scrub, char *const *spaces, size_t num)
 {
-	struct names names = { 0 };
-	int err = add_space(&names, opt.common.space ? opt.common.space : "");
+	int err = 0;
 
-	if (!err && !opt.common.space)
-		err = ucm_media_spaces(scrub->media, add_space, &names);
-	if (names.num)
-		qsort(names.names, names.num, sizeof(*names.names), by_name);
-	for (size_t i = 0; i < names.num && !err; i++)
-		err = scrub_space(scrub, names.names[i]);
-	for (size_t i = 0; i < names.num; i++)
-		free(names.names[i]);
-	free(names.names);
+	if (opt.common.space)
+		return scrub_space(scrub, opt.common.space);
+	for (size_t i = 0; i < num && !err; i++)
+		err = scrub_space(scrub, spaces[i]);
 	return err;
 }
 
 /* ---- the command ---- */
 
-/* The directories of a mount, which the daemon names to root and the owner. */
-static int open_mount(const char *mount, struct ucm_media **out)
+/* The directories, which the daemon names to root and the owner. */
+static int open_media(struct scrub *scrub)
 {
 	const char *paths[UCM_MAX_DIRS];
 	json_t *stats = NULL, *tier, *directory;
 	unsigned num = 0;
 	size_t i, j;
-	int err = ucm_target_stats(mount, &stats);
+	int err = ucm_target_stats(scrub->mount, &stats);
 
 	if (err == -EACCES)
-		ucm_tool_complain("%s: %s", mount, ucm_target_words(-EPERM));
+		ucm_tool_complain("%s: %s", scrub->mount,
+				  ucm_target_words(-EPERM));
 	if (err)
 		return err;
 	json_array_foreach(json_object_get(stats, "tiers"), i, tier) {
@@ -414,8 +392,10 @@ static int open_mount(const char *mount, struct ucm_media **out)
 				paths[num++] = path;
 		}
 	}
-	err = ucm_media_open_paths(mount, paths, num, out);
+	err = ucm_media_open(&scrub->media, paths, num);
 	json_decref(stats);
+	if (err)
+		ucm_media_close(&scrub->media);
 	return err;
 }
 
@@ -431,7 +411,7 @@ static void print_begin(struct ucm_mark *mark)
 		ucm_hex(&mark->after).text, folder);
 }
 
-static int scrub_media(struct scrub *scrub)
+static int scrub_media(struct scrub *scrub, char *const *spaces, size_t num)
 {
 	struct ucm_report *report = &scrub->report;
 	int err = ucm_report_init(report, opt.common.json, stdout), ended;
@@ -440,7 +420,7 @@ static int scrub_media(struct scrub *scrub)
 		return err;
 	ucm_process_give_way(true);
 	print_begin(&scrub->mark);
-	err = scrub_spaces(scrub);
+	err = scrub_spaces(scrub, spaces, num);
 	if (!err)
 		ucm_mark_remove(&scrub->mark);
 	else if (scrub->mark.any)
@@ -453,66 +433,74 @@ static int scrub_media(struct scrub *scrub)
 				       { "repaired", scrub->repaired },
 				       { NULL, 0 } },
 			       scrub->blocks, scrub->bytes);
-	if (report->damaged || report->failed || scrub->media->failed)
+	if (report->damaged || report->failed || scrub->media.failed)
 		err = -EIO;
 	ucm_report_fini(report);
 	return err ? err : ended;
 }
 
-/* of: what is scrubbed, for the mark */
-static int run_scrub(const char *mount, const char *of,
-		     struct ucm_media *media)
+static int run_scrub(struct scrub *scrub, char *const *spaces, size_t num)
 {
-	struct scrub scrub = { .mount = mount, .media = media };
 	_cleanup_free_ char *only = NULL;
 	int err;
 
 	if (asprintf(&only, "%s%s", opt.common.space ? "/" : "*",
 		     opt.common.space ?: "") < 0)
 		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
-	if (ucm_mark_open(&scrub.mark, opt.state, of, only))
+	if (ucm_mark_open(&scrub->mark, opt.state, scrub->mount, only))
 		return UCM_EXIT_FAILED;
-	err = scrub_media(&scrub);
-	ucm_mark_close(&scrub.mark);
+	err = scrub_media(scrub, spaces, num);
+	ucm_mark_close(&scrub->mark);
 	return err ? UCM_EXIT_FAILED : 0;
 }
 
-static int run_tiers(struct ucm_target *target)
+/* What the daemon says of spaces and directories: then it may end. */
+static int learn(struct scrub *scrub, char ***spaces, size_t *num)
 {
-	return run_scrub(NULL, ucm_target_name(target), target->media);
+	struct ucm_target target;
+	int err = ucm_target_open(scrub->mount, &target);
+
+	if (err)
+		return err;
+	if (opt.common.space)
+		err = ucm_target_batch(&target, ucm_blocks_lookup,
+				       opt.common.space, NULL, 0, NULL, NULL);
+	if (!err)
+		err = ucm_spaces_read(&target, spaces, num);
+	if (!err)
+		err = open_media(scrub);
+	ucm_target_close(&target);
+	return err;
 }
 
 static int run(int argc, char **argv)
 {
-	_cleanup_free_ char *mount = NULL;
-	struct ucm_media *media;
+	_cleanup_free_ char *mount = ucm_mount_find(opt.common.mount);
+	struct scrub scrub = { .mount = mount };
 	int status = UCM_EXIT_FAILED;
+	char **spaces = NULL;
+	size_t num = 0;
 
 	(void)argc, (void)argv;
-	if (opt.common.tiers)
-		return ucm_target_run_tiers(&opt.common, ucm_media_open,
-					    run_tiers);
-	mount = ucm_mount_find(opt.common.mount);
-	if (!mount || open_mount(mount, &media))
-		return UCM_EXIT_FAILED;
-	if (!ucm_media_check_space(media, opt.common.space))
-		status = run_scrub(mount, mount, media);
-	ucm_media_close(media);
+	if (mount && !learn(&scrub, &spaces, &num)) {
+		status = run_scrub(&scrub, spaces, num);
+		ucm_media_close(&scrub.media);
+	}
+	ucm_spaces_free(spaces, num);
 	return status;
 }
 
 const struct ucm_command ucm_scrub_command = {
 	.name = "scrub",
 	.does = "find blocks that the disk has not kept",
-	.operands = "[MOUNT]\n"
-		    "--tiers SOURCE",
+	.operands = "[MOUNT]",
 	.about = "Read all blocks of a mount in all its directories, past the "
 		 "page cache and at a bounded rate, and compare them with their "
 		 "checksums. The daemon quarantines what is wrong (see ucm "
 		 "quarantine), and uses a good copy of another directory from "
 		 "then on. Reading is no use of a block. A run that was ended "
 		 "goes on from its resume mark. For root and the owner of the "
-		 "mount. Of --tiers nothing is quarantined.",
+		 "mount.",
 	.args = args,
 	.end = "Exit status 1: a block was damaged or could not be read, or not "
 	       "all were read.",

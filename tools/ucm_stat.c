@@ -33,7 +33,6 @@ static struct ucm_id id;
 
 static const struct ucm_arg args[] = {
 	UCM_ARGS_BLOCKS(common),
-	UCM_ARG_TIERS(common),
 	{ 0 },
 };
 
@@ -92,28 +91,6 @@ static int open_by_daemon(struct subject *subject)
 	return fd >= 0 ? fd : fail(fd == -ENOENT ? "absent" : strerror(-fd));
 }
 
-static int find_in_directories(struct subject *subject)
-{
-	struct ucm_media *media = subject->target->media;
-	struct ucm_media_block block = { .copies = 0 };
-	int err = ucm_media_find(media, common.space, &id, &block);
-
-	subject->place = block.place;
-	subject->place.result = err;
-	if (block.copies > 1)
-		snprintf(subject->copy, sizeof(subject->copy), "%s",
-			 ucm_target_tier(subject->target, block.second));
-	return 0;
-}
-
-static int open_in_directory(const struct subject *subject)
-{
-	int fd = ucm_media_open_block(subject->target->media, common.space,
-				      &id, &subject->place);
-
-	return fd >= 0 ? fd : fail(fd == -ENOENT ? "absent" : strerror(-fd));
-}
-
 /* So many bytes from the start; all of them. */
 static int read_head(int fd, size_t len, uint8_t **out)
 {
@@ -155,10 +132,8 @@ static int read_subject(struct subject *subject)
 {
 	_cleanup_fd_ int fd = -1;
 	struct stat st;
-	int err = subject->target->media
-			  ? find_in_directories(subject)
-			  : ucm_target_locate(subject->target, common.space,
-					      &id, 1, &subject->place);
+	int err = ucm_target_locate(subject->target, common.space, &id, 1,
+				    &subject->place);
 
 	if (err)
 		return err;
@@ -167,11 +142,10 @@ static int read_subject(struct subject *subject)
 				    ? "absent"
 				    : strerror(-subject->place.result));
 	err = ucm_target_path(subject->target, common.space, &id,
-			      &subject->place, subject->path);
+			      subject->path);
 	if (err && err != -EPERM)
 		return err == -ENOENT ? fail("absent") : err;
-	fd = subject->target->media ? open_in_directory(subject)
-				    : open_by_daemon(subject);
+	fd = open_by_daemon(subject);
 	if (fd < 0)
 		return fd;
 	if (fstat(fd, &st))
@@ -260,10 +234,8 @@ static size_t fill_fields(const struct subject *subject, struct field *fields)
 		add(&at, "copy", "%s", subject->copy);
 	if (*subject->children)
 		add(&at, "children", "%s", subject->children);
-	if (!subject->target->media) {
-		add(&at, "generation", "%" PRIu32, place->generation);
-		add(&at, "uses", "%" PRIu32, place->uses);
-	}
+	add(&at, "generation", "%" PRIu32, place->generation);
+	add(&at, "uses", "%" PRIu32, place->uses);
 	add_time(&at, "used", place->atime_s);
 	add_time(&at, "committed", place->mtime_ns / 1000000000);
 	add(&at, "pinned", "%s",
@@ -420,8 +392,6 @@ static int run(int argc, char **argv)
 	if (ucm_ids_parse(argv[0], &id))
 		return ucm_tool_fail(UCM_EXIT_USAGE,
 				     "'%s': not an id; try --help", argv[0]);
-	if (common.tiers)
-		return ucm_target_run_tiers(&common, ucm_media_open, show);
 	return ucm_target_run(common.mount, show);
 }
 
@@ -432,8 +402,8 @@ const struct ucm_command ucm_stat_command = {
 	.does = "show all about a block; find many (--where)",
 	.operands = "ID",
 	.about = "Print what a block's header says, where the block is, and "
-		 "each plane with its checksum. Reading the header through a "
-		 "mount counts as a use of the block.",
+		 "each plane with its checksum. Reading the header "
+		 "counts as a use of the block.",
 	.args = args,
 	.end = "Exit status 1: the block is absent, or its header is wrong.",
 	.most = 1,

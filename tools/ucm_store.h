@@ -17,7 +17,7 @@
 #include "tools/ucm_args.h"
 
 struct ucm_store_options {
-	const char *mount, *tiers; /* one of the two, or (verify) none */
+	const char *mount; /* as ucm_client_connect() has it; or (verify) NULL */
 	const char *space;         /* "": the default one */
 	bool shaped; /* geometry was given */
 	struct ucm_geometry geometry;
@@ -46,43 +46,21 @@ extern const struct ucm_arg ucm_store_shapes[]; /* put and get: geometry, I/O */
 	"Without an option of geometry, it is that of the space's "           \
 	"space.json, or else of one of its blocks."
 
-/* Keeps the operands, and checks what holds for all three. 0, or -EINVAL and a
- * line on standard error. */
-int ucm_store_options_take(int argc, char **argv);
-/* The same for put and get: with the geometry, and what may not be missing. */
+/* Keeps the operands. */
+void ucm_store_options_take(int argc, char **argv);
+/* The same for put and get: with the geometry, and what may not be missing. 0, or
+ * -EINVAL and a line on standard error. */
 int ucm_store_options_check(int argc, char **argv);
 
-/* ---- where blocks are read (ucm_store_dirs.c) ---- */
+/* ---- where blocks are read (ucm_store.c) ---- */
 
-/* The directories of a store; or its daemon, in place of one. */
-struct ucm_store_dirs {
-	struct ucm_client *client; /* or NULL */
-	unsigned num;
-	char **paths;
-	int *fds;
-	const char *space;
-	char folder[UCM_TREE_FOLDER_MAX]; /* the space's */
-};
-
-/* 0, or -errno and a line on standard error. */
-int ucm_store_dirs_open(const struct ucm_store_options *opt,
-			struct ucm_store_dirs *out);
-void ucm_store_dirs_close(struct ucm_store_dirs *dirs); /* zeroed is fine */
-
-/* Is the block of a space in one of the first num of them? */
-bool ucm_store_dirs_have(const struct ucm_store_dirs *dirs, unsigned num,
-			 const char *space, const struct ucm_id *id);
+/* The daemon, which has the space. 0, or -errno and a line on standard error. */
+int ucm_store_connect(const struct ucm_store_options *opt,
+		   struct ucm_client **out);
 
 /* A descriptor to read the block, or -errno, not reported; -ENOENT: not there. */
-int ucm_store_dirs_open_block(const struct ucm_store_dirs *dirs, unsigned dir,
+int ucm_store_block_open(struct ucm_client *client, const char *space,
 			 const struct ucm_id *id, struct stat *st);
-
-/* Call fn for each name of a block in a bucket, until it returns what is not
- * 0; returns that, or -errno if the bucket could not be listed. */
-int ucm_store_each(const struct ucm_store_dirs *dirs, unsigned dir,
-		   unsigned bucket,
-		   int (*fn)(void *arg, unsigned dir, const struct ucm_id *id),
-		   void *arg);
 
 /* ---- geometry (ucm_store_shape.c) ---- */
 

@@ -155,22 +155,20 @@ static int check_shape(struct ucm_store_options *opt)
 
 /* ---- the whole line ---- */
 
-int ucm_store_options_take(int argc, char **argv)
+void ucm_store_options_take(int argc, char **argv)
 {
 	ucm_store_opt.args = argv;
 	ucm_store_opt.num_args = argc;
-	if (ucm_store_opt.mount && ucm_store_opt.tiers)
-		return ucm_tool_complain("--mount or --tiers; try --help");
-	return 0;
 }
 
 int ucm_store_options_check(int argc, char **argv)
 {
 	struct ucm_store_options *opt = &ucm_store_opt;
 
-	if (check_shape(opt) || ucm_store_options_take(argc, argv))
+	ucm_store_options_take(argc, argv);
+	if (check_shape(opt))
 		return -EINVAL;
-	if (!opt->mount && !opt->tiers)
+	if (!opt->mount)
 		return ucm_tool_complain("no --mount or --tiers; try --help");
 	if (!argc)
 		return ucm_tool_complain("no file RAW; try --help");

@@ -11,10 +11,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <ucm/space.h>
+
 #include "common/cleanup.h"
 #include "common/osfile.h"
-#include "fs/store/manifest.h"
+#include "fs/block/manifest.h"
 #include "hashing/tree.h"
+#include "tools/ucm_ask.h"
 #include "tools/ucm_tool.h"
 
 /* Of an open file, if it is a block. */
@@ -47,54 +50,55 @@ static int of_like(const char *path, struct ucm_geometry *out)
 }
 
 /* 0, -ENOENT: there is none; or an error. */
-static int of_manifest(const struct ucm_store_dirs *dirs, unsigned dir,
+static int of_manifest(const struct ucm_store_options *opt,
 		       struct ucm_geometry *out)
 {
-	char path[UCM_TREE_PATH_MAX];
-	static char text[UCM_MANIFEST_MAX + 1];
-	struct ucm_error error;
+	char text[UCM_SPACE_MANIFEST_MAX];
 	struct ucm_manifest manifest;
+	struct ucm_error error;
 	int err;
 
-	if (dirs->client)
-		return -ENOENT; /* its blocks have the same */
-	ucm_tree_manifest_path(dirs->folder, path);
-	err = ucm_os_read_file(dirs->fds[dir], path, text, sizeof(text));
-	if (err == -ENOENT)
-		return err;
-	if (err < 0)
-		return ucm_tool_complain("%s/%s: %s", dirs->paths[dir], path,
-					 strerror(-err));
-	err = ucm_manifest_parse(text, strlen(text), &manifest, &error);
-	if (err)
-		return ucm_tool_complain("%s/%s: %s", dirs->paths[dir],
-					 dirs->folder, error.text);
-	*out = manifest.geometry;
-	return 0;
+	if (!*opt->space)
+		return -ENOENT;
+	err = ucm_space_manifest(opt->mount, NULL, opt->space, text, &error);
+	if (!err)
+		err = ucm_manifest_parse(text, strlen(text), &manifest, &error);
+	if (!err)
+		*out = manifest.geometry;
+	else if (err != -ENOENT)
+		ucm_tool_complain("%s", error.text);
+	return err;
 }
 
-struct search {
-	const struct ucm_store_dirs *dirs;
-	struct ucm_geometry *out;
-};
-
-/* 1: found. */
-static int try_block(void *arg, unsigned dir, const struct ucm_id *id)
+static int of_block(struct ucm_client *client, const char *space,
+		    const struct ucm_id *id, struct ucm_geometry *out)
 {
-	const struct search *search = arg;
 	struct stat st;
-	_cleanup_fd_ int fd =
-		ucm_store_dirs_open_block(search->dirs, dir, id, &st);
+	_cleanup_fd_ int fd = ucm_store_block_open(client, space, id, &st);
 
-	return fd >= 0 && !of_file(fd, (uint64_t)st.st_size, search->out);
+	return fd < 0 ? fd : of_file(fd, (uint64_t)st.st_size, out);
+}
+
+static int of_blocks(struct ucm_client *client, const char *space,
+		     struct ucm_geometry *out)
+{
+	struct ucm_ids ids = { .num = 0 };
+	int err = -ENOENT;
+
+	for (unsigned bucket = 0; bucket < UCM_BUCKETS && err; bucket++) {
+		err = ucm_ask_ids(client, space, bucket, &ids) ?: -ENOENT;
+		for (size_t i = 0; i < ids.num && err; i++)
+			err = of_block(client, space, &ids.ids[i], out);
+	}
+	ucm_ids_fini(&ids);
+	return err;
 }
 
 int ucm_store_shape(const struct ucm_store_options *opt,
 		    struct ucm_geometry *out)
 {
-	struct ucm_store_dirs dirs;
-	struct search search = { .dirs = &dirs, .out = out };
-	int err, found = 0;
+	struct ucm_client *client;
+	int err;
 
 	if (opt->shaped) {
 		*out = opt->geometry;
@@ -102,21 +106,17 @@ int ucm_store_shape(const struct ucm_store_options *opt,
 	}
 	if (opt->like)
 		return of_like(opt->like, out);
-	err = ucm_store_dirs_open(opt, &dirs);
+	err = ucm_store_connect(opt, &client);
 	if (err)
 		return err;
-	err = -ENOENT;
-	for (unsigned i = 0; err == -ENOENT && i < dirs.num; i++)
-		err = of_manifest(&dirs, i, out);
-	for (unsigned i = 0; err == -ENOENT && i < dirs.num * UCM_BUCKETS &&
-			     found <= 0; i++)
-		found = ucm_store_each(&dirs, i / UCM_BUCKETS, i % UCM_BUCKETS,
-				       try_block, &search);
-	if (found > 0)
-		err = 0;
-	else if (err == -ENOENT)
-		ucm_tool_complain("the space has no block and no manifest: "
-				  "give its geometry, or --like");
-	ucm_store_dirs_close(&dirs);
+	err = of_manifest(opt, out);
+	if (err == -ENOENT) {
+		err = of_blocks(client, opt->space, out);
+		if (err)
+			ucm_tool_complain("the space has no block and no "
+					  "manifest: give its geometry, or "
+					  "--like");
+	}
+	ucm_client_close(client);
 	return err;
 }

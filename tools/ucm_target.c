@@ -121,41 +121,6 @@ int ucm_target_run(const char *mount, int (*run)(struct ucm_target *target))
 	return run_turn(mount, 0, run);
 }
 
-int ucm_target_run_tiers(const struct ucm_common *common,
-			 int (*open)(const char *source,
-				     struct ucm_media **out),
-			 int (*run)(struct ucm_target *target))
-{
-	struct ucm_target target = { 0 };
-	int status;
-
-	if (common->mount)
-		return ucm_tool_fail(UCM_EXIT_USAGE,
-				     "--mount or --tiers; try --help");
-	if (open(common->tiers, &target.media))
-		return UCM_EXIT_FAILED;
-	for (unsigned i = 0; i < target.media->config.num_tiers; i++)
-		target.tiers[i] = strdup(target.media->config.tiers[i].name);
-	status = ucm_media_check_space(target.media, common->space)
-			 ? UCM_EXIT_FAILED
-			 : run(&target);
-	if (!status && target.media->failed)
-		status = UCM_EXIT_FAILED;
-	ucm_media_close(target.media);
-	ucm_target_close(&target);
-	return status;
-}
-
-const char *ucm_target_kind(const struct ucm_target *target)
-{
-	return target->media ? "tiers" : "mount";
-}
-
-const char *ucm_target_name(const struct ucm_target *target)
-{
-	return target->media ? target->media->source : target->mount;
-}
-
 void ucm_target_title(const struct ucm_target *target)
 {
 	if (target->turn)
@@ -219,33 +184,6 @@ static size_t min(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-/* What a call would say of one block of directories. */
-static int32_t call_media(struct ucm_media *media, ucm_target_call *call,
-			  const char *space, const struct ucm_id *id)
-{
-	struct ucm_media_block block;
-	int err;
-
-	if (call == ucm_blocks_evict)
-		return ucm_media_remove(media, space, id);
-	if (call != ucm_blocks_lookup)
-		return -EOPNOTSUPP;
-	err = ucm_media_find(media, space, id, &block);
-	return err == -ENOENT ? 0 : err ? err : 1;
-}
-
-static int batch_media(const struct ucm_target *target, ucm_target_call *call,
-		       const char *space, const struct ucm_id *ids, size_t num,
-		       int32_t *results, struct ucm_progress *progress)
-{
-	for (size_t i = 0; i < num; i++) {
-		results[i] = call_media(target->media, call, space, &ids[i]);
-		if (progress)
-			ucm_progress_tell(progress, i + 1, num, 0);
-	}
-	return 0;
-}
-
 /* A batch of the daemon's at a time, for the sake of the progress. */
 int ucm_target_batch(const struct ucm_target *target, ucm_target_call *call,
 		     const char *space, const struct ucm_id *ids, size_t num,
@@ -254,9 +192,6 @@ int ucm_target_batch(const struct ucm_target *target, ucm_target_call *call,
 	size_t part, at = 0;
 	int err;
 
-	if (target->media)
-		return batch_media(target, call, space, ids, num, results,
-				   progress);
 	do {
 		part = min(num - at, UCM_SERVE_ITEMS);
 		err = call(target->blocks, space, ids + at, part, results + at);
@@ -269,42 +204,20 @@ int ucm_target_batch(const struct ucm_target *target, ucm_target_call *call,
 	return 0;
 }
 
-static int locate_media(struct ucm_media *media, const char *space,
-			const struct ucm_id *ids, size_t num,
-			struct ucm_control_place *places)
-{
-	for (size_t i = 0; i < num; i++) {
-		struct ucm_media_block block = { .copies = 0 };
-		int err = ucm_media_find(media, space, &ids[i], &block);
-
-		places[i] = block.place;
-		places[i].result = err;
-	}
-	return 0;
-}
-
 int ucm_target_locate(const struct ucm_target *target, const char *space,
 		      const struct ucm_id *ids, size_t num,
 		      struct ucm_control_place *places)
 {
-	int err;
+	int err = ucm_blocks_locate(target->blocks, space, ids, num,
+				    UCM_LOCATE_PEEK, places);
 
-	if (target->media)
-		return locate_media(target->media, space, ids, num, places);
-	err = ucm_blocks_locate(target->blocks, space, ids, num,
-				UCM_LOCATE_PEEK, places);
 	return end_call(target, space ? space : "", err);
 }
 
 int ucm_target_path(const struct ucm_target *target, const char *space,
-		    const struct ucm_id *id,
-		    const struct ucm_control_place *place,
-		    char path[UCM_BLOCKS_PATH_MAX])
+		    const struct ucm_id *id, char path[UCM_BLOCKS_PATH_MAX])
 {
-	int err = target->media ? ucm_media_path(target->media, space, id,
-						 place, path)
-				: ucm_blocks_path(target->blocks, space, id,
-						  path);
+	int err = ucm_blocks_path(target->blocks, space, id, path);
 
 	return err && err != -EPERM && err != -ENOENT
 		       ? tell(target, space ? space : "", err)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_target.h - a daemon that is asked about blocks, by its mount or its socket; or
- * the directories themselves, by ucm_media.h.
+ * ucm_target.h - a daemon that is asked about blocks, by its mount, its socket or
+ * its directories.
  *
  * The one place of ucm(1) that does so: errors are reported in words. Calls return
  * 0, or -errno (reported), unless it says otherwise; one thread.
@@ -19,7 +19,6 @@
 
 #include "tools/ucm_args.h"
 #include "tools/ucm_ask.h"
-#include "tools/ucm_media.h"
 #include "tools/ucm_progress.h"
 
 #define UCM_TARGET_TIERS 256
@@ -28,7 +27,6 @@ struct ucm_target {
 	char *mount;
 	struct ucm_blocks *blocks;
 	struct ucm_client *client;
-	struct ucm_media *media; /* instead of these, which are NULL then */
 	char *tiers[UCM_TARGET_TIERS]; /* names, as far as they are known */
 	unsigned turn; /* which of several mounts it is, from 1 on; 0: the only */
 };
@@ -45,17 +43,6 @@ int ucm_target_run(const char *mount, int (*run)(struct ucm_target *target));
 int ucm_target_run_each(const char *mount,
 			int (*run)(struct ucm_target *target));
 
-/* The same for the directories that common->tiers names. open: one of the two of
- * ucm_media.h. What could not be read makes it a failure in the end. */
-int ucm_target_run_tiers(const struct ucm_common *common,
-			 int (*open)(const char *source,
-				     struct ucm_media **out),
-			 int (*run)(struct ucm_target *target));
-
-/* "mount" or "tiers", and which: for JSON. */
-const char *ucm_target_kind(const struct ucm_target *target);
-const char *ucm_target_name(const struct ucm_target *target);
-
 /* A line that says which mount the text below is about, if there are several. */
 void ucm_target_title(const struct ucm_target *target);
 
@@ -64,8 +51,8 @@ typedef int ucm_target_call(struct ucm_blocks *blocks, const char *space,
 			    const struct ucm_id *ids, size_t num,
 			    int32_t *results);
 
-/* Make it for any number of blocks of a space (NULL or "": the default one); of
- * directories lookup and evict can be made. progress may be NULL. */
+/* Make it for any number of blocks of a space (NULL or "": the default one);
+ * progress may be NULL. */
 int ucm_target_batch(const struct ucm_target *target, ucm_target_call *call,
 		     const char *space, const struct ucm_id *ids, size_t num,
 		     int32_t *results, struct ucm_progress *progress);
@@ -75,14 +62,11 @@ int ucm_target_locate(const struct ucm_target *target, const char *space,
 		      const struct ucm_id *ids, size_t num,
 		      struct ucm_control_place *places);
 
-/* place: where it was found. -EPERM and -ENOENT (there is no such block) are not
- * reported. */
+/* -EPERM and -ENOENT (there is no such block) are not reported. */
 int ucm_target_path(const struct ucm_target *target, const char *space,
-		    const struct ucm_id *id,
-		    const struct ucm_control_place *place,
-		    char path[UCM_BLOCKS_PATH_MAX]);
+		    const struct ucm_id *id, char path[UCM_BLOCKS_PATH_MAX]);
 
-/* The blocks of a bucket: what ids had is replaced. Of a daemon only. */
+/* The blocks of a bucket: what ids had is replaced. */
 int ucm_target_ids(const struct ucm_target *target, const char *space,
 		   unsigned bucket, struct ucm_ids *ids);
 

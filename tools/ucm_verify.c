@@ -2,8 +2,8 @@
 /*
  * ucm_verify.c - ucm verify: is a block what it says it is? See ucm(1).
  *
- * Threads take one item after the other: a file, an id to be looked for in all
- * directories, or (--all) a bucket of a directory. The reading and comparing is
+ * Threads take one item after the other: a file, a block's id, or (--all) a bucket.
+ * The reading and comparing is
  * fs/block/verify's; nothing is loaded anywhere.
  */
 #include <config.h>
@@ -22,6 +22,9 @@
 #include "common/osfile.h"
 #include "fs/block/verify.h"
 #include "hashing/tree.h"
+#include <ucm/blocks.h>
+
+#include "tools/ucm_ask.h"
 #include "tools/ucm_ids.h"
 #include "tools/ucm_report.h"
 #include "tools/ucm_store.h"
@@ -32,7 +35,8 @@
 
 struct job {
 	const struct ucm_store_options *opt;
-	struct ucm_store_dirs dirs;
+	struct ucm_client *client;
+	struct ucm_blocks *paths; /* is asked where a bad block is */
 	struct ucm_ids ids;
 	void (*check_item)(struct job *job, size_t item);
 	size_t num_items;
@@ -45,9 +49,14 @@ struct job {
 
 /* ---- one block ---- */
 
+/* path NULL: of a block, whose path the daemon knows, and says to its owner. */
 static void tell(struct job *job, const struct ucm_id *id, const char *path,
 		 const struct ucm_outcome *outcome)
 {
+	char found[UCM_BLOCKS_PATH_MAX];
+
+	if (!path && !ucm_blocks_path(job->paths, job->opt->space, id, found))
+		path = found;
 	pthread_mutex_lock(&job->lock);
 	ucm_report_block(&job->report, id, path, outcome);
 	pthread_mutex_unlock(&job->lock);
@@ -81,29 +90,23 @@ static void check_file(struct job *job, int fd, const struct stat *st,
 		atomic_fetch_add(&job->unchecked, 1);
 }
 
-/* A block below a directory. false: it is not there. */
-static bool check_place(struct job *job, unsigned dir, const struct ucm_id *id)
+/* false: it is not there. */
+static bool check_block(struct job *job, const struct ucm_id *id)
 {
-	const struct ucm_store_dirs *dirs = &job->dirs;
 	struct ucm_outcome outcome = { 0 };
-	char below[UCM_TREE_PATH_MAX];
-	_cleanup_free_ char *path = NULL;
-	_cleanup_fd_ int fd = -1;
 	struct stat st;
+	_cleanup_fd_ int fd =
+		ucm_store_block_open(job->client, job->opt->space, id, &st);
 
-	ucm_tree_block_path(dirs->folder, id, below);
-	if (asprintf(&path, "%s/%s", dirs->paths[dir], below) < 0)
-		path = NULL;
-	fd = ucm_store_dirs_open_block(dirs, dir, id, &st);
 	if (fd == -ENOENT)
 		return false;
 	if (fd >= 0) {
-		check_file(job, fd, &st, id, path);
+		check_file(job, fd, &st, id, NULL);
 		return true;
 	}
 	outcome.err = fd;
 	atomic_fetch_add(&job->blocks, 1);
-	tell(job, id, path, &outcome);
+	tell(job, id, NULL, &outcome);
 	return true;
 }
 
@@ -113,37 +116,27 @@ static void check_id(struct job *job, size_t item)
 {
 	static const struct ucm_outcome absent = { .err = -ENOENT };
 	const struct ucm_id *id = &job->ids.ids[item];
-	bool found = false;
 
-	for (unsigned i = 0; i < job->dirs.num; i++)
-		found |= check_place(job, i, id);
-	if (found)
+	if (check_block(job, id))
 		return;
 	atomic_fetch_add(&job->blocks, 1);
 	tell(job, id, NULL, &absent);
 }
 
 /* A block that disappears meanwhile is no fault of the store. */
-static int check_name(void *arg, unsigned dir, const struct ucm_id *id)
-{
-	check_place(arg, dir, id);
-	return 0;
-}
-
 static void check_bucket(struct job *job, size_t item)
 {
-	unsigned dir = (unsigned)(item / UCM_BUCKETS);
-	unsigned bucket = (unsigned)(item % UCM_BUCKETS);
-	int err = ucm_store_each(&job->dirs, dir, bucket, check_name, job);
-	char path[UCM_TREE_PATH_MAX];
+	struct ucm_ids ids = { .num = 0 };
+	int err = ucm_ask_ids(job->client, job->opt->space, (unsigned)item,
+			      &ids);
 
-	if (!err)
+	for (size_t i = 0; i < ids.num; i++)
+		check_block(job, &ids.ids[i]);
+	ucm_ids_fini(&ids);
+	if (!err || atomic_exchange(&job->incomplete, true))
 		return;
-	ucm_tree_bucket_path(job->dirs.folder, bucket, path);
-	atomic_store(&job->incomplete, true);
 	pthread_mutex_lock(&job->lock);
-	ucm_tool_complain("%s/%s: %s", job->dirs.paths[dir], path,
-			  strerror(-err));
+	ucm_tool_complain("%s: %s", job->opt->mount, strerror(-err));
 	pthread_mutex_unlock(&job->lock);
 }
 
@@ -242,15 +235,17 @@ static int prepare(struct job *job)
 	const struct ucm_store_options *opt = job->opt;
 	int err;
 
-	if (!opt->mount && !opt->tiers) {
+	if (!opt->mount) {
 		job->check_item = check_argument;
 		job->num_items = (size_t)opt->num_args;
 		return 0;
 	}
-	err = ucm_store_dirs_open(opt, &job->dirs);
+	err = ucm_store_connect(opt, &job->client);
+	if (!err)
+		err = ucm_blocks_open(opt->mount, &job->paths);
 	if (!err && opt->all) {
 		job->check_item = check_bucket;
-		job->num_items = (size_t)job->dirs.num * UCM_BUCKETS;
+		job->num_items = UCM_BUCKETS;
 	} else if (!err) {
 		err = ucm_ids_read(opt->num_args ? opt->args[0] : "-",
 				   &job->ids);
@@ -291,9 +286,8 @@ static int check_options(int argc, char **argv)
 {
 	const struct ucm_store_options *opt = &ucm_store_opt;
 
-	if (ucm_store_options_take(argc, argv))
-		return UCM_EXIT_USAGE;
-	if (opt->mount || opt->tiers)
+	ucm_store_options_take(argc, argv);
+	if (opt->mount)
 		return ucm_args_limit(argc, argv, !opt->all);
 	if (opt->all || *opt->space)
 		return ucm_tool_fail(UCM_EXIT_USAGE, "--all and --space need "
@@ -315,7 +309,8 @@ static int run(int argc, char **argv)
 	if (err >= 0)
 		return err;
 	err = verify(&job);
-	ucm_store_dirs_close(&job.dirs);
+	ucm_blocks_close(job.paths);
+	ucm_client_close(job.client);
 	ucm_ids_fini(&job.ids);
 	ucm_report_fini(&job.report);
 	return err ? UCM_EXIT_FAILED : 0;

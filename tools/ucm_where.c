@@ -19,7 +19,6 @@ static struct ucm_ids ids;
 
 static const struct ucm_arg args[] = {
 	UCM_ARGS_BLOCKS(common),
-	UCM_ARG_TIERS(common),
 	{ 0 },
 };
 
@@ -78,7 +77,7 @@ static int find(struct found *found)
 	found->path[0] = '\0';
 	if (!found->place.result)
 		err = ucm_target_path(found->target, common.space, found->id,
-				      &found->place, found->path);
+				      found->path);
 	if (err == -ENOENT) /* gone since */
 		found->place.result = err;
 	return err == -ENOENT || err == -EPERM ? 0 : err;
@@ -130,10 +129,7 @@ static int run(int argc, char **argv)
 	if (!argc)
 		return ucm_tool_fail(UCM_EXIT_USAGE, "no ID; try --help");
 	if (!ucm_ids_take(&ids, argc, argv))
-		status = common.tiers
-				 ? ucm_target_run_tiers(&common,
-							ucm_media_open, locate)
-				 : ucm_target_run(common.mount, locate);
+		status = ucm_target_run(common.mount, locate);
 	ucm_ids_fini(&ids);
 	return status;
 }

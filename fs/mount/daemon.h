@@ -508,6 +508,9 @@ void ucm_say_ready(struct ucm_daemon *daemon);
 /* The listening socket that systemd has opened for this process; -1: none. */
 int ucm_systemd_socket(void);
 
+/* Ask one that serves a socket alone to stop. */
+void ucm_daemon_end(void *daemon);
+
 /* Mount, serve until asked to stop, unmount; without a mount point, serve the
  * socket. files_dir: the number of the
  * directory that has files/. trace: NULL, or the caller's. 0 or

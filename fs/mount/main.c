@@ -3,7 +3,8 @@
  * main.c - ucmfs, the daemon.
  *
  * Exit status: 0, 1 (could not mount or serve), 2 (wrong arguments, settings
- * or directories: one line that names the thing, nothing mounted).
+ * or directories: one line that names the thing, nothing mounted), 3 (the same:
+ * another process uses one of the directories).
  */
 #include <config.h>
 
@@ -176,14 +177,18 @@ static int run(struct ucm_options *options)
 			      strerror(-err));
 		return complain(&error);
 	}
-	mount = options->mountpoint ? absolute(options->mountpoint)
-				    : strdup(options->socket);
+	mount = options->mountpoint
+			? absolute(options->mountpoint)
+			: strdup(options->socket ? options->socket
+						 : options->source);
 	options->config.mount = mount;
 	err = ucm_store_open(&options->config, &store, &error);
 	options->config.mount = NULL;
 	free(mount);
-	if (err)
-		return complain(&error);
+	if (err) {
+		complain(&error);
+		return err == -EBUSY || err == -EAGAIN ? 3 : 2;
+	}
 	if (check_mountpoint(options->mountpoint, store, &error) ||
 	    choose_files(options, store, &files_dir, &error) ||
 	    open_trace(options, store, &trace, &error)) {

@@ -433,6 +433,7 @@ static int take_flags(struct ucm_options *options, int argc, char **argv,
 		{ "help", no_argument, NULL, 'h' },
 		{ "version", no_argument, NULL, 'V' },
 		{ "socket", required_argument, NULL, 'S' },
+		{ "private", no_argument, NULL, 'P' },
 		{ NULL, 0, NULL, 0 },
 	};
 	int flag, num = 0;
@@ -448,6 +449,7 @@ static int take_flags(struct ucm_options *options, int argc, char **argv,
 		case 'o': lists[num++] = optarg; break;
 		case 'h': options->show_help = true; break;
 		case 'V': options->show_version = true; break;
+		case 'P': options->ends_with_peers = true; break;
 		case 'S':
 			if (set_socket(options, optarg))
 				return ucm_error_set(error, -EINVAL,
@@ -476,13 +478,19 @@ static int take_operands(struct ucm_options *options, int argc, char **argv,
 			 struct ucm_error *error)
 {
 	if (optind < argc && !strcmp(argv[optind], "serve")) {
-		if (argc - optind != 2 || !options->socket)
+		if (argc - optind != 2 ||
+		    !options->socket == !options->ends_with_peers)
 			return ucm_error_set(error, -EINVAL,
-					     "serve needs SOURCE and "
-					     "--socket PATH, and no more");
+					     "serve needs SOURCE, and "
+					     "--socket PATH or --private");
 		options->source = argv[optind + 1];
+		if (options->ends_with_peers) /* its client asks again */
+			options->config.lock_wait_s = 0;
 		return 0;
 	}
+	if (options->ends_with_peers)
+		return ucm_error_set(error, -EINVAL,
+				     "--private is for serve, not for mounts");
 	if (optind < argc && !strcmp(argv[optind], "mount"))
 		optind++;
 	if (argc - optind != 2)
@@ -555,6 +563,7 @@ void ucm_options_help(FILE *out)
 	fprintf(out,
 		"Usage: ucmfs [mount] SOURCE MOUNTPOINT [-f] [-d] [-o OPTIONS]\n"
 		"       ucmfs serve SOURCE --socket PATH [-f] [-o OPTIONS]\n"
+		"       ucmfs serve SOURCE --private [-f] [-o OPTIONS]\n"
 		"\n"
 		"Mount KV-cache blocks that lie in tiers of directories, or serve "
 		"them without a mount.\n"
@@ -568,6 +577,7 @@ void ucm_options_help(FILE *out)
 		"  -d             print every request (implies -f)\n"
 		"  --socket PATH  where programs connect to [a mount: "
 		"/run/ucmfs/NUMBER.sock]\n"
+		"  --private      end when the last program has disconnected\n"
 		"  -h, --help     this text\n"
 		"  -V, --version  versions of ucmfs and libfuse\n"
 		"\n"

@@ -32,7 +32,8 @@ enum ucm_log_to {
 struct ucm_options {
 	const char *source;
 	const char *mountpoint; /* NULL: it serves the socket alone */
-	char *socket; /* absolute; NULL: a mount's own */
+	char *socket; /* absolute; NULL: in the user's folder */
+	bool ends_with_peers; /* it ends with its last peer */
 	bool foreground;
 	bool debug;
 	bool show_help;

@@ -42,7 +42,9 @@ void ucm_say_ready(struct ucm_daemon *daemon)
 	static const char text[] = "READY=1\n";
 	int fd = daemon->options->ready_fd;
 
-	notify_systemd();
+	/* whoever was told of that is its first client's */
+	if (!daemon->options->ends_with_peers)
+		notify_systemd();
 	if (fd < 0)
 		return;
 	if (write(fd, text, sizeof(text) - 1) < 0)

@@ -551,12 +551,18 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 
 static int end_fd; /* an eventfd */
 
-static void end_by_signal(int number)
+void ucm_daemon_end(void *daemon)
 {
 	const uint64_t one = 1;
 	ssize_t written = write(end_fd, &one, sizeof(one));
 
-	(void)number, (void)written;
+	(void)daemon, (void)written;
+}
+
+static void end_by_signal(int number)
+{
+	(void)number;
+	ucm_daemon_end(NULL);
 }
 
 /* They may come at any time from here on. */
@@ -598,7 +604,10 @@ static int serve_socket(struct ucm_daemon *daemon)
 		err = ucm_store_begin(daemon->store);
 	if (err)
 		return err;
-	ucm_store_serving(daemon->store, 0);
+	if (daemon->options->ends_with_peers)
+		ucm_store_serving_privately(daemon->store);
+	else
+		ucm_store_serving(daemon->store, 0);
 	if (daemon->options->foreground)
 		choose_log(daemon->options);
 	err = start_store(daemon);
@@ -651,6 +660,13 @@ static void daemon_fini(struct ucm_daemon *daemon)
 	free(daemon);
 }
 
+static const char *name_of(const struct ucm_options *options)
+{
+	if (options->mountpoint)
+		return options->mountpoint;
+	return options->socket ? options->socket : options->source;
+}
+
 int ucm_daemon_run(struct ucm_options *options, struct ucm_store *store,
 		   unsigned files_dir, struct ucm_trace *trace)
 {
@@ -663,8 +679,7 @@ int ucm_daemon_run(struct ucm_options *options, struct ucm_store *store,
 	*daemon = (struct ucm_daemon){
 		.options = options,
 		.store = store,
-		.mountpoint = options->mountpoint ? options->mountpoint
-						  : options->socket,
+		.mountpoint = name_of(options),
 		.index_fd = -1,
 		.trace = trace,
 		.ops = ucm_opstats_new(),

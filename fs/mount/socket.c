@@ -5,7 +5,8 @@
  * A socket lies in a folder of its user, under a number that no other mount has:
  * that of the mount's device. .ucmfs/socket in the mount leads there. A daemon that
  * was killed leaves its socket; the next one of the same user removes those on which
- * no process listens.
+ * no process listens. So does the link in the first directory (.ucmfs/socket), by
+ * which those find the daemon who know its directories; it is removed at the end.
  *
  * Without a socket a mount is a file system, and nothing else: so what fails here
  * is a warning. A daemon without a mount is nothing without its socket.
@@ -29,8 +30,11 @@
 
 #include "common/cleanup.h"
 #include "common/log.h"
+#include "common/osfile.h"
 #include "fs/index/memory.h"
 #include "fs/serve/serve.h"
+#include "fs/tier/dir.h"
+#include "hashing/tree.h"
 
 #define SUFFIX ".sock"
 #define UNIX_PATH_MAX sizeof(((struct sockaddr_un *)0)->sun_path)
@@ -123,6 +127,7 @@ static struct ucm_server_terms terms_of(struct ucm_daemon *daemon)
 		.text = text,
 		.count = count,
 		.writes = writes,
+		.idle = options->ends_with_peers ? ucm_daemon_end : NULL,
 		.arg = daemon,
 	};
 }
@@ -142,8 +147,13 @@ static int choose_path(struct ucm_daemon *daemon)
 		return err;
 	}
 	sweep(folder);
-	if (asprintf(&daemon->socket, "%s/%u-%u" SUFFIX, folder,
-		     major(daemon->device), minor(daemon->device)) < 0) {
+	if (daemon->options->mountpoint)
+		err = asprintf(&daemon->socket, "%s/%u-%u" SUFFIX, folder,
+			       major(daemon->device), minor(daemon->device));
+	else
+		err = asprintf(&daemon->socket, "%s/private-%d" SUFFIX, folder,
+			       (int)getpid());
+	if (err < 0) {
 		daemon->socket = NULL;
 		return -ENOMEM;
 	}
@@ -152,6 +162,49 @@ static int choose_path(struct ucm_daemon *daemon)
 	unlink(daemon->socket);
 	return 0;
 }
+
+/* ---- the link in the first directory ---- */
+
+/* -1: all tiers are of memory. */
+static int first_directory(const struct ucm_daemon *daemon)
+{
+	const struct ucm_dirs *dirs = &daemon->store->dirs;
+
+	for (unsigned i = 0; i < dirs->num; i++) {
+		if (!ucm_tier_is_volatile(dirs->tier_of[i]))
+			return ucm_directory_fd(dirs->at[i]);
+	}
+	return -1;
+}
+
+/* A daemon that was killed has left its own. Where it cannot be made, programs that
+ * know the directories do not find this daemon. */
+static void make_link(const struct ucm_daemon *daemon)
+{
+	int fd = first_directory(daemon), err;
+
+	if (fd < 0 || ucm_options_passed(daemon->options, "ro"))
+		return;
+	ucm_os_unlink(fd, UCM_TREE_SOCKET);
+	err = ucm_os_symlink(daemon->socket, fd, UCM_TREE_SOCKET);
+	if (err)
+		ucm_warning("first directory: " UCM_TREE_SOCKET ": %s",
+			    strerror(-err));
+}
+
+/* Unless it is another's, which has taken the directory over. */
+static void remove_link(const struct ucm_daemon *daemon)
+{
+	int fd = first_directory(daemon);
+	char target[UNIX_PATH_MAX];
+
+	if (fd >= 0 &&
+	    !ucm_os_readlink(fd, UCM_TREE_SOCKET, target, sizeof(target)) &&
+	    !strcmp(target, daemon->socket))
+		ucm_os_unlink(fd, UCM_TREE_SOCKET);
+}
+
+/* ---- a life ---- */
 
 static int start(struct ucm_daemon *daemon)
 {
@@ -177,8 +230,10 @@ int ucm_socket_start(struct ucm_daemon *daemon)
 		err = -ENOMEM;
 	if (!err)
 		err = start(daemon);
-	if (!err)
+	if (!err) {
+		make_link(daemon);
 		return 0;
+	}
 	free(daemon->socket);
 	daemon->socket = NULL;
 	daemon->server = NULL;
@@ -189,6 +244,8 @@ bool ucm_socket_stop(struct ucm_daemon *daemon, unsigned wait_ms)
 {
 	struct ucm_server *server = daemon->server;
 
+	if (server)
+		remove_link(daemon);
 	daemon->server = NULL;
 	return ucm_server_stop(server, wait_ms);
 }

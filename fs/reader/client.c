@@ -25,6 +25,7 @@
 
 #include "common/cleanup.h"
 #include "common/deadmount.h"
+#include "fs/reader/reader.h"
 #include "hashing/tree.h"
 
 #define HELLO_FDS 2
@@ -299,11 +300,14 @@ static void limit_wait(const struct ucm_client *client, time_t seconds)
 
 int ucm_client_connect(const char *where, struct ucm_client **out)
 {
-	struct ucm_client *client = calloc(1, sizeof(*client));
+	struct ucm_client *client;
 	struct ucm_serve_hello hello;
 	struct sockaddr_un address;
 	int none[HELLO_FDS], err;
 
+	if (!strncmp(where, UCM_CLIENT_TIERS, strlen(UCM_CLIENT_TIERS)))
+		return ucm_private_connect(where + strlen(UCM_CLIENT_TIERS), out);
+	client = calloc(1, sizeof(*client));
 	if (!client)
 		return -ENOMEM;
 	pthread_mutex_init(&client->lock, NULL);

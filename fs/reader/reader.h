@@ -83,6 +83,13 @@ static inline void ucm_bit_set(uint64_t *bitmap, size_t bit)
 /* Map the first len bytes of memory that a daemon has given. -EPROTO: it has fewer. */
 int ucm_reader_map_memory(int fd, int prot, size_t len, void **out);
 
+/* The same place from any working directory, to free; NULL: errno says why. */
+char *ucm_reader_absolute(const char *where);
+
+/* As ucm_client_connect(), of directories (SOURCE of ucmfs(8)): a daemon is started
+ * if none serves them. */
+int ucm_private_connect(const char *source, struct ucm_client **out);
+
 /* ---- the map ---- */
 
 /* A field of shared memory, and nothing after it before it. */

@@ -32,6 +32,8 @@ struct ucm_server_terms {
 	void (*count)(void *arg);
 	/* Are files being written to a space, beside those of peers? Or NULL. */
 	bool (*writes)(void *arg, const struct ucm_space *space);
+	/* There has been no peer for a second or two. It must not wait. Or NULL. */
+	void (*idle)(void *arg);
 	void *arg;
 };
 

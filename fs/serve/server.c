@@ -30,6 +30,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -53,6 +54,8 @@
 #define STACK_BYTES (256u << 10)
 #define BACKLOG 256
 #define SEND_S 10
+#define IDLE_MS 1500
+#define LOOK_MS 500
 
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83
@@ -64,6 +67,7 @@ struct ucm_server {
 	int listening;
 	int stop; /* an eventfd */
 	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	_Atomic int64_t used_ms; /* when a message came last */
 	dev_t device; /* of the socket's name */
 	ino_t inode;
 	pthread_t acceptor;
@@ -214,6 +218,9 @@ static void *peer_main(void *arg)
 		_cleanup_free_ void *message = NULL;
 		size_t size = receive(peer->fd, &message);
 
+		if (size)
+			atomic_store(&peer->server->used_ms,
+				     ucm_monotonic_ms());
 		goes_on = size && exchange_one(peer, message, size);
 	}
 	peer_end(peer);
@@ -324,6 +331,12 @@ static void wait_for_descriptors(struct ucm_server *server)
 	poll(&stop, 1, 100);
 }
 
+static bool is_idle(struct ucm_server *server)
+{
+	return !ucm_server_peers(server) &&
+	       ucm_monotonic_ms() - atomic_load(&server->used_ms) >= IDLE_MS;
+}
+
 static void *accept_main(void *arg)
 {
 	struct ucm_server *server = arg;
@@ -334,12 +347,14 @@ static void *accept_main(void *arg)
 
 	pthread_setname_np(pthread_self(), "ucm-accept");
 	for (;;) {
-		int fd;
+		int fd, num = poll(fds, 2, server->terms.idle ? LOOK_MS : -1);
 
-		if (poll(fds, 2, -1) < 0 && errno != EINTR)
+		if ((num < 0 && errno != EINTR) || fds[0].revents)
 			break;
-		if (fds[0].revents)
-			break;
+		if (server->terms.idle && is_idle(server))
+			server->terms.idle(server->terms.arg);
+		if (num <= 0)
+			continue;
 		fd = accept4(server->listening, NULL, NULL, SOCK_CLOEXEC);
 		if (fd >= 0)
 			admit(server, fd);
@@ -460,6 +475,7 @@ int ucm_server_start(const struct ucm_server_terms *terms, const char *path,
 	signal(SIGIO, SIG_IGN);
 	server->terms = *terms;
 	server->listening = server->stop = -1;
+	atomic_init(&server->used_ms, ucm_monotonic_ms());
 	pthread_mutex_init(&server->lock, NULL);
 	ucm_cond_init_monotonic(&server->ended);
 	LIST_INIT(&server->peers);

@@ -31,8 +31,7 @@ const char *ucm_store_unknown(struct ucm_store *store, unsigned dir)
 {
 	struct ucm_medium *medium = store->dirs.at[dir];
 
-	/* a saver reads nothing, and so moves no checkpoint of what it has found */
-	if (!medium->saver && !ucm_scan_knows(store, dir))
+	if (!ucm_scan_knows(store, dir))
 		return "it has not been read to its end";
 	/* after a crash, what could not be read may be torn: it is a doubt, too */
 	if (atomic_load(&medium->recovery.unclean) &&

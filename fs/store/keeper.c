@@ -36,10 +36,7 @@ static bool keeper_is_due(struct ucm_keeper *keeper)
 	if (!every_s || now < keeper->checkpoint_due_ms)
 		return false;
 	keeper->checkpoint_due_ms = now + every_s * INT64_C(1000);
-	if (ucm_keeper_medium(keeper)->saver) /* what was before us is not ours */
-		return atomic_load(&keeper->dirty);
-	return atomic_load(&keeper->dirty) || atomic_load(&recovery->unclean) ||
-	       atomic_load(&recovery->savers);
+	return atomic_load(&keeper->dirty) || atomic_load(&recovery->unclean);
 }
 
 static void keeper_look_after(struct ucm_keeper *keeper)
@@ -50,8 +47,7 @@ static void keeper_look_after(struct ucm_keeper *keeper)
 		return;
 	if (medium->ops->beat) /* also where the movers do not wait for it */
 		medium->ops->beat(medium);
-	if (!keeper->store->config->saver)
-		ucm_scan_retry(keeper->store, keeper->dir);
+	ucm_scan_retry(keeper->store, keeper->dir);
 	ucm_store_read_again(keeper->store, NULL, keeper->dir);
 	ucm_scan_settle(keeper->store, keeper->dir);
 	if (atomic_load(&keeper->store->stopping))
@@ -67,12 +63,8 @@ static void keeper_leave(struct ucm_keeper *keeper)
 	const struct ucm_recovery *recovery = &medium->recovery;
 	int err = 0;
 
-	if (medium->readonly)
+	if (medium->readonly || atomic_load(&medium->abandoned))
 		return;
-	if (atomic_load(&medium->abandoned)) {
-		ucm_recovery_spoil(&medium->recovery, medium);
-		return;
-	}
 	if (atomic_load(&recovery->unclean) && !ucm_keeper_knows(keeper))
 		return;
 	if (ucm_wait_is_vain(&keeper->store->dirs, keeper->dir)) {
@@ -80,8 +72,7 @@ static void keeper_leave(struct ucm_keeper *keeper)
 		return;
 	}
 	pthread_mutex_lock(&keeper->sync_lock);
-	if (!medium->saver) /* others know what we do not */
-		ucm_snapshots_save(keeper->store, keeper->dir);
+	ucm_snapshots_save(keeper->store, keeper->dir);
 	err = ucm_recovery_end(&medium->recovery, medium);
 	pthread_mutex_unlock(&keeper->sync_lock);
 	if (err)

@@ -6,10 +6,6 @@
  * of the scan and a keeper for each directory; quiet ends the scan and
  * the reports of losses; close ends the keepers and leaves the
  * directories.
- *
- * A saver (config.h) reads nothing at its start but where a space has a quota: it
- * counts what is there then, and what it saves itself. Each of many savers would
- * have to read all headers, and would know only what was there when it did.
  */
 #include <config.h>
 
@@ -155,16 +151,11 @@ int ucm_store_begin(struct ucm_store *store)
 	return err;
 }
 
-static bool life_reads_all(struct ucm_store *store)
-{
-	return !store->config->saver || atomic_load(&store->quotas);
-}
-
 int ucm_store_start(struct ucm_store *store)
 {
 	int err = store->begun ? 0 : ucm_store_begin(store);
 
-	if (!err && life_reads_all(store))
+	if (!err)
 		err = ucm_scan_start(store);
 	if (!err)
 		err = ucm_keepers_start(store);
@@ -187,6 +178,11 @@ static void life_tell_all(struct ucm_store *store, enum ucm_medium_use use,
 void ucm_store_serving(struct ucm_store *store, dev_t mount)
 {
 	life_tell_all(store, UCM_MEDIUM_USE_SERVING, mount);
+}
+
+void ucm_store_serving_privately(struct ucm_store *store)
+{
+	life_tell_all(store, UCM_MEDIUM_USE_PRIVATE, 0);
 }
 
 void ucm_store_quiet(struct ucm_store *store)

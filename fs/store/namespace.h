@@ -17,7 +17,7 @@
 
 #include <ucm/block.h>
 
-#include "fs/store/manifest.h"
+#include "fs/block/manifest.h"
 #include "hashing/tree.h"
 
 #define UCM_MAX_SPACES 65535

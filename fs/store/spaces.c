@@ -548,7 +548,6 @@ int ucm_store_find_spaces(struct ucm_store *store,
 	if (err)
 		return err;
 	store->scan_spaces = store->names.num;
-	if (!store->config->saver) /* it ends with the first one's begin */
-		ucm_snapshots_open(store);
+	ucm_snapshots_open(store);
 	return 0;
 }

@@ -4,9 +4,7 @@
  *
  * The index is the truth for what it has. What it does not have is absent,
  * unless the scan has not come to that bucket yet: then every directory that
- * may have the name is asked, fast tiers first. Of a saver (config.h) the index is
- * no more than what it has seen: others save and remove there, so what it has is
- * looked at once more, and what it does not have is asked for each time.
+ * may have the name is asked, fast tiers first.
  */
 #include <config.h>
 
@@ -32,8 +30,7 @@ static int store_probe(struct ucm_store *store, struct ucm_space *space,
 	bool asked = false;
 
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-		if (!store->config->saver &&
-		    ucm_space_is_scanned(space, dir, ucm_tree_bucket(id)))
+		if (ucm_space_is_scanned(space, dir, ucm_tree_bucket(id)))
 			continue;
 		/* which of them are asked after this one, it will say */
 		if (ucm_wait_for_any(&store->dirs))
@@ -47,27 +44,17 @@ static int store_probe(struct ucm_store *store, struct ucm_space *space,
 	return 0;
 }
 
-/* In the index; and there, where others may have removed it. */
-static bool find_known(struct ucm_store *store, const struct ucm_key *key,
-		       struct ucm_entry *out, ucm_ref *ref)
-{
-	return ucm_index_find(store->index, key, out, ref) &&
-	       (!store->config->saver ||
-		ucm_store_check(store, *ref) != -ENOENT);
-}
-
 /* Also one that is being removed. */
 static int find_or_probe(struct ucm_store *store, const struct ucm_key *key,
 			 struct ucm_entry *out, ucm_ref *ref)
 {
 	/* asked first: the scan may find it, and end, after we have looked */
-	bool scanned = !store->config->saver &&
-		       atomic_load_explicit(&store->scanned,
+	bool scanned = atomic_load_explicit(&store->scanned,
 					    memory_order_acquire);
 	struct ucm_space *space;
 	int err = 0;
 
-	if (find_known(store, key, out, ref))
+	if (ucm_index_find(store->index, key, out, ref))
 		return 0;
 	if (atomic_load_explicit(&store->unread.num, memory_order_relaxed)) {
 		err = ucm_wait_for_any(&store->dirs);
@@ -80,8 +67,7 @@ static int find_or_probe(struct ucm_store *store, const struct ucm_key *key,
 	space = ucm_namespace_get(&store->names, key->space);
 	if (!space)
 		return -ENOENT;
-	if (store->config->saver ||
-	    !atomic_load_explicit(&store->scanned, memory_order_acquire))
+	if (!atomic_load_explicit(&store->scanned, memory_order_acquire))
 		err = store_probe(store, space, &key->id);
 	if (err)
 		return err;

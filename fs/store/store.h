@@ -143,6 +143,8 @@ int ucm_store_start(struct ucm_store *store);
 /* Tell other starts that a mount, of this device, uses the directories: when
  * it is gone they wait for us to end. */
 void ucm_store_serving(struct ucm_store *store, dev_t mount);
+/* The same of a daemon that ends with its last client: they wait a few seconds. */
+void ucm_store_serving_privately(struct ucm_store *store);
 
 /* From now on on_gone is not called. Close follows. */
 void ucm_store_quiet(struct ucm_store *store);

@@ -94,9 +94,6 @@ struct ucm_config {
 	unsigned movers; /* threads */
 	uint64_t move_rate; /* bytes a second; 0: any */
 	uint64_t space_quota; /* of spaces that have none of their own; 0: none */
-	/* Others like it may save there at the same time (lock.h). There is no index of
-	 * all that is there then, and limits are kept only approximately. */
-	bool saver;
 	/* how long to wait for the end of a daemon that is ending */
 	unsigned lock_wait_s;
 };

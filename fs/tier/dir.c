@@ -125,18 +125,14 @@ static int take_owner(struct ucm_directory *dir, struct ucm_error *error)
 }
 
 /* Two daemons must not write one directory. Where other machines may use it a lock
- * may hold for one machine only, or wait out a server's grace period; there savers
- * save side by side, and beside a daemon. */
+ * may hold for one machine only, or wait out a server's grace period. */
 static int take_lock(struct ucm_directory *dir, unsigned wait_s,
 		     struct ucm_error *error)
 {
 	if (dir->medium.remote)
-		return dir->medium.saver ? 0 : take_owner(dir, error);
-	dir->lockfd = dir->medium.saver
-			      ? ucm_lock_join(dir->ctlfd, dir->medium.path,
-					      wait_s, dir->instance, error)
-			      : ucm_lock_take(dir->ctlfd, dir->medium.path,
-					      wait_s, error);
+		return take_owner(dir, error);
+	dir->lockfd =
+		ucm_lock_take(dir->ctlfd, dir->medium.path, wait_s, error);
 	return dir->lockfd < 0 ? dir->lockfd : 0;
 }
 
@@ -156,27 +152,12 @@ static int make_identity(char text[IDENTITY_BYTES])
 	return 0;
 }
 
-/* Whole, and the first one stays, which text is then: several savers may come to a
- * new directory at once. */
 static int new_identity(struct ucm_directory *dir, char text[IDENTITY_BYTES])
 {
-	char name[UCM_TEMP_NAME_MAX];
 	int err = make_identity(text);
 
-	if (err)
-		return err;
-	ucm_temp_name(&dir->self, dir->instance,
-		      atomic_fetch_add(&dir->temps, 1), name);
-	err = ucm_os_replace_file(dir->tmpfd, name, text, strlen(text));
-	if (err)
-		return err;
-	err = ucm_os_link(dir->tmpfd, name, dir->ctlfd, "id");
-	ucm_os_unlink(dir->tmpfd, name);
-	if (err == -EEXIST)
-		return ucm_os_read_file(dir->ctlfd, "id", text, IDENTITY_BYTES);
-	/* without links nothing can be committed, but read and listed */
-	return err ? ucm_os_replace_file(dir->ctlfd, "id", text, strlen(text))
-		   : 0;
+	return err ? err
+		   : ucm_os_replace_file(dir->ctlfd, "id", text, strlen(text));
 }
 
 static int parse_identity(const char *text, uint8_t uuid_out[16])
@@ -453,8 +434,7 @@ int ucm_directory_open(const char *path, bool readonly,
 		return ucm_error_set(error, -ENOMEM, "%s: out of memory", path);
 	*dir = (struct ucm_directory){
 		.medium = { .ops = &directory_ops,
-			    .readonly = readonly,
-			    .saver = config->saver && !readonly },
+			    .readonly = readonly },
 		.dirfd = -1,
 		.ctlfd = -1,
 		.tmpfd = -1,
@@ -475,21 +455,16 @@ int ucm_directory_open(const char *path, bool readonly,
 
 /* ---- in use ---- */
 
-/* What a stopped daemon, or a saver that is gone, left. Without a lock another one,
+/* What a stopped daemon left. Without a lock another one,
  * here or on another machine, may be writing it. */
 static bool is_leftover(struct ucm_directory *dir, const char *name,
 			int64_t now_s)
 {
-	uint32_t instance;
 	struct stat st;
 
-	if (dir->lockfd < 0)
-		return !ucm_os_stat(dir->tmpfd, name, &st) &&
-		       ucm_temp_is_over(&dir->self, name,
-					now_s - st.st_mtime);
-	return !dir->medium.saver || ucm_temp_instance(name, &instance) ||
-	       (instance != dir->instance &&
-		!ucm_lock_is_savers(dir->lockfd, instance));
+	return dir->lockfd >= 0 ||
+	       (!ucm_os_stat(dir->tmpfd, name, &st) &&
+		ucm_temp_is_over(&dir->self, name, now_s - st.st_mtime));
 }
 
 /* The names first: whoever makes one of them has said who it is before. */
@@ -564,31 +539,10 @@ static void directory_tell(struct ucm_medium *medium, enum ucm_medium_use use,
 		[UCM_MEDIUM_USE_STARTING] = UCM_LOCK_STARTING,
 		[UCM_MEDIUM_USE_SERVING] = UCM_LOCK_SERVING,
 		[UCM_MEDIUM_USE_ENDING] = UCM_LOCK_ENDING,
+		[UCM_MEDIUM_USE_PRIVATE] = UCM_LOCK_PRIVATE,
 	};
 
-	if (!medium->saver)
-		ucm_lock_tell(ucm_directory_of(medium)->lockfd, states[use],
-			      mount);
-}
-
-static int directory_enter(struct ucm_medium *medium, bool *alone_out)
-{
-	int lockfd = ucm_directory_of(medium)->lockfd;
-	int err = lockfd < 0 ? -EOPNOTSUPP : ucm_lock_enter(lockfd);
-
-	if (!err)
-		*alone_out = ucm_lock_is_alone(lockfd);
-	return err;
-}
-
-static void directory_leave(struct ucm_medium *medium, bool for_good)
-{
-	int lockfd = ucm_directory_of(medium)->lockfd;
-
-	if (for_good)
-		ucm_lock_part(lockfd);
-	else
-		ucm_lock_leave(lockfd);
+	ucm_lock_tell(ucm_directory_of(medium)->lockfd, states[use], mount);
 }
 
 static int directory_room(struct ucm_medium *medium,
@@ -800,8 +754,6 @@ static const struct ucm_medium_ops directory_ops = {
 	.begin = directory_begin,
 	.beat = directory_beat,
 	.tell = directory_tell,
-	.enter = directory_enter,
-	.leave = directory_leave,
 	.close = directory_close,
 	.free = directory_free,
 	.list = directory_list,

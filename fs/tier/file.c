@@ -74,9 +74,9 @@ void ucm_file_want(const struct ucm_file *file, size_t len)
 		ucm_os_advise(file->fd, 0, (off_t)len, POSIX_FADV_WILLNEED);
 }
 
-/* Only its owner and root may ask for that; of what others read, the file system
- * changes the time as it likes. */
-void ucm_file_leave_times(const struct ucm_file *file)
+/* Reads of this descriptor are no use of the file. Only its owner and root may ask for
+ * that; of what others read, the file system changes the time as it likes. */
+static void leave_times(const struct ucm_file *file)
 {
 	int flags = file->fd >= 0 ? fcntl(file->fd, F_GETFL) : -1;
 
@@ -95,7 +95,7 @@ int ucm_file_uncached(const struct ucm_file *file, struct ucm_file *out)
 	if (fd < 0)
 		return fd;
 	*out = ucm_file_of(file->medium, fd);
-	ucm_file_leave_times(out);
+	leave_times(out);
 	return 0;
 }
 
@@ -186,7 +186,7 @@ int ucm_file_verify(const struct ucm_file *file, const struct stat *st,
 				  plane);
 	if (err != -EINVAL)
 		return err;
-	ucm_file_leave_times(file);
+	leave_times(file);
 	err = ucm_file_forget(file);
 	return err ? err
 		   : verify_file(file, st, id, pay, arg, block, fault, plane);

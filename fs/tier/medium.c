@@ -83,7 +83,7 @@ int ucm_medium_begin(struct ucm_medium *medium)
 	err = ucm_recovery_begin(&medium->recovery, medium);
 	if (err)
 		ucm_error("%s: .ucmfs/state: %s", medium->path, strerror(-err));
-	else if (!medium->saver || !(medium->flags & UCM_MEDIUM_SHARED))
+	else
 		/* the state file has ended it; its reader has it open */
 		medium->ops->notes->remove(medium, UCM_SNAPSHOT_NAME);
 	return err;

@@ -82,8 +82,6 @@ int ucm_file_sync(const struct ucm_file *file);
 void ucm_file_start_writing(const struct ucm_file *file);
 /* Its first bytes are about to be read. */
 void ucm_file_want(const struct ucm_file *file, size_t len);
-/* Reads of this descriptor are no use of the file: its times stay. */
-void ucm_file_leave_times(const struct ucm_file *file);
 /* The same file, so that reads see what the disk has and no cache; -EINVAL: not
  * in this way. It must be closed. */
 int ucm_file_uncached(const struct ucm_file *file, struct ucm_file *out);
@@ -116,6 +114,7 @@ enum ucm_medium_use {
 	UCM_MEDIUM_USE_STARTING,
 	UCM_MEDIUM_USE_SERVING, /* until its mount is gone */
 	UCM_MEDIUM_USE_ENDING,
+	UCM_MEDIUM_USE_PRIVATE, /* until its last client has gone */
 };
 
 /* What a medium can hold. Two of the same device share their room. */
@@ -225,12 +224,6 @@ struct ucm_medium_ops {
 	 * nobody asks. */
 	void (*tell)(struct ucm_medium *medium, enum ucm_medium_use use,
 		     dev_t mount);
-	/* Of a saver: from enter to leave it alone reads and changes notes; is it the
-	 * only one there? -EOPNOTSUPP: nobody knows who is there; -EBUSY. NULL:
-	 * there are no savers. for_good: it does not write there any more, and
-	 * whoever enters next does not find it. */
-	int (*enter)(struct ucm_medium *medium, bool *alone_out);
-	void (*leave)(struct ucm_medium *medium, bool for_good);
 	/* All but its memory: a thread that hangs may still look at it. */
 	void (*close)(struct ucm_medium *medium);
 	void (*free)(struct ucm_medium *medium);
@@ -306,7 +299,6 @@ struct ucm_medium {
 	dev_t dev;      /* media of one device share their room */
 	_Atomic bool readonly; /* also of one that is fenced: */
 	_Atomic bool fenced;   /* another daemon has taken it over */
-	bool saver;     /* of config.h: others save there, too */
 	bool remote;    /* a server has it, which may not answer */
 	enum ucm_fskind kind; /* for people: what it stands on */
 	struct ucm_guard *guard; /* NULL: calls may take for ever */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * recovery.c - the state file of a directory: "clean", "checkpoint", "boot", and
- * the number of the snapshot, if it is clean; and "savers", if only these have been
- * there since the checkpoint (recovery_savers.c).
+ * the number of the snapshot, if it is clean.
  *
  * ctime decides, because utimensat(2) can set mtime (cp -p, rsync -t) but never
  * ctime. The boot id distinguishes a crash of the daemon, after which the page
@@ -29,7 +28,6 @@
 
 #define STATE "state"
 #define FORMAT "clean=%d\ncheckpoint=%" PRId64 "\nboot=%s"
-#define SAVERS "savers=1\n"
 #define LOST "lost" /* instead of a boot id: writes were lost */
 #define DAMAGED "damaged" /* the same: the file before this one was */
 
@@ -43,19 +41,14 @@ static void read_boot_id(char *id, size_t size)
 		snprintf(id, size, "unknown");
 }
 
-int ucm_recovery_write(const struct ucm_recovery *recovery,
-		       struct ucm_medium *medium,
-		       enum ucm_recovery_state state)
+static int state_write(const struct ucm_recovery *recovery,
+		       struct ucm_medium *medium, bool clean)
 {
-	bool clean = state == UCM_RECOVERY_CLEAN;
 	char text[160];
 	int len = snprintf(text, sizeof(text), FORMAT "\n", clean,
 			   atomic_load(&recovery->checkpoint_ns),
 			   recovery->boot);
 
-	if (state == UCM_RECOVERY_SAVERS)
-		len += snprintf(text + len, sizeof(text) - (size_t)len,
-				SAVERS);
 	if (clean && recovery->snapshot)
 		len += snprintf(text + len, sizeof(text) - (size_t)len,
 				"snapshot=%" PRIx64 "\n", recovery->snapshot);
@@ -131,21 +124,12 @@ int ucm_recovery_read(struct ucm_recovery *recovery, struct ucm_medium *medium)
 		return 0;
 	}
 	recovery->checkpoint_ns = checkpoint;
-	if (strstr(text, "\n" SAVERS) && !strcmp(boot, recovery->boot)) {
-		recovery->savers = true;
-		return 0;
-	}
 	recovery->unclean = true;
 	recovery->lost = !strcmp(boot, LOST);
 	recovery->unvouched = strcmp(boot, recovery->boot) != 0;
 	/* until all doubts are settled the file keeps telling of that crash */
 	memcpy(recovery->boot, boot, sizeof(recovery->boot));
 	return 0;
-}
-
-void ucm_recovery_take_boot(struct ucm_recovery *recovery)
-{
-	read_boot_id(recovery->boot, sizeof(recovery->boot));
 }
 
 /* The mark alone, where there is no room for another file: a full directory
@@ -171,17 +155,16 @@ static int mark_in_place(struct ucm_medium *medium)
 	return err ? err : ucm_file_sync(&file);
 }
 
-int ucm_recovery_open(struct ucm_recovery *recovery, struct ucm_medium *medium,
-		      enum ucm_recovery_state state)
+static int mark_in_use(struct ucm_recovery *recovery,
+		       struct ucm_medium *medium)
 {
 	int64_t now = 0;
-	/* what savers have left is not on disk because we come */
-	int err = recovery->savers ? 0 : medium->ops->now(medium, &now);
+	int err = medium->ops->now(medium, &now);
 
-	if (!err && !recovery->savers)
+	if (!err) {
 		recovery->checkpoint_ns = now;
-	if (!err)
-		err = ucm_recovery_write(recovery, medium, state);
+		err = state_write(recovery, medium, false);
+	}
 	if ((err == -ENOSPC || err == -EDQUOT) && !mark_in_place(medium))
 		err = 0;
 	return err;
@@ -191,18 +174,14 @@ int ucm_recovery_begin(struct ucm_recovery *recovery, struct ucm_medium *medium)
 {
 	int err;
 
-	if (medium->saver)
-		return ucm_recovery_savers_begin(recovery, medium);
 	recovery->snapshot = 0;
 	if (recovery->damaged) {
-		err = ucm_recovery_write(recovery, medium, UCM_RECOVERY_IN_USE);
+		err = state_write(recovery, medium, false);
 		/* without room the damaged one says the same */
 		return err == -ENOSPC || err == -EDQUOT ? 0 : err;
 	}
 	/* else the mark is there, with what it has to say */
-	return recovery->unclean ? 0
-				 : ucm_recovery_open(recovery, medium,
-						     UCM_RECOVERY_IN_USE);
+	return recovery->unclean ? 0 : mark_in_use(recovery, medium);
 }
 
 /* The same for the boot id. Not synced: after a restart of the machine any id
@@ -229,10 +208,10 @@ static int mark_lost_in_place(struct ucm_medium *medium)
 				    (uint64_t)(boot - text));
 }
 
-int ucm_recovery_note_loss(const struct ucm_recovery *recovery,
-			   struct ucm_medium *medium)
+static int note_loss(const struct ucm_recovery *recovery,
+		     struct ucm_medium *medium)
 {
-	int err = ucm_recovery_write(recovery, medium, UCM_RECOVERY_IN_USE);
+	int err = state_write(recovery, medium, false);
 
 	return err && !mark_lost_in_place(medium) ? 0 : err;
 }
@@ -246,8 +225,7 @@ static void lose(struct ucm_recovery *recovery, struct ucm_medium *medium)
 	atomic_fetch_add(&recovery->losses, 1);
 	recovery->lost = true;
 	memcpy(recovery->boot, LOST, sizeof(LOST));
-	err = medium->saver ? ucm_recovery_savers_note_loss(recovery, medium)
-			    : ucm_recovery_note_loss(recovery, medium);
+	err = note_loss(recovery, medium);
 	if (err && !again)
 		ucm_error(".ucmfs/state: that writes were lost cannot be "
 			  "noted: %s", strerror(-err));
@@ -288,31 +266,26 @@ int ucm_recovery_checkpoint(struct ucm_recovery *recovery,
 		err = no_time;
 	if (err)
 		return err;
-	if (medium->saver)
-		return ucm_recovery_savers_checkpoint(recovery, medium, before);
 	recovery->checkpoint_ns = before;
-	ucm_recovery_take_boot(recovery);
-	err = ucm_recovery_write(recovery, medium, UCM_RECOVERY_IN_USE);
+	read_boot_id(recovery->boot, sizeof(recovery->boot));
+	err = state_write(recovery, medium, false);
 	if (!err)
-		recovery->unclean = recovery->lost = recovery->savers = false;
+		recovery->unclean = recovery->lost = false;
 	return err;
 }
 
 int ucm_recovery_end(struct ucm_recovery *recovery, struct ucm_medium *medium)
 {
 	int64_t before;
-	int no_time, err;
+	int no_time = medium->ops->now(medium, &before);
+	int err = ucm_recovery_sync(recovery, medium);
 
-	if (medium->saver)
-		return ucm_recovery_savers_end(recovery, medium);
-	no_time = medium->ops->now(medium, &before);
-	err = ucm_recovery_sync(recovery, medium);
 	if (err)
 		return err;
 	if (!no_time)
 		recovery->checkpoint_ns = before;
-	ucm_recovery_take_boot(recovery);
-	return ucm_recovery_write(recovery, medium, UCM_RECOVERY_CLEAN);
+	read_boot_id(recovery->boot, sizeof(recovery->boot));
+	return state_write(recovery, medium, true);
 }
 
 bool ucm_recovery_uncovered(const struct ucm_recovery *recovery, uint16_t epoch)

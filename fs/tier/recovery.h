@@ -25,10 +25,6 @@ struct ucm_recovery {
 	/* What has changed since the checkpoint is in doubt: the last user did
 	 * not close the directory, or writes were lost. */
 	_Atomic bool unclean;
-	/* Only savers have been there since the checkpoint, in this boot. What they
-	 * commit is whole, and they write nothing after that: nothing is in doubt,
-	 * even if all of them were killed. But it may not be on disk yet. */
-	_Atomic bool savers;
 	/* Nobody vouches for what has no checksum: the machine has been
 	 * restarted since, or writes were lost. */
 	_Atomic bool unvouched;
@@ -42,7 +38,7 @@ struct ucm_recovery {
 	uint64_t snapshot; /* number of the one that a clean end has left or is
 			    * to leave (snapshot.h); 0: none */
 	int64_t mark_ns; /* when the next checkpoint was begun; 0: not yet */
-	/* What the state file says now, or, of a saver, has said: */
+	/* What the state file says now: */
 	char boot[40];
 	_Atomic int64_t checkpoint_ns;
 };
@@ -76,10 +72,6 @@ int ucm_recovery_checkpoint(struct ucm_recovery *recovery,
 /* The same, and say that all is well. Not while anything is in doubt. */
 int ucm_recovery_end(struct ucm_recovery *recovery, struct ucm_medium *medium);
 
-/* Of one that is not left clean, whatever others may find: -errno, which is
- * harmless unless there are savers. */
-int ucm_recovery_spoil(struct ucm_recovery *recovery, struct ucm_medium *medium);
-
 /* Has no sync covered what was committed in that epoch? 0 is on disk. */
 bool ucm_recovery_uncovered(const struct ucm_recovery *recovery,
 			    uint16_t epoch);
@@ -91,36 +83,5 @@ bool ucm_recovery_is_recent(const struct ucm_recovery *recovery,
 /* Is a file in doubt, that has changed since the checkpoint? */
 bool ucm_recovery_doubts(const struct ucm_recovery *recovery,
 			 const struct stat *st);
-
-/* ---- for recovery*.c ---- */
-
-enum ucm_recovery_state {
-	UCM_RECOVERY_IN_USE, /* what is newer than the checkpoint is in doubt */
-	UCM_RECOVERY_SAVERS, /* in this boot it is not */
-	UCM_RECOVERY_CLEAN,
-};
-
-int ucm_recovery_write(const struct ucm_recovery *recovery,
-		       struct ucm_medium *medium,
-		       enum ucm_recovery_state state);
-/* With the time of now, or as well as it can be without room. */
-int ucm_recovery_open(struct ucm_recovery *recovery, struct ucm_medium *medium,
-		      enum ucm_recovery_state state);
-/* That writes were lost. */
-int ucm_recovery_note_loss(const struct ucm_recovery *recovery,
-			   struct ucm_medium *medium);
-/* The machine's boot is what the state file tells of from now on. */
-void ucm_recovery_take_boot(struct ucm_recovery *recovery);
-
-/* As the calls above, of a saver (recovery_savers.c). before: of which a sync has
- * succeeded since. */
-int ucm_recovery_savers_begin(struct ucm_recovery *recovery,
-			      struct ucm_medium *medium);
-int ucm_recovery_savers_note_loss(struct ucm_recovery *recovery,
-				  struct ucm_medium *medium);
-int ucm_recovery_savers_checkpoint(struct ucm_recovery *recovery,
-				   struct ucm_medium *medium, int64_t before);
-int ucm_recovery_savers_end(struct ucm_recovery *recovery,
-			    struct ucm_medium *medium);
 
 #endif

@@ -40,18 +40,6 @@ void ucm_temp_name(const struct ucm_temp_maker *maker, uint32_t instance,
 		 maker->boot, instance, (unsigned long long)serial);
 }
 
-int ucm_temp_instance(const char *name, uint32_t *out)
-{
-	unsigned host, boot, instance;
-	unsigned long long serial;
-
-	if (sscanf(name, "%8x-%8x-%8x-%llu", &host, &boot, &instance,
-		   &serial) != 4)
-		return -EINVAL;
-	*out = instance;
-	return 0;
-}
-
 /* Made by this machine before it was started. Machines that were copied may
  * have one name and id: so it must be that old, too. */
 static bool is_of_earlier_boot(const struct ucm_temp_maker *self,

@@ -58,6 +58,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "fs/index/budget_layout.h"
+#include "fs/reader/reader.h"
 #include "gpu/load/gcra.h"
 #include "gpu/load/share.h"
 
@@ -407,7 +408,7 @@ static int join_mount(struct ucm_iobudget *budget, const char *mount)
 
 	if (err)
 		return err;
-	budget->mount = realpath(mount, NULL);
+	budget->mount = ucm_reader_absolute(mount);
 	if (!budget->mount) {
 		err = -errno;
 		ucm_node_budget_close(&node);

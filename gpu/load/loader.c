@@ -25,7 +25,6 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/sized.h"
-#include "fs/store/namespace.h"
 #include "gpu/load/abandon.h"
 #include "gpu/load/buffer.h"
 #include "gpu/load/engine.h"
@@ -213,21 +212,6 @@ static int start_engines(struct ucm_loader *loader, unsigned threads,
 	return 0;
 }
 
-/* Directories alone may never have been tiers, which a mount would make of them. */
-static int open_source(struct ucm_shared *shared,
-		       const struct ucm_loader_options *options,
-		       struct ucm_error *error)
-{
-	const char *text = options->tiers ? options->tiers : options->mount;
-	int err = shared->source_ops->open(text, &shared->source, error);
-
-	if (err != -ENOENT || options->mount)
-		return err;
-	err = ucm_tiers_make(text, error);
-	return err ? err
-		   : shared->source_ops->open(text, &shared->source, error);
-}
-
 /* Those who have the same mount, or the same tiers, see each other's blocks. */
 static int open_buffer(struct ucm_shared *shared,
 		       const struct ucm_loader_options *options,
@@ -279,7 +263,9 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 	pthread_mutex_init(&loader->table_lock, NULL);
 	threads = err = set_up(loader, &own, error);
 	if (threads > 0)
-		err = open_source(&loader->shared, &own, error);
+		err = loader->shared.source_ops->open(
+			own.tiers ? own.tiers : own.mount,
+			&loader->shared.source, error);
 	if (!err && own.write_buffer_bytes)
 		err = open_buffer(&loader->shared, &own, error);
 	if (!err)

@@ -165,7 +165,7 @@ static int socket_open(const char *text, struct ucm_source **out,
 	int err;
 
 	if (source)
-		source->path = realpath(text, NULL);
+		source->path = ucm_reader_absolute(text);
 	err = source && !source->path ? -errno
 				      : ucm_client_connect(text, &client);
 	if (!err && source) {

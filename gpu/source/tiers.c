@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tiers.c - blocks in the directories of a mount.
+ * tiers.c - blocks in the directories of tiers.
  *
  * Reading needs no daemon and does not disturb one: a block is looked for in
- * the directory where placement puts it, then in the others. Writing is the
- * store's work, with all that it promises (store.h), but for what an index of
- * everything would tell: others save there at the same time (savers, lock.h). It
- * takes the locks of the directories, and fails with -EBUSY while a daemon holds
- * them. Beside a tier of memory there is one saver: its limit is the memory that
- * the machine has to spare, so somebody must count all of it.
+ * the directory where placement puts it, then in the others. Saving and removing
+ * are a daemon's work: that which serves the directories, or a private one, which
+ * is started with the first block that is saved (fs/reader/private.c).
  */
 #include <config.h>
 
@@ -17,18 +14,21 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <ucm/client.h>
+
+#include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/error.h"
-#include "common/log.h"
-#include "fs/files/files.h"
-#include "fs/store/store.h"
+#include "fs/reader/reader.h"
 #include "fs/tier/dir.h"
 #include "fs/tier/memory.h"
+#include "fs/tier/medium.h"
 #include "hashing/tree.h"
 
 #define RETRY_MS 1000
@@ -44,31 +44,17 @@ struct ucm_source {
 	struct ucm_dir *dirs;
 	unsigned num_dirs;
 	struct tier *tiers;
+	char *socket; /* how the daemon is found */
 	pthread_mutex_t lock; /* guards the rest */
-	struct ucm_store *store;   /* NULL until the first block is written */
-	struct ucm_files_count files; /* of it: what files/ takes */
-	int store_err;             /* why it could not be opened, */
-	int64_t tried_ms;          /* and when */
+	struct ucm_source *saves; /* of the daemon; NULL: not yet */
+	int saves_err;            /* why it could not be opened, */
+	int64_t tried_ms;         /* and when */
 };
-
-struct ucm_draft {
-	struct ucm_key key;
-	struct ucm_temp temp;
-};
-
-/* NULL does nothing. */
-static void close_store(struct ucm_source *source, struct ucm_store *store)
-{
-	if (!store)
-		return;
-	ucm_store_quiet(store);
-	ucm_files_count_stop(&source->files);
-	ucm_store_close(store);
-}
 
 static void tiers_close(struct ucm_source *source)
 {
-	close_store(source, source->store);
+	if (source->saves)
+		ucm_source_socket.close(source->saves);
 	for (unsigned i = 0; source->media && i < source->num_dirs; i++) {
 		ucm_medium_close(source->media[i], false);
 		ucm_medium_free(source->media[i]);
@@ -78,6 +64,7 @@ static void tiers_close(struct ucm_source *source)
 	free(source->tiers);
 	free(source->dirs);
 	free(source->media);
+	free(source->socket);
 	ucm_config_fini(&source->config);
 	pthread_mutex_destroy(&source->lock);
 	free(source);
@@ -166,8 +153,8 @@ static int open_tiers(struct ucm_source *source, const char *text,
 	return open_all(source, error);
 }
 
-static int tiers_open(const char *text, struct ucm_source **out,
-		      struct ucm_error *error)
+static int open_once(const char *text, struct ucm_source **out,
+		     struct ucm_error *error)
 {
 	struct ucm_source *source = calloc(1, sizeof(*source));
 	int err;
@@ -176,18 +163,34 @@ static int tiers_open(const char *text, struct ucm_source **out,
 		return ucm_error_set(error, -ENOMEM, "out of memory");
 	pthread_mutex_init(&source->lock, NULL);
 	ucm_config_init(&source->config);
-	/* what goes is for a daemon to say, which knows who uses what */
-	strcpy(source->config.policy, UCM_POLICY_NONE);
-	source->config.lock_wait_s = 0; /* an engine's thread is not kept */
-	source->config.block_max = UINT64_MAX; /* its blocks are its own */
-	err = open_tiers(source, text, error);
-	source->config.saver = !ucm_config_has_memory(&source->config);
+	if (asprintf(&source->socket, UCM_CLIENT_TIERS "%s", text) < 0)
+		source->socket = NULL;
+	err = source->socket ? open_tiers(source, text, error)
+			     : ucm_error_set(error, -ENOMEM, "out of memory");
 	if (err) {
 		tiers_close(source);
 		return err;
 	}
 	*out = source;
 	return 0;
+}
+
+/* Directories that have never been tiers become some by a daemon. */
+static int tiers_open(const char *text, struct ucm_source **out,
+		      struct ucm_error *error)
+{
+	_cleanup_free_ char *socket = NULL;
+	struct ucm_client *client;
+	int err = open_once(text, out, error);
+
+	if (err != -ENOENT)
+		return err;
+	if (asprintf(&socket, UCM_CLIENT_TIERS "%s", text) < 0)
+		return ucm_error_set(error, -ENOMEM, "out of memory");
+	if (ucm_client_connect(socket, &client))
+		return err;
+	ucm_client_close(client);
+	return open_once(text, out, error);
 }
 
 static int tiers_check_space(struct ucm_source *source, const char *space)
@@ -233,143 +236,64 @@ static bool tiers_lost(struct ucm_source *source)
 	return false;
 }
 
-/* As a mount does it: what lies in files/ counts towards the tiers' limits. */
-static int start_store(struct ucm_source *source, struct ucm_store *store)
-{
-	int err = ucm_store_begin(store);
+/* ---- saving: by a daemon ---- */
 
-	if (!err)
-		err = ucm_store_start(store);
-	return err ? err : ucm_files_count_start(&source->files, &store->dirs);
-}
-
-static int try_store(struct ucm_source *source)
-{
-	struct ucm_error error;
-	struct ucm_store *store;
-	int err = ucm_store_open(&source->config, &store, &error);
-
-	if (err) {
-		ucm_error("%s", error.text);
-		return err == -EAGAIN ? -EBUSY : err; /* somebody's lock */
-	}
-	err = source->config.saver ? ucm_store_start(store)
-				   : start_store(source, store);
-	if (err)
-		close_store(source, store);
-	else
-		source->store = store;
-	return err;
-}
-
-/* The store, opened for writing when it is needed first: it takes locks, which
- * who only reads must not. Whoever holds them may leave: it is tried again, now
- * and then. Others that save wait here meanwhile. */
-static int open_store(struct ucm_source *source)
+/* The source that saves, opened for the first block: who only reads needs no daemon.
+ * Where that cannot be it is tried again, now and then; others that save wait here
+ * until it has been. */
+static int open_saves(struct ucm_source *source)
 {
 	int64_t now = ucm_monotonic_ms();
 	int err = 0;
 
 	pthread_mutex_lock(&source->lock);
-	if (!source->store) {
-		if (!source->store_err ||
+	if (!source->saves) {
+		if (!source->saves_err ||
 		    now - source->tried_ms >= RETRY_MS) {
-			source->store_err = try_store(source);
+			source->saves_err = ucm_source_socket.open(
+				source->socket, &source->saves, NULL);
 			source->tried_ms = now;
 		}
-		err = source->store_err;
+		err = source->saves_err;
 	}
 	pthread_mutex_unlock(&source->lock);
 	return err;
-}
-
-static int key_of(struct ucm_source *source, const char *space,
-		  const struct ucm_id *id, struct ucm_key *out)
-{
-	struct ucm_space *found;
-
-	out->id = *id;
-	out->space = 0;
-	if (!*space)
-		return 0;
-	found = ucm_store_meet_space(source->store, space);
-	if (!found)
-		return -ENOENT;
-	out->space = found->number;
-	return 0;
 }
 
 static int tiers_create(struct ucm_source *source, const char *space,
 			const struct ucm_id *id, uint64_t bytes,
 			struct ucm_draft **out)
 {
-	struct ucm_draft *draft;
-	struct ucm_entry entry;
-	struct ucm_file file;
-	ucm_ref ref;
-	int err = open_store(source);
+	int err = open_saves(source);
 
-	if (err)
-		return err;
-	draft = calloc(1, sizeof(*draft));
-	if (!draft)
-		return -ENOMEM;
-	err = key_of(source, space, id, &draft->key);
-	if (!err && !ucm_store_find(source->store, &draft->key, &entry, &ref))
-		err = -EEXIST;
-	if (!err)
-		err = ucm_store_create(source->store, &draft->key, bytes,
-				       &draft->temp, &file);
-	if (err) {
-		free(draft);
-		return err;
-	}
-	*out = draft;
-	return ucm_file_descriptor(&file); /* of a directory: it has one */
-}
-
-static void tiers_drop(struct ucm_source *source, struct ucm_draft *draft)
-{
-	ucm_store_drop(source->store, &draft->temp);
-	free(draft);
+	return err ? err
+		   : ucm_source_socket.create(source->saves, space, id, bytes,
+					      out);
 }
 
 static int tiers_reopen(struct ucm_source *source,
 			const struct ucm_draft *draft)
 {
-	struct ucm_file file;
-	int err = ucm_store_reopen(source->store, &draft->temp, &file);
-
-	return err ? err : ucm_file_descriptor(&file);
+	return ucm_source_socket.reopen(source->saves, draft);
 }
 
 static int tiers_commit(struct ucm_source *source, struct ucm_draft *draft,
 			int fd, const struct ucm_block *written)
 {
-	const struct ucm_file file = ucm_file_of(draft->temp.medium, fd);
-	struct ucm_word word = { .block = *written };
-	int err;
+	return ucm_source_socket.commit(source->saves, draft, fd, written);
+}
 
-	/* what the store reads may use any memory */
-	fcntl(fd, F_SETFL, O_RDWR);
-	if (!ucm_file_stat(&file, &word.stamp))
-		draft->temp.word = &word;
-	err = ucm_store_commit(source->store, &draft->temp, &file,
-			       &draft->key, UCM_COMMIT_NOW);
-	ucm_os_close(fd);
-	tiers_drop(source, draft);
-	return err;
+static void tiers_drop(struct ucm_source *source, struct ucm_draft *draft)
+{
+	ucm_source_socket.drop(source->saves, draft);
 }
 
 static int tiers_remove(struct ucm_source *source, const char *space,
 			const struct ucm_id *id)
 {
-	struct ucm_key key;
-	int err = open_store(source);
+	int err = open_saves(source);
 
-	if (!err)
-		err = key_of(source, space, id, &key);
-	return err ? err : ucm_store_remove(source->store, &key);
+	return err ? err : ucm_source_socket.remove(source->saves, space, id);
 }
 
 const struct ucm_source_ops ucm_source_tiers = {

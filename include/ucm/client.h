@@ -29,12 +29,20 @@ extern "C" {
 
 struct ucm_client;
 
+/* Before the SOURCE of directories, where a socket or a mount could be named. */
+#define UCM_CLIENT_TIERS "tiers="
+
 /*
- * where: the path of a socket, or the mount point of a daemon, which leads to its
- * socket (.ucmfs/socket). -ENOENT: no such socket, no mount of ucmfs, or one whose
+ * where: the path of a socket; or a mount point of ucmfs, or the first directory
+ * that a daemon has, which lead to its socket (.ucmfs/socket); or "tiers=SOURCE",
+ * directories as ucmfs(8) takes them: if no daemon has them a private one is started,
+ * which ends a second or two after its last client.
+ * -ENOENT: no such socket, no mount of ucmfs, or one whose
  * socket is not in this namespace; -ECONNREFUSED: a socket that a dead daemon has
  * left; -EACCES: it does not serve this user; -EPROTONOSUPPORT: another version;
- * -ETIMEDOUT: the daemon hangs.
+ * -ETIMEDOUT: the daemon hangs. Of tiers also -EBUSY: another process has one of
+ * them, and has no socket here; -EINVAL: ucmfs refuses them; -ENOTCONN: there is no
+ * program ucmfs; the cause is logged.
  */
 int ucm_client_connect(const char *where, struct ucm_client **out);
 /* NULL is harmless. */

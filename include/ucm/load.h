@@ -276,8 +276,7 @@ int ucm_loader_prefix(struct ucm_loader *loader, unsigned group,
 
 /*
  * Remove blocks, such as were found to be damaged: as long as they are there
- * nobody saves them anew. Of tiers nobody may have the directories for
- * itself, as for a save: -EBUSY. results[i]: 0, or -errno; -ENOENT: it is not
+ * nobody saves them anew. results[i]: 0, or -errno; -ENOENT: it is not
  * there. -EINVAL, with nothing removed: no such group. Blocks the caller.
  */
 int ucm_loader_remove(struct ucm_loader *loader, unsigned group,

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * space.h - spaces and their manifests, of a daemon or in the directories of
- * the tiers.
+ * space.h - spaces and their manifests.
  *
- * mount: a mount point of ucmfs, or the path of a daemon's socket: all is done by
- * requests on that. Or NULL, and tiers: directories, as SOURCE of
- * ucmfs(8) says. All calls return 0 or -errno, and error (see error.h) names the
+ * mount: a mount point of ucmfs, or the path of a daemon's socket. Or NULL, and
+ * tiers: directories, as SOURCE of ucmfs(8) says; if no daemon has them, a private
+ * one is started. All calls return 0 or -errno, and error (see error.h) names the
  * place and the cause. Any thread; they block the caller.
  * See ucm_blocks(3).
  */
@@ -21,17 +20,8 @@ extern "C" {
 #define UCM_SPACE_MANIFEST_MAX 65536u /* bytes of a manifest, with a NUL */
 
 /*
- * Make tiers of directories that are there and have never been mounted; a daemon
- * and ucm_loader_open() do that by themselves, and all else below needs it. Those
- * that are tiers stay as they are. -ENOENT: no directory; -EBUSY: a daemon
- * is making them. Several processes may do so at once.
- */
-int ucm_tiers_make(const char *tiers, struct ucm_error *error);
-
-/*
- * Make the space for blocks of a manifest, unless it is there. Of tiers the
- * first gets it, and the others keep theirs. Many may do so at once: one of
- * them makes it, and all see the same manifest.
+ * Make the space for blocks of a manifest, unless it is there. Many may do so at
+ * once: one of them makes it, and all see the same manifest.
  *
  * -EEXIST: it has another manifest, which is written to there (may be NULL).
  * -ENOTEMPTY: it has blocks and no manifest: nobody knows what they are for.

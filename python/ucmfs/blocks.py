@@ -34,7 +34,8 @@ class Place(NamedTuple):
 
 
 class Blocks(Handle):
-    """The blocks of a mount (or of a daemon, by the path of its socket).
+    """The blocks of a mount, of a daemon's socket, or of "tiers=SOURCE" (see
+    Loader).
 
     space: None for the default one.
     Calls that have a result for each block return a list: 0, or the errno of

@@ -274,7 +274,7 @@ _TIER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,32}=")  # in SOURCE of ucmfs(8)
 # What a directory that becomes a tier may have in it: a file system's own, and
 # what is left of a try that was interrupted.
 _EMPTY = ("lost+found", ".ucmfs")
-NO_DAEMON = "no mount of ucmfs: used without a daemon: nothing is evicted"
+NO_MOUNT = "no mount of ucmfs: used by a private daemon, or one that has it"
 
 
 # They keep no data, and are no part of a mount.
@@ -699,8 +699,8 @@ def check_tiers(key: str, source: str) -> None:
     """ConfigError: of the directories that a part of SOURCE names one is no
     tier, and cannot become one."""
     if ":" in source:
-        raise ConfigError(key, f"{source}: a directory that is used without a "
-                          "daemon has no colon in its path")
+        raise ConfigError(key, f"{source}: a tier's directory has no colon in "
+                          "its path")
     for path in _TIER_NAME.sub("", source, count=1).split(","):
         try:
             foreign = None if _is_tier(path) else _foreign(path)

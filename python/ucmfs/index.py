@@ -42,8 +42,8 @@ class Index(Handle):
     changing it). One thread at a time; open one for each.
 
     NotFound: no mount of ucmfs, or no such space. NotConnected: the daemon is
-    gone: close this, and open another. mount: the mount point, or the path of
-    the daemon's socket.
+    gone: close this, and open another. mount: the mount point, the path of
+    the daemon's socket, or "tiers=SOURCE" (see Loader).
     """
 
     _CLOSE = "ucm_index_close"

@@ -96,13 +96,14 @@ def _node(numa: int | None) -> int:
 class Loader(Handle, TaskOwner):
     """Moves blocks between a mount (or tiers) and memory.
 
-    mount: a mount point of ucmfs, or the path of a daemon's socket. tiers: the
-    directories themselves, a sequence of paths or text as in SOURCE of
-    ucmfs(8). One of the two. Sizes are
-    in bytes, and 0 is the default of ucm_load(3). stream: that copies on a
-    device are ordered in, torch.cuda.current_stream().cuda_stream, which is 0
-    for the default stream; None: the loader's own. numa: the node whose memory
-    is taken for staging; None: the device's.
+    mount: a mount point of ucmfs, the path of a daemon's socket, or
+    "tiers=SOURCE", directories as of ucmfs(8), for which a private daemon is
+    started if no other has them. tiers, instead of mount: directories that are
+    read without a daemon, a sequence of paths or such text. Sizes are in
+    bytes, and 0 is the default of ucm_load(3). stream: that copies on a device
+    are ordered in, torch.cuda.current_stream().cuda_stream, which is 0 for the
+    default stream; None: the loader's own. numa: the node whose memory is
+    taken for staging; None: the device's.
     write_buffer_bytes: saves copy their pages there first, see ucm_load(3).
     budget, inflight: bytes that it reads and writes in a second, and has under
     way. Any thread; close() when no other call is under way.
@@ -244,8 +245,7 @@ class Group:
 
     def remove_blocks(self, ids: _pack.Ids) -> list[int]:
         """Remove blocks: 0 for each, or an errno (ENOENT: it was not there).
-        Of tiers nobody may have the directories for itself, such as a
-        daemon, else EBUSY. Blocks the caller."""
+        Blocks the caller."""
         packed, num = _pack.count_ids(ids)
         results = (ctypes.c_int32 * max(num, 1))()
         self.loader._check(_lib.lib().ucm_loader_remove(

@@ -120,10 +120,9 @@ def ensure_space(mount: Paths | None, name: str, manifest: Manifest, *,
     """Make the space `name` for a manifest, if it is not there.
 
     mount: a mount point, or the path of a daemon's socket: of it a new space
-    is this user's, and private if the umask keeps others out. With tiers (and
-    no mount) it is made in the directories themselves:
-    the manifest is then in the first, and in the others if it is there
-    already. Several processes may do so at once. Returns the space_id.
+    is this user's, and private if the umask keeps others out. tiers (and no
+    mount): directories; if no daemon has them, a private one is started.
+    Several processes may do so at once. Returns the space_id.
     NamespaceMismatch: it exists, and its manifest says something else, or
     there is none and blocks are in it. NotFound: no mount, or no directory.
     """
@@ -147,18 +146,11 @@ def ensure_space(mount: Paths | None, name: str, manifest: Manifest, *,
     return hashlib.sha256(text).digest()
 
 
-def make_tiers(tiers: Paths | Sequence[Paths]) -> None:
-    """Make tiers of directories that have never been mounted; those that are
-    tiers stay as they are. NotFound: there is no such directory; OSError with
-    EBUSY: a daemon is making them."""
-    _lib.call(_lib.lib().ucm_tiers_make, "tiers", source_of(tiers))
-
-
 def read_manifest(mount: Paths | None, name: str, *,
                   tiers: Paths | Sequence[Paths] | None = None,
                   ) -> dict[str, Any] | None:
-    """Of a space, of a mount or socket or with tiers in the directories
-    themselves; None: it has none, or there is no such space."""
+    """Of a space, of a mount or socket or of tiers, as ensure_space(); None:
+    it has none, or there is no such space."""
     text = ctypes.create_string_buffer(MANIFEST_MAX)
     try:
         _lib.call(_lib.lib().ucm_space_manifest, f"space {name}",

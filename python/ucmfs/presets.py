@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Mapping
 
-from .config import NO_DAEMON, Config, validate_config
+from .config import NO_MOUNT, Config, validate_config
 from .errors import ConfigError
 from .measuring import EmptyStore, EmptyStoreV0, FakeStore, FakeStoreV0
 from .store import Store, StoreV0
@@ -36,7 +36,7 @@ def _open_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     """The same for a store that is opened now."""
     arguments = arguments_of(config)
     if "tiers" in arguments:
-        log.info("ucmfs: %s: %s", ":".join(arguments["tiers"]), NO_DAEMON)
+        log.info("ucmfs: %s: %s", ":".join(arguments["tiers"]), NO_MOUNT)
     return arguments
 
 

@@ -36,6 +36,7 @@ from mount import Mount, Served
 
 import fake_runner
 from fake_runner import Config
+from private_daemon import directory_of
 from rank_processes import RankDied, WithProcesses
 from ucmfs.blocks import Blocks
 from ucmfs.errors import ConfigError, UcmfsError
@@ -1657,7 +1658,7 @@ ucm_connectors:
 
 
 class WithoutADaemon(Killed):
-    """Directories instead of a mount."""
+    """Directories instead of a mount: a private daemon is started."""
 
     @classmethod
     def setUpClass(cls) -> None:
@@ -1665,10 +1666,7 @@ class WithoutADaemon(Killed):
 
     def setUp(self) -> None:
         super().setUp()
-        work = tempfile.TemporaryDirectory(prefix="ucmfs.")
-        self.addCleanup(work.cleanup)
-        self.addCleanup(self.wait_for_closers)
-        self.tier = work.name
+        self.tier = directory_of(self)
 
     def extra(self, **more: object) -> dict:
         self.mount = SimpleNamespace(where={})
@@ -1676,13 +1674,6 @@ class WithoutADaemon(Killed):
 
     def paths(self) -> list:
         return _blocks(self.tier)
-
-    @staticmethod
-    def wait_for_closers() -> None:
-        """Of loaders that were left; they write to their directories."""
-        for thread in threading.enumerate():
-            if thread.name == "ucmfs-close":
-                thread.join(20)
 
     def saved(self, prompt: list) -> None:
         runner = self.runner()
@@ -1720,25 +1711,6 @@ class WithoutADaemon(Killed):
         third = self.runner()
         self.one(third, prompt)
         self.assertEqual(third.stats["tokens loaded"], 96)
-
-    def test_who_only_loads_takes_nothing_away(self) -> None:
-        prompt = self.prompt(100)
-        self.saved(prompt)
-        for path in _blocks(self.tier):
-            Failures.flip(path)
-        before = {path: os.stat(path).st_ino for path in _blocks(self.tier)}
-        with mock.patch.object(vllm.config.KVTransferConfig,
-                               "is_kv_producer", False):
-            second = self.runner()
-        counted = Counted(second)
-        self.one(second, prompt)
-        self.assertEqual(counted["load_failed_blocks damaged"], 6)
-        self.assertTrue(self.worker(second)._chores.end())
-        self.assertEqual({path: os.stat(path).st_ino
-                          for path in _blocks(self.tier)}, before)
-        first = self.runner()  # the directories are free
-        self.one(first, self.prompt(100, of=2))
-        self.assertEqual(len(_blocks(self.tier)), 12)
 
     def test_two_save_beside_each_other(self) -> None:
         first, second = self.runner(), self.runner()
@@ -1781,10 +1753,6 @@ class WithoutADaemon(Killed):
             file.write(UCM_CONFIG.format(self.tier))
         with self.assertRaisesRegex(ConfigError, "is no tier of ucmfs"):
             self.runner(extra)
-
-    def test_ranks_that_would_save_beside_memory(self) -> None:
-        with self.assertRaisesRegex(ConfigError, "tiers: 2 ranks save"):
-            self.runner({"tiers": f"m=mem@1M:{self.tier}"}, ranks=2)
 
     def test_ranks_in_processes(self) -> None:
         """Each saves its own parts; with one that is killed the others' are no

@@ -14,9 +14,9 @@ import hashlib
 import mmap
 import os
 import pathlib
+import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import unittest
@@ -42,6 +42,7 @@ except ImportError as error:
     raise unittest.SkipTest(f"needs vLLM: {error}") from None
 
 from mount import Mount, Served
+from private_daemon import directory_of, pid_of
 from seed import SEED
 from ucmfs import index
 from ucmfs.blocks import Blocks
@@ -55,7 +56,7 @@ from ucmfs.vllm.fingerprint import (EngineConfigs, engine_configs,
 from ucmfs.vllm.mount import log
 from ucmfs.vllm.options import TierOptions, parse
 from ucmfs.vllm.slots import PAGE, geometry_of, pieces_of
-from ucmfs.vllm import answers, place, tier, tier_store
+from ucmfs.vllm import answers, tier
 from ucmfs.vllm import slots as slots_py
 from ucmfs.vllm.tier import tier_manifest
 
@@ -518,20 +519,74 @@ class RoundTrips(MountCase):
         self.assertTrue(second.load(keys_of(1), [5]).success)
         self.assert_slots(second, {5: data[3]})
 
-    def test_an_index_that_is_not_mapped_is_asked_by_a_thread(self) -> None:
+    def unmapped(self) -> Slots:
         told = index.Index.info
 
         def info(this: Any) -> Dict[str, Any]:
             return {**told(this), "backend": "socket", "why": "a test"}
 
+        with mock.patch.object(index.Index, "info", info):
+            return self.slots()
+
+    def test_an_index_that_is_not_mapped_is_asked_by_a_thread(self) -> None:
         first, keys = self.slots(), keys_of(0, 1)
         first.fill(0)
         first.store(keys[:1], [0])
-        with mock.patch.object(index.Index, "info", info):
-            second = self.slots()
+        second = self.unmapped()
         self.assertEqual(second.look(keys), [LookupResult.RETRY] * 2)
         self.assertEqual(second.hits(keys), [True, False])
         self.assertTrue(second.load(keys[:1], [3]).success)
+
+    def test_what_is_not_known_is_asked_for_again(self) -> None:
+        first, keys = self.slots(), keys_of(0, 1)
+        first.fill(0)
+        first.store(keys[:1], [0])
+        second = self.unmapped()
+        let_go = threading.Event()
+        self.addCleanup(let_go.set)
+        lookup = index.Index.lookup
+
+        def held_up(this: Any, ids: bytes) -> Any:
+            let_go.wait(PATIENCE)
+            return lookup(this, ids)
+
+        with mock.patch.object(index.Index, "lookup", held_up):
+            for _ in range(3):
+                self.assertEqual(second.look(keys), [LookupResult.RETRY] * 2)
+            self.assertEqual(second.stats().get("lookups"), None)
+            let_go.set()
+            # one may be known before the other, and is counted each time
+            self.assertEqual(second.hits(keys), [True, False])
+        second.stats()
+        self.assertEqual(second.hits(keys), [True, False])
+        told = second.stats()
+        self.assertEqual((told["lookups"], told["lookup_hits"]), (2, 1))
+
+    def test_what_another_saves_later_is_found(self) -> None:
+        first, second, keys = self.slots(), self.unmapped(), keys_of(0, 1)
+        self.assertEqual(second.hits(keys), [False, False])
+        first.fill(0)
+        first.store(keys[:1], [0])
+        self.assertEqual(second.hits(keys), [False, False])
+        with mock.patch.object(answers, "FRESH_SECONDS", 0.0):
+            self.until(lambda: second.hits(keys) == [True, False],
+                       "it is not found")
+
+    def test_what_another_has_removed_is_a_miss(self) -> None:
+        slots, keys = self.unmapped(), keys_of(0, 1)
+        slots.fill(0, 1)
+        slots.store(keys, [0, 1])
+        with Blocks(self.mount.path) as blocks:
+            blocks.remove(slots.tier._store.ids_of(keys), slots.tier.space)
+        with mock.patch.object(slots_py, "AVOID_SECONDS", 0.0):
+            with mock.patch.object(answers, "FRESH_SECONDS", 50.0):
+                self.assertEqual(slots.hits(keys), [True, True])
+                self.assertFalse(slots.load(keys[:1], [2]).success)
+                self.assertEqual(slots.hits(keys), [False, True])
+            with mock.patch.object(answers, "FRESH_SECONDS", 0.0):
+                self.until(lambda: slots.hits(keys) == [False, False],
+                           "it is found")
+            self.assertFalse(slots.load(keys, [2, 3]).success)
 
     def test_short_hashes_and_groups_are_told_apart(self) -> None:
         slots = self.slots()
@@ -1417,12 +1472,10 @@ class Spaces(MountCase):
 
 
 class WithoutADaemon(unittest.TestCase):
-    """Directories instead of a mount."""
+    """Directories instead of a mount: a private daemon is started."""
 
     def setUp(self) -> None:
-        work = tempfile.TemporaryDirectory(prefix="ucmfs.")
-        self.addCleanup(work.cleanup)
-        self.tier = work.name
+        self.tier = directory_of(self)
 
     def slots(self, **config: Any) -> Slots:
         slots = Slots(SimpleNamespace(where={}), tiers=self.tier, **config)
@@ -1497,100 +1550,27 @@ class WithoutADaemon(unittest.TestCase):
         self.assertTrue(first.load(keys_of(1), [2]).success)
         self.assertEqual(first.bytes[2].tobytes(), data[0])
 
-    def until(self, slots: Slots, keys: List[bytes],
-              want: List[bool]) -> None:
-        end = time.monotonic() + PATIENCE
-        while slots.hits(keys) != want:
-            self.assertLess(time.monotonic(), end, want)
-            time.sleep(0.001)
+    def daemon(self) -> Optional[int]:
+        """None: a new one is about to make its link."""
+        try:
+            return pid_of(self.tier)
+        except FileNotFoundError:
+            return None
 
-    def test_what_is_not_known_is_asked_for_again(self) -> None:
-        first, keys = self.slots(), keys_of(0, 1)
-        first.fill(0)
-        self.assertTrue(first.store(keys[:1], [0]).success)
-        self.assertIs(first.look(keys[:1])[0], LookupResult.HIT)
-        second = self.slots()
-        let_go = threading.Event()
-        self.addCleanup(let_go.set)
-        lookup = place.Looks.lookup
-
-        def held_up(index: Any, ids: bytes) -> Any:
-            let_go.wait(PATIENCE)
-            return lookup(index, ids)
-
-        with mock.patch.object(place.Looks, "lookup", held_up):
-            for _ in range(3):
-                self.assertEqual(second.look(keys), [LookupResult.RETRY] * 2)
-            self.assertEqual(second.stats().get("lookups"), None)
-            let_go.set()
-            # one may be known before the other, and is counted each time
-            self.assertEqual(second.hits(keys), [True, False])
-        second.stats()
-        self.assertEqual(second.hits(keys), [True, False])
-        told = second.stats()
-        self.assertEqual((told["lookups"], told["lookup_hits"]), (2, 1))
-
-    def test_what_another_saves_later_is_found(self) -> None:
-        first, second, keys = self.slots(), self.slots(), keys_of(0, 1)
-        self.assertEqual(second.hits(keys), [False, False])
-        first.fill(0)
-        self.assertTrue(first.store(keys[:1], [0]).success)
-        self.assertEqual(second.hits(keys), [False, False])
-        with mock.patch.object(answers, "FRESH_SECONDS", 0.0):
-            self.until(second, keys, [True, False])
-
-    def test_what_another_has_removed_is_a_miss(self) -> None:
+    def test_a_killed_daemon_is_replaced(self) -> None:
         slots, keys = self.slots(), keys_of(0, 1)
-        slots.fill(0, 1)
-        self.assertTrue(slots.store(keys, [0, 1]).success)
-        for path in self.files():
-            os.unlink(path)
-        with mock.patch.object(slots_py, "AVOID_SECONDS", 0.0):
-            with mock.patch.object(answers, "FRESH_SECONDS", 50.0):
-                self.assertEqual(slots.hits(keys), [True, True])
-                self.assertFalse(slots.load(keys[:1], [2]).success)
-                self.assertEqual(slots.hits(keys), [False, True])
-            with mock.patch.object(answers, "FRESH_SECONDS", 0.0):
-                self.until(slots, keys, [False, False])
-            self.assertFalse(slots.load(keys, [2, 3]).success)
-
-    def test_directories_that_hang_hold_up_nobody(self) -> None:
-        """The second is a server's, which is a mount of ucmfs here."""
-        # over io_uring no signal would reach who waits for it
-        server = Mount(options="io_uring=off")
-        self.addCleanup(server.close)
-        slow = os.path.join(server.path, "files", "kv")
-        os.makedirs(slow)
-        self.tier = f"{self.tier}:{slow}"
-        patch = mock.patch.object(tier_store, "LATE_SECONDS", 0.2)
-        patch.start()
-        self.addCleanup(patch.stop)
-        slots, keys = self.slots(deadline_ms=0), keys_of(0, 1)
         data = slots.fill(0)
         self.assertTrue(slots.store(keys[:1], [0]).success)
-        self.assertEqual(slots.hits(keys_of(4)), [False])  # no look is left
-        server.freeze()
-        try:
-            begin = time.monotonic()
-            self.assertEqual(slots.look(keys),
-                             [LookupResult.HIT, LookupResult.RETRY])
-            self.assertLess(time.monotonic() - begin, PATIENCE / 2)
-            self.assertEqual(slots.hits(keys), [True, False])
-            # At once: what is behind it is not even asked.
-            self.assertEqual(slots.look(keys_of(2)), [LookupResult.MISS])
-        finally:
-            server.thaw()
-        self.until_asked(slots)
-        self.assertEqual(slots.hits(keys + keys_of(2)), [True, False, False])
-        self.assertTrue(slots.load(keys[:1], [1]).success)
-        self.assertEqual(slots.bytes[1].tobytes(), data[0])
-
-    def until_asked(self, slots: Slots) -> None:
-        """The thread is back."""
+        before = pid_of(self.tier)
+        os.kill(before, signal.SIGKILL)
         end = time.monotonic() + PATIENCE
-        while slots.look(keys_of(3))[0] is not LookupResult.RETRY:
-            self.assertLess(time.monotonic(), end, "it hangs")
-            time.sleep(0.001)
+        while not slots.hits(keys[:1])[0] or self.daemon() in (None, before):
+            self.assertLess(time.monotonic(), end, "it is not replaced")
+            time.sleep(0.01)
+        while not slots.load(keys[:1], [1]).success:
+            self.assertLess(time.monotonic(), end, "it cannot be loaded")
+            time.sleep(0.01)
+        self.assertEqual(slots.bytes[1].tobytes(), data[0])
 
     def test_directories_that_are_not_there(self) -> None:
         with self.assertRaises(UcmfsError), handed_down(engine_stub()):
@@ -1683,17 +1663,13 @@ class WithTheManager(MountCase):
         self.assertFalse(manager.has_pending_work())
 
     def test_found_by_the_next_without_a_daemon(self) -> None:
-        """vLLM takes a RETRY for what it is."""
-        work = tempfile.TemporaryDirectory(prefix="ucmfs.")
-        self.addCleanup(work.cleanup)
-        options = {"mount": None, "tiers": work.name}
+        options = {"mount": None, "tiers": directory_of(self)}
         context, keys = ReqContext(req_id="r"), keys_of(*range(10))
         first = self.make(**options)
         first.on_new_request(context)
         data = self.store(first, context, keys)
         manager = self.make(**options)
         manager.on_new_request(context)
-        self.assertIs(manager.lookup(keys[0], context), LookupResult.RETRY)
         self.assertEqual(self.promote(manager, context, keys + keys_of(99)),
                          [LookupResult.HIT] * 10 + [LookupResult.MISS])
         view = self.view(manager)

@@ -4,12 +4,12 @@
 
 import os
 import pathlib
-import tempfile
 import unittest
 from types import SimpleNamespace
 from typing import Any, Dict, List
 
 from mount import Mount
+from private_daemon import directory_of
 from scenarios import (APART, LONG, Basics, Scenarios, Seeded, Socket,
                        States, Unfilled, Verified, Windows, empty_payload,
                        flipped)
@@ -174,7 +174,7 @@ class BySocket(Options, Socket, unittest.TestCase):
 
 
 class Directories(Options, Unfilled):
-    """Directories alone: each process that has something to save does."""
+    """Directories alone: a private daemon has them."""
 
     # one by one: only a part of the cache is pinned for saves
     SAVE = [step for name in APART for step in (generate(name), SETTLE)]
@@ -186,9 +186,8 @@ class Directories(Options, Unfilled):
         return options
 
     def setUp(self) -> None:
-        work = tempfile.TemporaryDirectory(prefix="ucmfs.")
-        self.addCleanup(work.cleanup)
-        self.paths = [os.path.join(work.name, n) for n in ("fast", "slow")]
+        work = directory_of(self)
+        self.paths = [os.path.join(work, n) for n in ("fast", "slow")]
         for path in self.paths:
             os.mkdir(path)
         self.tiers = "fast={}:{}".format(*self.paths)

@@ -4,12 +4,12 @@
 loaded, so that whatever happens to them the tokens are right."""
 
 import pathlib
-import tempfile
 import unittest
 from types import SimpleNamespace
 from typing import Any, Dict, List
 
 from mount import Mount
+from private_daemon import directory_of
 from scenarios import (APART, LONG, Basics, Scenarios, Seeded, Socket,
                        States, Unfilled, Verified, Windows)
 from suite import METRICS, SETTLE, Parallel
@@ -110,16 +110,14 @@ class TierPipelineStates(Options, States, unittest.TestCase):
 
 @unittest.skipUnless(LONG, "UCMFS_TEST_LONG=1: test_tier.py has the short form")
 class WithoutADaemon(Options, Unfilled, unittest.TestCase):
-    """Directories alone, where look-ups have no answer at first."""
+    """Directories alone: a private daemon has them."""
 
     more: Dict[str, Any] = {}
 
     def test_the_next_process_reads_what_one_saves(self) -> None:
-        work = tempfile.TemporaryDirectory(prefix="ucmfs.")
-        self.addCleanup(work.cleanup)
         steps = [generate(*APART), SETTLE]
         nowhere = SimpleNamespace(where={})
-        options = {"tiers": work.name, **self.more}
+        options = {"tiers": directory_of(self), **self.more}
         self.check_tokens(self.run_engine(nowhere, steps, options)[0])
         result, metrics = self.run_engine(
             nowhere, [generate(*APART), METRICS], options)

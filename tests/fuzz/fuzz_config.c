@@ -16,7 +16,7 @@
 
 #include "common/parse.h"
 #include "fs/tier/config.h"
-#include "fs/store/manifest.h"
+#include "fs/block/manifest.h"
 #include "hashing/tree.h"
 #include "tests/fuzz/require.h"
 

@@ -7,6 +7,8 @@
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test root fuse
 
+bad_expected=2
+
 # bad 'text that must be in the line' argument...
 bad() {
 	bad_text=$1
@@ -14,7 +16,8 @@ bad() {
 	timeout 10 "$ucmfs" -f "$@" >"$work/out" 2>"$work/err"
 	bad_status=$?
 	bad_lines=$(wc -l <"$work/err")
-	if [ $bad_status = 2 ] && [ "$bad_lines" = 1 ] && [ ! -s "$work/out" ] &&
+	if [ $bad_status = $bad_expected ] && [ "$bad_lines" = 1 ] &&
+		[ ! -s "$work/out" ] &&
 		grep -qF -- "$bad_text" "$work/err" && ! is_mounted; then
 		pass "$(cat "$work/err")"
 		return
@@ -120,7 +123,9 @@ need do_mount "$work/t2"
 first_mnt=$mnt
 mkdir "$work/mnt2"
 mnt=$work/mnt2
+bad_expected=3
 bad "$work/t2: in use" "$work/t2" "$mnt"
+bad_expected=2
 mnt=$first_mnt
 do_umount
 same 'and none of this has left a block' 0 "$(find "$t" -name '*.bin' | wc -l)"

@@ -49,11 +49,6 @@ for io in auto threads; do
 		end_client
 		no_debris "$work/full"
 		do_umount
-		# shellcheck disable=SC2086 # options
-		start_client --io $io $shape tiers "$work/full"
-		rm -rf "$work"/full/blocks/??/*
-		fills "the tiers, $io, $shape" "$work/full"
-		end_client
 		need umount "$work/full"
 		rmdir "$work/full"
 	done

@@ -60,12 +60,7 @@ flip "$work/tier/blocks/$(nth_path 10)" 5000
 need truncate -s 5000 "$work/tier/blocks/$(nth_path 12)"
 stray=$work/tier/blocks/7f/$(printf '7f%030d' 1).bin
 mkdir -p "${stray%/*}" && echo 'no block' >"$stray"
-status 'a scrub of directories finds them' 1 "$ucm" scrub --tiers "$source" \
-	--rate 0
-says "$work/tier/blocks/$(nth_path 10): layer 0 V: plane checksum differs"
-says '65 intact, 2 unchecked, 5 damaged; '
-same 'and leaves them there' 0 "$(in_quarantine "$work/tier")"
-status 'one of the mount does, too' 1 on --rate 0
+status 'a scrub finds them' 1 on --rate 0
 says "$work/tier/blocks/$(nth_path 10): layer 0 V: plane checksum differs: quarantined"
 says "$work/tier/blocks/$(nth_path 2): layer 0 V: plane checksum differs: quarantined; another copy is right"
 says "$work/slow/blocks/$(nth_path 3): layer 0 V: plane checksum differs: quarantined; another copy is right"
@@ -155,3 +150,7 @@ need do_mount -o ro "$source"
 status 'a mount that is read-only cannot quarantine' 1 on --rate 0
 says "$work/tier/blocks/$(nth_path 15): layer 0 V: plane checksum differs: it is mounted read-only"
 do_umount
+status 'a private daemon can' 1 "$ucm" scrub --tiers "$source" --rate 0 \
+	--state "$work/mark"
+says "$work/tier/blocks/$(nth_path 15): layer 0 V: plane checksum differs: quarantined"
+says ' 1 quarantined, 1 damaged; '

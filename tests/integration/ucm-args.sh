@@ -61,7 +61,6 @@ shape='--layers 2 --tokens 16 --dtype float16'
 for command in put get; do
 	refused 'no --mount or --tiers' $command
 	refused 'no file RAW' $command --mount /m
-	refused '--mount or --tiers' $command --mount /m --tiers /t raw
 	refused 'too many arguments: c' $command --mount /m a b c
 	refused 'unknown option --all' $command --all
 	refused '--layers is missing' $command --mount /m --heads 1 raw

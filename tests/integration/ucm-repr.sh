@@ -186,16 +186,7 @@ says 1 'layer 1 K: plane checksum differs' verify --tiers "$work/tier" --all
 says 1 "layer 0 K: plane checksum differs" verify --tiers "$work/tier" --all
 says 1 '12 blocks: 10 equal, 2 damaged;' verify --tiers "$work/tier" --all
 
-# a block of another geometry than the first one's is left out
-odd=$(small_paths 1)
-need mkdir -p "$work/tier/blocks/${odd%/*}"
-need mk --count 1 "$work/tier/blocks"
-says 1 "$(basename "$odd" .bin): absent" verify --tiers "$work/tier" --all
-says 1 "$(basename "$odd" .bin): the space of the representations" \
-	build --tiers "$work/tier" --all --dtype float32
-need rm "$work/tier/blocks/$odd"
-
-# without a daemon; a block whose keys are damaged has none made of it
+# a block whose keys are damaged has none made of it
 says 1 "layer 0 K: plane checksum differs" build --tiers "$work/tier" --all \
 	--to alone
 same 'the others are built' 11 \

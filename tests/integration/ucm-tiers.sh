@@ -1,14 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# ucm ls, du, stat and evict on the directories of a store: they say
-# what a mount of them says; beside one, and beside a process that saves, nothing is
-# removed; what is no block stays, and so do times and all else.
+# ucm with --tiers: the daemon that has the directories is asked, be it a mount or a
+# private one that starts for it; evict --keep and --with-space make room.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/verbs.sh"
-. "$top_srcdir/tests/lib/load.sh"
-start_test root fuse client python3 setpriv
+start_test root fuse python3 setpriv
 nobody=00000000000000000000000000000001
 tiers="fast=$work/tier:slow=$work/slow"
 
@@ -25,244 +23,113 @@ at() {
 	"$ucm" "$at_command" --mount "$mnt" "$@"
 }
 
-# All files of blocks and spaces, with their times; by a mount they are read.
-everything() {
-	find "$work/tier" "$work/slow" ! -path '*/.ucmfs*' \
-		! -type d -printf "%P %s %i %T@${1- %A@}\n" | sort
+# What the mount says is kept, and compared: keep COMMAND argument...
+kept() {
+	echo "$work/kept.$(echo "$*" | cksum | cut -d ' ' -f 1)"
 }
 
-# alike COMMAND argument...: the mount says the same
+keep() {
+	at "$@" >"$(kept "$@")"
+}
+
 alike() {
-	at "$@" >"$work/of.mount"
-	of "$@" >"$work/of.tiers"
-	check "the mount says the same: $*" \
-		cmp "$work/of.mount" "$work/of.tiers"
+	of "$@" >"$work/of.tiers" 2>&1
+	check "the mount said the same: $*" cmp "$(kept "$@")" "$work/of.tiers"
 }
 
-# Such as reading would change.
-old_times() {
-	find "$work/tier" "$work/slow" -name '*.bin' -exec touch -d 2026-01-05 {} +
+unserved() {
+	[ ! -e "$work/tier/.ucmfs/socket" ]
 }
 
-# into_slow N...: blocks go to the second tier
-into_slow() {
-	for n; do
-		path=$(nth_path "$n")
-		mkdir -p "$work/slow/blocks/${path%/*}"
-		need mv "$work/tier/blocks/$path" "$work/slow/blocks/$path"
-	done
+# used N DAY: its file says so
+used() {
+	find "$work/tier" "$work/slow" -path "*/$(nth_path "$1")" \
+		-exec touch -a -d "2026-03-$2" {} +
 }
 
-# ---- what a mount says ----
+listed() {
+	of ls "$@" | sed 1d | cut -c 1-32
+}
 
-mkdir "$work/slow"
-status 'a directory that was never used' 1 of ls
-says "$work/tier: .ucmfs: No such file or directory"
-status 'nothing is removed from one' 1 of evict --all
-same 'and nothing is made in it' '' "$(find "$work/tier" "$work/slow" -mindepth 1)"
+mkdir -p "$work/slow/blocks"
 need do_mount -c checkpoint=0 -o policy=none "$tiers"
 need mk --count 8 "$mnt/blocks"
-need mkdir "$mnt/spaces/one" "$mnt/spaces/engine"
-need mk --count 24 "$mnt/spaces/one"
+need mkdir "$mnt/spaces/one"
+need mk --count 4 "$mnt/spaces/one"
 do_umount
-into_slow 1 2 3 4
-path=$(nth_path 5)
-mkdir -p "$work/slow/blocks/${path%/*}"
-need cp -p "$work/tier/blocks/$path" "$work/slow/blocks/$path"
-old_times
+for n in 1 2 3 4; do
+	path=$(nth_path $n)
+	mkdir -p "$work/slow/blocks/${path%/*}"
+	need mv "$work/tier/blocks/$path" "$work/slow/blocks/$path"
+done
+for n in 1 2 3 4 5 6 7 8; do
+	used $n "0$n"
+done
 rm -f "$work/tier/.ucmfs/snapshot" "$work/slow/.ucmfs/snapshot" # they differ now
 small_paths 8 | sed 's,.*/,,; s/\.bin$//' >"$work/ids"
 echo $nobody >>"$work/ids"
-everything >"$work/before"
+
+# ---- a private daemon says what a mount does, and the mount itself ----
 
 status 'ls without a mount' 0 of ls
-same 'as many as there are, each once' 8 "$(sed 1d "$work/said" | wc -l)"
-same 'nobody counts uses' 8 "$(awk '$4 == "-"' "$work/said" | wc -l)"
-status 'du, stat, where, lookup' 0 of du
-status 'stat' 0 of stat "$(ids 5 4)"
-says 'copy       slow'
-status 'where: one is absent' 1 of stat --where "$(ids 2 1)" "$(ids 8 7)" $nobody
-same 'the others have files' \
-	"$(ids 2 1) slow $work/slow/blocks/$(nth_path 2)
-$(ids 8 7) fast $work/tier/blocks/$(nth_path 8)
-$nobody absent" "$(cat "$work/said")"
-status 'lookup: one is absent' 1 of stat --present "$work/ids"
-everything >"$work/after"
-check 'looking changes nothing' cmp "$work/before" "$work/after"
-
+same 'has all, each once' 8 "$(listed | sort -u | wc -l)"
+check 'a daemon has them' test -e "$work/tier/.ucmfs/socket"
+check 'and ends by itself' wait_until unserved
 need do_mount -c checkpoint=0 -o policy=none "$tiers"
-need "$ucm" sync rescan "$mnt" >/dev/null
+set -- "$(ids 1)" "$(ids 5 4)" "$(ids 8 7)" $nobody
+for turn in keep alike; do
+	$turn du
+	$turn du --human --space one
+	$turn stat --present --list "$work/ids"
+	$turn stat --where "$@"
+done
+same 'lists the same blocks' "$(at ls --sort size --reverse | cut -c 1-61)" \
+	"$(of ls --sort size --reverse | cut -c 1-61)" # without their ages
+do_umount
 alike du
 alike du --human --space one
 alike stat --present --list "$work/ids"
-alike stat --present "$work/ids"
-# shellcheck disable=SC2046 # a word for each
-alike stat --where $(ids 8) $nobody
-for where in at of; do
-	$where ls --sort size --reverse |
-		awk '{ $4 = $6 = "-"; print }' >"$work/of.$where"
-done
-check 'the mount lists the same' cmp "$work/of.at" "$work/of.of"
-for n in 1 5 8; do
-	at stat "$(ids $n $((n - 1)))" |
-		grep -vE '^(children|generation|uses|used|opens) ' \
-		>"$work/of.mount"
-	of stat "$(ids $n $((n - 1)))" | grep -v '^used ' >"$work/of.tiers"
-	check 'and says the same of a block' \
-		cmp "$work/of.mount" "$work/of.tiers"
-done
-# "used" is what reading them has changed
-at du --json >"$work/json.du"
-at ls --json >"$work/json.ls"
-at stat --json "$(ids 1)" >"$work/json.stat"
-also() {
-	echo "(lambda m: $1)(json.load(open('$work/json.$2')))"
-}
-json "$(also 'x["spaces"] == m["spaces"] and x["total"] == m["total"]' du)" \
-	of du --json
-json "$(also 'all(a[k] == b[k] for a, b in zip(x["blocks"], m["blocks"]) for k in a if k != "used")' ls)" \
-	of ls --json
-json "$(also 'all(x[k] == m[k] for k in x if k != "used") and len(m) == len(x) + 4' stat)" \
-	of stat --json "$(ids 1)"
+alike stat --where "$@"
+json "x['mount'] == 'tiers=$tiers' and len(x['blocks']) == 8" of ls --json
+json 'x["generation"] >= 0 and x["path"].endswith(".bin")' \
+	of stat --json "$(ids 8 7)"
+status 'the place can be named like a mount' 0 "$ucm" du "tiers=$tiers"
 status 'a space that is not there' 1 of ls --space none
 says 'spaces/none: no such space'
-status 'both' 2 of ls --mount "$mnt"
-says '--mount or --tiers'
-status 'nobody counts uses' 2 of ls --sort uses
+status 'what is pinned' 0 of pin "$(ids 8 7)"
+status 'no directory' 1 "$ucm" ls --tiers "$work/none"
+says "tiers=$work/none: No such file or directory"
+check 'the daemon ends' wait_until unserved
 
-# ---- who has the directories ----
-
-need at pin "$(ids 8 7)" >/dev/null
-status 'evict beside a mount' 1 of evict --all
-says "$work/tier: mounted at $mnt: use ucm evict --mount $mnt"
-status 'of one of its directories' 1 "$ucm" evict --tiers "$work/slow" --keep 0
-says "$work/slow: mounted at $mnt"
-status '--keep of a mount' 2 at evict --keep 0
-says '--keep and --with-space need --tiers'
-do_umount
-
-everything '' >"$work/before"
-start_client --space engine tiers "$tiers"
-ask save 0 4
-same 'an engine saves' '= ok 4 skipped 0 wrong 0 absent 0 failed 0' "$answer"
-status 'ls beside it' 0 of ls --space engine
-same 'sees what it has saved' 4 "$(sed 1d "$work/said" | wc -l)"
-status 'evict beside it' 1 of evict --all --space engine
-says "$work/tier: in use by another ucmfs (process $client, "
-end_client
-start_client --space engine tiers "$tiers"
-ask load 0 1
-first=$(of ls --space engine | sed -n 2p | cut -c 1-32)
-status 'evict beside one that only reads' 0 of evict --space engine "$first"
-ask load 0 4
-same 'which goes on with what is there' \
-	'= ok 3 skipped 0 wrong 0 absent 1 failed 0' "$answer"
-ask save 4 1
-same 'and can save now' '= ok 1 skipped 0 wrong 0 absent 0 failed 0' "$answer"
-end_client
-status 'evict, of a whole space' 0 of evict --all --space engine
-says '4 blocks evicted'
-everything '' >"$work/after"
-check 'of others nothing was removed' cmp "$work/before" "$work/after"
-
-# ---- what goes ----
+# ---- what is removed ----
 
 status 'one is pinned, one absent' 1 of evict "$(ids 8 7)" "$(ids 5 4)" $nobody
 says "$(ids 8 7): pinned"
 says "$nobody: absent"
 says '1 block evicted, 2 not'
-absent "$work/slow/blocks/$(nth_path 5)"
 absent "$work/tier/blocks/$(nth_path 5)"
-json 'x["evicted"] == 0 and x["failures"][0]["held_by"] == ["pinned"]' \
-	of evict --json "$(ids 8 7)"
-
-# no blocks, whatever their names; what a process that was killed has left
-bad=$work/slow/blocks/$(nth_path 9)
-need mk --count 1 --start 8 --spoil header-crc "$work/slow/blocks"
-need mkdir -p "$work/tier/blocks/$(nth_path 10)" "$work/slow/blocks/zz"
-need touch "$work/tier/.ucmfs/tmp/left" "$work/slow/blocks/zz/x" \
-	"$work/tier/blocks/README" "$work/tier/files/x"
-find "$work/tier" "$work/slow" -type f ! -name '*.bin' ! -path '*/.ucmfs/[ls]*' \
-	-printf '%P %i %T@\n' | sort >"$work/before"
-status 'what is no block is told' 0 of ls
-says "$work/tier/blocks/$(nth_path 10): no plain file: left alone"
-says '1 more files are named as blocks and are none'
-same 'and is not listed' 7 "$(grep -c '^[0-9a-f]\{32\} ' "$work/said")"
-status 'nor evicted' 1 of evict "$(ids 9 8)"
-says "$(ids 9 8): absent"
-
-status 'no more than that is there' 0 of evict --space one --keep 192K
-says '0 blocks evicted; 196608 bytes left'
-status 'room in a space' 0 of evict --space one --keep 160K
-same 'the chain goes from its end' "$(ids 20 | sort)" \
-	"$(of ls --space one 2>/dev/null | sed 1d | cut -c 1-32)"
-old_times
-# one was read later, and so were all that lead to it
-need touch -a -d 2026-03-01 "$work/slow/blocks/$(nth_path 4)"
-status 'room in all' 0 of evict --keep 40K
-says '22 blocks evicted; 40960 bytes left'
-same 'the oldest have gone' "$({ ids 4; ids 8 7; } | sort)" \
-	"$(of ls 2>/dev/null | sed 1d | cut -c 1-32)"
-status 'no parent goes before its child' 0 of evict --keep 24K
-same 'though that was read last' "$({ ids 2; ids 8 7; } | sort)" \
-	"$(of ls 2>/dev/null | sed 1d | cut -c 1-32)"
-status 'what is pinned stays' 1 of evict --keep 0
-says 'pinned blocks: 1'
-says '2 blocks evicted; 8192 bytes left'
-json 'x == {"evicted": 0, "failed": 0, "failures": [], "left": 8192}' \
-	of evict --keep 0 --json
-find "$work/tier" "$work/slow" -type f ! -name '*.bin' ! -path '*/.ucmfs/[ls]*' \
-	-printf '%P %i %T@\n' | sort >"$work/after"
-check 'what is none of ours is as it was' cmp "$work/before" "$work/after"
-check 'the damaged block too' test -f "$bad"
-
-# ---- a whole space ----
-
-need mk --count 4 "$work/tier/spaces/one"
-need touch "$work/tier/spaces/one/notes"
-status 'a stranger in a space' 1 of evict --all --space one --with-space
-says "$work/tier/spaces/one: Directory not empty"
-need rm "$work/tier/spaces/one/notes"
-status 'the space goes' 0 of evict --all --space one --with-space
+block=$(stat -c %s "$work/slow/blocks/$(nth_path 1)")
+status 'no more than that is there' 0 of evict --keep $((7 * block))
+says '0 blocks evicted'
+status 'room' 0 of evict --keep $((3 * block))
+says '4 blocks evicted'
+same 'what was used last stays' "$({ ids 7 6; ids 8 7; ids 6 5; } | sort)" \
+	"$(listed | sort)"
+status 'all but what is pinned' 1 of evict --keep 0
+says '2 blocks evicted, 1 not'
+status 'not the default space' 2 of evict --all --with-space
+status 'neither by its ids' 2 of evict --space one --with-space "$(ids 1)"
+status 'a whole space' 0 of evict --all --space one --with-space
+says '4 blocks evicted'
 absent "$work/tier/spaces/one"
-status 'and is no more' 1 of ls --space one
-status 'not the default one' 2 of evict --all --with-space
-need do_mount -c checkpoint=0 -o policy=none "$tiers"
-at du >/dev/null # reads what has changed
-alike du 2>"$work/err"
-check 'the mount has what is left' cmp \
-	"$work/tier/blocks/$(nth_path 8)" "$mnt/blocks/$(nth_path 8)"
-do_umount
+status 'is no more' 1 of ls --space one
+check 'the daemon ends' wait_until unserved
 
-# ---- what cannot be read ----
+# ---- who may ----
 
-status 'a directory and its copy' 1 "$ucm" du --tiers "$work/tier:$work/tier"
-says "$work/tier: the same directory as $work/tier"
 cp "$ucm" "$work/ucm" && chmod 755 "$work/ucm"
-if others_can 'directories of several users' "$work/ucm" --version; then
-	need cp -r "$work/tier" "$work/own"
-	need mk --count 3 "$work/own/blocks"
-	chown -R 65534:65534 "$work/own"
-	tiers=$work/own:$work/slow
-	bucket=$work/own/blocks/$(dirname "$(nth_path 2)")
-	need chmod 0 "$bucket"
-	status 'one is of somebody else' 1 \
+if others_can 'a directory of root' "$work/ucm" --version; then
+	status 'not with directories of another user' 1 \
 		as_nobody "$work/ucm" ls --tiers "$tiers"
-	says "$work/slow: .ucmfs: Permission denied"
-	says "$bucket: Permission denied"
-	same 'the rest is shown' 3 \
-		"$(grep -c '^[0-9a-f]\{32\} ' "$work/said")"
-	status 'du' 1 as_nobody "$work/ucm" du --tiers "$tiers"
-	status 'not known' 1 as_nobody "$work/ucm" stat --present --tiers "$tiers" \
-		"$work/ids"
-	says 'unknown '
-	status 'nothing is evicted' 1 \
-		as_nobody "$work/ucm" evict --tiers "$tiers" --all
-	check 'from the others' test -f "$work/own/blocks/$(nth_path 1)"
-	status 'not by another user, not even root' 1 \
-		"$ucm" evict --tiers "$work/own" --keep 0
-	says 'it belongs to user 65534, and ucmfs runs as 0'
-	status 'of the others alone' 1 \
-		as_nobody "$work/ucm" evict --tiers "$work/own" --keep 0
-	says '2 blocks evicted; 8192 bytes left'
+	says "tiers=$tiers: "
 fi

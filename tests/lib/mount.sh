@@ -19,6 +19,8 @@ umask 022
 : "${top_srcdir:=$(cd "$(dirname "$0")/../.." && pwd)}"
 : "${top_builddir:=$PWD}"
 ucmfs=$top_builddir/ucmfs
+UCMFS_PROGRAM=$ucmfs # what libucm starts for directories
+export UCMFS_PROGRAM
 mkblocks=$top_builddir/mkblocks
 ucm=$top_builddir/ucm
 index_ask=$top_builddir/tests/lib/index_ask

@@ -16,7 +16,7 @@ import sys
 BASE = ["common", "hashing", "block"]
 TIER = [*BASE, "index", "tier"]
 STORE = [*TIER, "policy", "store"]
-LOAD = [*STORE, "repr", "reader", "layout", "ring", "source", "copy"]
+LOAD = [*TIER, "repr", "reader", "layout", "ring", "source", "copy"]
 ROOMS = {
     "common": ("common", []),
     "hashing": ("hashing", ["common"]),
@@ -34,7 +34,7 @@ ROOMS = {
     "mount": ("fs/mount", [*STORE, "files", "watch", "serve"]),
     "layout": ("gpu/layout", BASE),
     "ring": ("gpu/ring", ["common"]),
-    "source": ("gpu/source", [*STORE, "files", "reader"]),
+    "source": ("gpu/source", [*TIER, "reader"]),
     "copy": ("gpu/copy", [*BASE, "layout"]),
     "load": ("gpu/load", LOAD),
     "shards": ("gpu/shards", [*LOAD, "load"]),

@@ -4,12 +4,12 @@ is refused in Python, by its name."""
 
 import array
 import ctypes
-import tempfile
 import unittest
 
 import ucmfs
 from ucmfs import (attention, codes, measuring, methods, namespace, position,
                    repr_load, repr_space, retrieval, retrieve, sparse, star)
+from tests.lib.private_daemon import directory, directory_of
 from tests.python.support import (GEOMETRY, LIMIT, FakeTorch, id_of,
                                   needs_numpy, numpy, pages_layout)
 
@@ -189,8 +189,7 @@ class Destinations(WithKeys):
         like = repr_space.of_blocks(ucmfs.Geometry(
             3, SIZE, "float32", SPEC.nbytes, 0), SPEC)
         ids, slab = [id_of(1), id_of(2)], sparse.Slab(2, SPEC.nbytes)
-        with tempfile.TemporaryDirectory() as folder:
-            namespace.make_tiers(folder)
+        with directory() as folder:
             with repr_load.Reprs(tiers=folder, like=like, make=True) as reprs:
                 self.refused(
                     ("slots: 1 is there twice",
@@ -303,10 +302,7 @@ class OfBlocks(Case):
 
 class OfLoaders(Case):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        namespace.make_tiers(folder.name)
-        self.tiers = folder.name
+        self.tiers = directory_of(self)
         self.ids = [id_of(1)]
 
     def loader(self, **more):

@@ -125,7 +125,7 @@ class OfAMount(unittest.TestCase):
             with self.assertRaises(ucmfs.UcmfsError):
                 self.blocks.remove(self.ids, space)
         with self.assertRaises(ucmfs.NotFound):
-            ucmfs.Blocks(TIER)
+            ucmfs.Blocks(os.path.join(TIER, ".."))
         self.blocks.close()
         with self.assertRaises(ucmfs.InvalidArgument):
             self.blocks.touch(self.ids)

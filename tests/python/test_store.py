@@ -7,12 +7,12 @@ import itertools
 import json
 import os
 import random
-import tempfile
 import threading
 import unittest
 
 import ucmfs
 from ucmfs import factory
+from tests.lib.private_daemon import directory
 from tests.lib.seed import SEED
 from tests.python.support import (LIMIT, MOUNT, TIER, backing_file,
                                   daemon_stopped, flip, id_of, join,
@@ -566,9 +566,9 @@ class ByName(unittest.TestCase):
             self.assertIn("tiers", store.loader.describe())
 
     def test_in_directories_that_were_never_mounted(self):
-        """Without a daemon: a store saves into them, the next one finds it."""
+        """A store saves into them, the next one finds it."""
         want = numpy.arange(BLOCK, dtype="uint32").view("uint8")[:BLOCK]
-        with tempfile.TemporaryDirectory() as path:
+        with directory() as path:
             for form, name in itertools.product(
                     (factory.UcmConnectorFactoryV1,
                      factory.UcmConnectorFactory),
@@ -580,7 +580,7 @@ class ByName(unittest.TestCase):
                 with self.assertLogs("ucmfs", "INFO") as logs, \
                         form.create_connector(name, config) as store:
                     self.save(store, block, want)
-                self.assertIn(f"{tier}: no mount of ucmfs: used without a "
+                self.assertIn(f"{tier}: no mount of ucmfs: used by a private "
                               "daemon", "\n".join(logs.output))
                 config = self.config(pipeline=[{"type": "nfs", "path": tier}])
                 del config["storage_backends"], config["store_pipeline"]

@@ -184,7 +184,8 @@ class Upstream(unittest.TestCase):
         got = connector_options({"socket": "/s", "use_layerwise": True})
         self.assertEqual(got, ConnectorOptions("/s", load="layerwise"))
         got = connector_options({"tiers": "/a:/b", "use_layerwise": True})
-        self.assertEqual(got, ConnectorOptions("/a:/b", load="layerwise"))
+        self.assertEqual(got, ConnectorOptions("tiers=/a:/b",
+                                               load="layerwise"))
         got = connector_options({"mount": "/m", "use_layerwise": False})
         self.assertEqual(got, ConnectorOptions("/m"))
         with self.assertRaises(ConfigError) as caught:

@@ -7,17 +7,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/clock.h"
 #include "common/osfile.h"
-#include "tests/unit/child.h"
 #include "tests/unit/dir_fixture.h"
 
 static struct ucm_error error;
@@ -100,6 +97,8 @@ UNIT_TEST(one_that_starts_or_serves_is_not_waited_for)
 	must_be_refused_at_once(in_use_by_us());
 	ucm_lock_tell(held, UCM_LOCK_SERVING, mounted_device());
 	must_be_refused_at_once(in_use_by_us());
+	ucm_lock_tell(held, UCM_LOCK_SERVING, 0); /* without a mount */
+	must_be_refused_at_once(in_use_by_us());
 }
 
 /* Of an older version, of another mount namespace, and whatever else. */
@@ -166,6 +165,22 @@ UNIT_TEST(another_mount_of_its_device_number_is_not_its_own)
 	must_be_waited_for();
 }
 
+UNIT_TEST(a_private_one_is_waited_for)
+{
+	ucm_lock_tell(held, UCM_LOCK_PRIVATE, 0);
+	must_be_waited_for();
+}
+
+UNIT_TEST(a_private_one_that_has_clients_is_refused_soon)
+{
+	int64_t before = ucm_monotonic_ms();
+
+	ucm_lock_tell(held, UCM_LOCK_PRIVATE, 0);
+	ck_assert_int_eq(take(60), -EBUSY);
+	ck_assert_int_lt(ucm_monotonic_ms() - before, 30000);
+	ck_assert_str_eq(error.text, in_use_by_us());
+}
+
 UNIT_TEST(the_wait_is_bounded)
 {
 	int64_t before = ucm_monotonic_ms();
@@ -215,194 +230,4 @@ UNIT_TEST(a_lock_in_which_nothing_can_be_written_is_one)
 	fx_fail(NULL, 0, 0, false);
 	ck_assert_int_eq(take(0), -EBUSY);
 	ucm_lock_tell(-1, UCM_LOCK_ENDING, 0); /* harmless */
-}
-
-/* ---- savers ---- */
-
-static int join(uint32_t instance)
-{
-	return ucm_lock_join(ctl, "dir", 0, instance, &error);
-}
-
-/* Nobody has it for itself. */
-static void give_up(void)
-{
-	close(held);
-	held = -1;
-}
-
-static void nothing(int fd)
-{
-	(void)fd;
-}
-
-struct joining {
-	uint32_t instance;
-	void (*then)(int fd);
-};
-
-static bool has_joined(void *arg)
-{
-	const struct joining *joining = arg;
-	int fd = join(joining->instance);
-
-	if (fd >= 0)
-		joining->then(fd);
-	return fd >= 0;
-}
-
-/* Another process that has joined. */
-static pid_t saver(uint32_t instance, void (*then)(int fd))
-{
-	struct joining joining = { instance, then };
-
-	return child_start(has_joined, &joining);
-}
-
-UNIT_TEST(savers_are_let_in_together)
-{
-	int fds[3];
-
-	give_up();
-	for (unsigned i = 0; i < 3; i++) {
-		fds[i] = join(i);
-		ck_assert_int_ge(fds[i], 0);
-	}
-	for (unsigned i = 0; i < 3; i++)
-		close(fds[i]);
-	ck_assert_int_eq(take(0), 0);
-}
-
-UNIT_TEST(a_saver_is_refused_beside_who_has_it_for_itself)
-{
-	ck_assert_int_eq(join(1), -EBUSY);
-	ck_assert_str_eq(error.text, in_use_by_us());
-}
-
-/* Who ends is waited for by whoever it is. */
-UNIT_TEST(a_saver_waits_as_others_do)
-{
-	pthread_t thread;
-	int fd;
-
-	ucm_lock_tell(held, UCM_LOCK_ENDING, 0);
-	ck_assert_int_eq(pthread_create(&thread, NULL, let_go, NULL), 0);
-	fd = ucm_lock_join(ctl, "dir", 60, 1, &error);
-	pthread_join(thread, NULL);
-	ck_assert_int_ge(fd, 0);
-	close(fd);
-}
-
-UNIT_TEST(who_finds_savers_is_told_which)
-{
-	char both[96], more[96];
-	pid_t pids[6];
-
-	ucm_lock_tell(held, UCM_LOCK_ENDING, 0); /* of old: nobody waits for it */
-	give_up();
-	for (unsigned i = 0; i < 2; i++)
-		pids[i] = saver(i, nothing);
-	ck_assert_int_eq(take(60), -EBUSY);
-	snprintf(both, sizeof(both), "another ucmfs (process %d, ", pids[0]);
-	ck_assert_ptr_nonnull(strstr(error.text, both));
-	snprintf(both, sizeof(both), "; process %d, ", pids[1]);
-	ck_assert_ptr_nonnull(strstr(error.text, both));
-	ck_assert(!strstr(error.text, "ending"));
-	for (unsigned i = 2; i < 6; i++)
-		pids[i] = saver(i, nothing);
-	ck_assert_int_eq(take(0), -EBUSY);
-	snprintf(more, sizeof(more), "; and 2 more)");
-	ck_assert_ptr_nonnull(strstr(error.text, more));
-	for (unsigned i = 0; i < 6; i++)
-		child_kill(pids[i]);
-	ck_assert_int_eq(take(0), 0);
-}
-
-UNIT_TEST(an_instance_lives_as_long_as_its_process)
-{
-	pid_t early, late;
-	struct stat st;
-	int fd;
-
-	give_up();
-	early = saver(0xabc, nothing);
-	fd = join(1);
-	late = saver(0xfffffff0, nothing);
-	ck_assert(!ucm_lock_is_alone(fd));
-	ck_assert(ucm_lock_is_savers(fd, 0xabc));
-	ck_assert(ucm_lock_is_savers(fd, 0xfffffff0));
-	ck_assert(!ucm_lock_is_savers(fd, 2));
-	child_kill(early);
-	ck_assert(!ucm_lock_is_savers(fd, 0xabc)); /* though its line is there */
-	ck_assert(ucm_lock_is_savers(fd, 0xfffffff0));
-	early = saver(0xdef, nothing); /* in that line */
-	ck_assert(ucm_lock_is_savers(fd, 0xdef));
-	ck_assert_int_eq(fstat(fd, &st), 0);
-	ck_assert_int_eq(st.st_size, 4 * 64);
-	child_kill(early);
-	child_kill(late);
-	ck_assert(ucm_lock_is_alone(fd));
-	close(fd);
-}
-
-/* Of a later version, perhaps. */
-UNIT_TEST(whose_line_cannot_be_read_may_be_anybody)
-{
-	pid_t pid;
-	int fd;
-
-	give_up();
-	pid = saver(1, nothing);
-	fd = join(2);
-	ck_assert_int_eq(pwrite(fd, "saving x", 9, 64), 9);
-	ck_assert(ucm_lock_is_savers(fd, 77));
-	child_kill(pid);
-	ck_assert(!ucm_lock_is_savers(fd, 77));
-	close(fd);
-}
-
-static void enter(int fd)
-{
-	if (ucm_lock_enter(fd))
-		_exit(1);
-}
-
-static void *kill_inside(void *pid)
-{
-	kill(*(pid_t *)pid, SIGKILL);
-	return NULL;
-}
-
-UNIT_TEST(one_is_inside_at_a_time)
-{
-	pthread_t thread;
-	pid_t pid;
-	int fd;
-
-	give_up();
-	pid = saver(1, enter);
-	fd = join(2); /* which does not wait */
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(ucm_os_lock(fd, 0, 1), -EAGAIN);
-	ck_assert_int_eq(take(0), -EBUSY);
-	ck_assert_int_eq(pthread_create(&thread, NULL, kill_inside, &pid), 0);
-	ck_assert_int_eq(ucm_lock_enter(fd), 0);
-	pthread_join(thread, NULL);
-	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
-	ucm_lock_leave(fd);
-	pid = saver(1, enter);
-	child_kill(pid);
-	close(fd);
-}
-
-/* Others would take its unfinished files for nobody's. */
-UNIT_TEST(a_saver_that_cannot_say_who_it_is_is_none)
-{
-	give_up();
-	fx_fail("write", 1, -ENOSPC, true);
-	ck_assert_int_eq(join(1), -ENOSPC);
-	ck_assert_str_eq(error.text,
-			 "dir: .ucmfs/lock: No space left on device");
-	fx_fail(NULL, 0, 0, false);
-	ck_assert_int_eq(take(0), 0);
 }

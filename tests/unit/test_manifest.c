@@ -5,7 +5,7 @@
  */
 #include <config.h>
 
-#include "fs/store/manifest.h"
+#include "fs/block/manifest.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -248,12 +248,9 @@ UNIT_TEST(of_two_who_take_it_over_one_has_it)
 	ck_assert(owner_says(OTHER));
 }
 
-UNIT_TEST(savers_and_readers_are_let_in_as_before)
+UNIT_TEST(readers_are_let_in)
 {
 	fx_open();
-	fx_config.saver = true;
-	ck_assert_int_eq(try_to_open(), 0);
-	fx_config.saver = false;
 	fx_config.tiers[0].readonly = true;
 	ck_assert_int_eq(try_to_open(), 0);
 	ck_assert_uint_eq(looks, 0);

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fs/store/manifest.h"
+#include "fs/block/manifest.h"
 #include "hashing/tree.h"
 #include "tests/unit/unit.h"
 

@@ -131,13 +131,6 @@ static const struct ucm_loader_options ways[] = {
 	{ .io = UCM_IO_THREADS, .threads = 1 },
 };
 
-static void check_nothing(void)
-{
-	for (unsigned i = 0; i < NUM; i++)
-		ck_assert(!fx_exists(lf_path("$/tier", i)));
-	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), 0);
-}
-
 static bool has_no_temps(void *arg)
 {
 	(void)arg;
@@ -241,21 +234,6 @@ UNIT_TEST(a_drop_that_hangs_keeps_nobody, .rows = NUM_ROWS(ways))
 	for (unsigned i = 0; i < 2; i++)
 		ck_assert(lf_saved("$/tier", &lf_geometry, i));
 	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), 0);
-}
-
-/* A loader that only loads does not take the directories' locks. */
-UNIT_TEST(the_store_is_opened_by_the_first_save)
-{
-	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[0]);
-	struct ucm_outcome outcomes[NUM];
-
-	fx_store("$/tier"); /* a daemon, later than the loader */
-	ck_assert_int_eq(lf_save(loader, 0, NUM, NULL, outcomes), -EIO);
-	for (unsigned i = 0; i < NUM; i++)
-		ck_assert_int_eq(outcomes[i].err, -EBUSY);
-	fx_close();
-	check_nothing();
-	ucm_loader_close(loader);
 }
 
 /* It knows what it has written: whatever the file system says of the file's

@@ -5,6 +5,8 @@
  */
 #include <config.h>
 
+#include "gpu/load/engine.h"
+#include "gpu/source/source.h"
 #include "tests/unit/load_fixture.h"
 
 #include <ucm/shards.h>
@@ -42,21 +44,31 @@ static const struct ucm_shards_config by_layer = {
 
 /* ---- faults ---- */
 
-static enum { NO_FAULT, NO_LINK, STUCK } _Atomic fault;
+static enum { NO_FAULT, NO_COMMIT, STUCK } _Atomic fault;
 static sem_t held, go;
+static struct ucm_source_ops ops; /* those of tiers, with faults */
 
-/* A commit fails; or a new file waits until the test lets it. */
-static int os_fault(const char *call, const char *path)
+/* A new file waits until the test lets it; */
+static int source_create(struct ucm_source *source, const char *space,
+			 const struct ucm_id *id, uint64_t bytes,
+			 struct ucm_draft **out)
 {
-	if (fault == NO_LINK && strcmp(call, "link") == 0)
-		return -EIO;
-	/* dir.c's temporary names: 8 digits, '-', a number */
-	if (fault == STUCK && strcmp(call, "open") == 0 && path &&
-	    strcspn(path, "-") == 8 && path[8]) {
+	if (fault == STUCK) {
 		sem_post(&held);
 		sem_wait(&go);
 	}
-	return 0;
+	return ucm_source_tiers.create(source, space, id, bytes, out);
+}
+
+/* or its commit fails. */
+static int source_commit(struct ucm_source *source, struct ucm_draft *draft,
+			 int fd, const struct ucm_block *written)
+{
+	if (fault != NO_COMMIT)
+		return ucm_source_tiers.commit(source, draft, fd, written);
+	close(fd);
+	ucm_source_tiers.drop(source, draft);
+	return -EIO;
 }
 
 static void stick(void)
@@ -106,7 +118,10 @@ static void setup(void)
 {
 	fx_setup();
 	lf_tier("$/tier");
-	ucm_os_fault = os_fault; /* before there are threads */
+	ops = ucm_source_tiers;
+	ops.create = source_create;
+	ops.commit = source_commit;
+	ucm_loader_source = &ops;
 	open_loader(USUAL_IO);
 	open_store(&by_layer);
 }
@@ -115,7 +130,7 @@ static void teardown(void)
 {
 	ucm_shards_close(store);
 	ucm_loader_close(loader);
-	ucm_os_fault = NULL;
+	ucm_loader_source = NULL;
 	fx_teardown();
 }
 
@@ -745,7 +760,7 @@ UNIT_TEST(a_failed_commit_leaves_nothing)
 {
 	ck_assert_int_eq(create(1), 0);
 	ck_assert_int_eq(dump_at(1, 0, BLOCK), 0);
-	fault = NO_LINK;
+	fault = NO_COMMIT;
 	ck_assert_int_eq(commit(1, true), -EIO);
 	fault = NO_FAULT;
 	ck_assert(!there(1));
@@ -762,7 +777,7 @@ UNIT_TEST(a_failed_commit_leaves_nothing)
 UNIT_TEST(a_block_that_appears_is_not_saved_twice)
 {
 	ck_assert_int_eq(create(1), 0);
-	/* not planted: the store in the loader must know of it */
+	/* not planted: the daemon must know of it */
 	{
 		struct ucm_shards *mine = store;
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "common/osfile.h"
-#include "fs/store/manifest.h"
+#include "fs/block/manifest.h"
 #include "tests/unit/store_fixture.h"
 
 UNIT_PROGRAM(.variants = fx_media);

@@ -152,8 +152,6 @@ UNIT_TEST(paths_are_below_the_folder_of_the_space)
 	ck_assert_str_eq(path, "spaces/llama/3f/" HEX ".bin");
 	ucm_tree_bucket_path("spaces/llama", 0x3f, path);
 	ck_assert_str_eq(path, "spaces/llama/3f");
-	ucm_tree_manifest_path("spaces/llama", path);
-	ck_assert_str_eq(path, "spaces/llama/space.json");
 }
 
 UNIT_TEST(a_name_of_a_space_leads_nowhere_else)

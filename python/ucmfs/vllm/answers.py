@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers for a scheduler that must not wait, where a look-up has to.
 
-A look in directories without a daemon goes to their file systems, one in a
-mount whose index is not mapped to the daemon: either may take its time, or
-hang. So a thread looks, and the scheduler is told what is known. A block is
+Where the index is not mapped a look asks the daemon, which may take its time,
+or hang. So a thread looks, and the scheduler is told what is known. A block is
 
   unknown  the thread has been told to look; the caller asks again
   fresh    for FRESH_SECONDS after the look, the answer
@@ -11,8 +10,8 @@ hang. So a thread looks, and the scheduler is told what is known. A block is
            may have saved the block, or removed it
   (and then forgotten: unknown)
 
-What is stale is no reason to wait, or who looks for many blocks on a slow file
-system would never have all answers at once. A block that has gone is a load
+What is stale is no reason to wait, or who looks for many blocks of a slow
+daemon would never have all answers at once. A block that has gone is a load
 that fails, and never a wrong byte; learn() has that from whoever loads, as it
 has what this process saves, so that both are known at once.
 

@@ -7,7 +7,7 @@
         "kv_connector_extra_config": {"mount": "/mnt/kv"}}'
 
 In place of "mount" there may be "socket", the path that a daemon listens on,
-or "tiers", directories without a daemon.
+or "tiers", directories: a private daemon has them, if no other does.
 
 vLLM makes two of it, for the scheduler and for a worker; this class hands the
 calls on to the half that its role is about. Hooks take whatever else a version

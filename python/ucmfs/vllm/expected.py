@@ -14,7 +14,6 @@ import threading
 from ..blocks import Blocks
 from ..errors import UcmfsError
 from .mount import apart, log
-from .place import Directories
 
 AGAIN_SECONDS = 10.0  # a request that waits is reported again; the mount
                       # forgets after 20
@@ -23,13 +22,11 @@ END_SECONDS = 1.0
 
 
 class Expected:
-    """mount: with Directories nothing is reported: they evict nothing."""
-
     def __init__(self, mount: str) -> None:
         self._mount = mount
         self._todo: queue.Queue[tuple[bytes, str] | None] = queue.Queue(MOST)
         self._thread: threading.Thread | None = None
-        self._ended = isinstance(mount, Directories)
+        self._ended = False
 
     def add(self, ids: bytes, space: str) -> None:
         """ids: one after another, head first."""

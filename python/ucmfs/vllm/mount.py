@@ -24,7 +24,6 @@ from typing import Any, Callable, Iterable, NamedTuple, Sequence
 from .. import _log
 from ..blocks import Blocks
 from ..errors import NotConnected, NotFound, Timeout, UcmfsError
-from .place import Directories, make_space, manifest_of, open_index
 
 log = logging.getLogger("vllm.ucmfs")
 _log.use(log)  # what libucm has to say, too
@@ -298,6 +297,8 @@ class Open:
     def __init__(self, mount: str, spaces: Sequence[Space],
                  ranks: int) -> None:
         from ..hash import Hasher
+        from ..index import Index
+        from ..namespace import ensure_space, read_manifest
 
         self.names = [space.name for space in spaces]
         self.ids: list[bytes] = []
@@ -308,14 +309,14 @@ class Open:
         self.new: list[Space] = []  # they were not there before
         try:
             for name, manifest in spaces:
-                if manifest_of(mount, name) is None:
+                if read_manifest(mount, name) is None:
                     self.new.append(Space(name, manifest))
-                space_id = make_space(mount, name, manifest)
+                space_id = ensure_space(mount, name, manifest)
                 self.ids.append(space_id)
                 self.hashers.append(Hasher(
                     "external", space_id=space_id, world_size=ranks,
                     block_size=manifest["geometry"]["block_size"]))
-                self.indexes.append(open_index(mount, name))
+                self.indexes.append(Index(mount, name))
             for info in [index.info() for index in self.indexes]:
                 if info["backend"] != "map":
                     self.asker = Chores("ucmfs-lookup")
@@ -353,7 +354,7 @@ def _tell_nearest(mount: str, space: Space) -> None:
     engine that starts cold is else a riddle. May hang."""
     from ..namespace import nearest
 
-    if isinstance(mount, Directories) or not _DIGEST.search(space.name):
+    if not _DIGEST.search(space.name):
         return
     try:
         found = nearest(mount, _DIGEST.sub("", space.name), space.name,
@@ -504,8 +505,6 @@ class Touches:
         self._told = True  # there is nothing that no chore is to tell
 
     def add(self, ids: Iterable[bytes]) -> None:
-        if isinstance(self._mount, Directories):
-            return  # nothing is evicted there
         with self._lock:
             if len(self._ids) < TOUCHES_MOST:
                 self._ids.update(dict.fromkeys(ids))
@@ -526,8 +525,6 @@ class Touches:
 
 def pin_blocks(mount: str, space: str, ids: Sequence[bytes]) -> None:
     """Those that are there. May hang."""
-    if isinstance(mount, Directories):
-        return  # nothing is evicted there
     try:
         with Blocks(mount) as blocks:
             results = blocks.pin(list(ids), space)
@@ -537,17 +534,12 @@ def pin_blocks(mount: str, space: str, ids: Sequence[bytes]) -> None:
     _tell_results(space, ids, results, "pinned")
 
 
-def remove_blocks(mount: str, space: str, ids: Sequence[bytes],
-                  group: Any = None) -> None:
+def remove_blocks(mount: str, space: str, ids: Sequence[bytes]) -> None:
     """Damaged blocks are in the way of whole ones: they would be found again
-    and again, and a save finds that they are there. group: a loader's, for
-    directories without a daemon. May hang."""
+    and again, and a save finds that they are there. May hang."""
     try:
-        if isinstance(mount, Directories):
-            results = group.remove_blocks(b"".join(ids))
-        else:
-            with Blocks(mount) as blocks:
-                results = blocks.remove(list(ids), space)
+        with Blocks(mount) as blocks:
+            results = blocks.remove(list(ids), space)
     except UcmfsError as error:
         log.warning("ucmfs: damaged blocks of %s: not removed: %s", space,
                     error)
@@ -568,10 +560,6 @@ def leave_space(mount: str, space: str) -> bool:
     hang."""
     from ..namespace import remove_space
 
-    if isinstance(mount, Directories):
-        log.info("ucmfs: space %s stays in %s: only a mount removes one",
-                 space, mount)
-        return True
     try:
         remove_space(mount, space)
     except NotFound:

@@ -12,11 +12,10 @@ import os
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Callable, ClassVar, Mapping, Sequence, TypeVar
 
-from ..config import (NO_DAEMON, Config, check_bool, check_count, checked,
+from ..config import (NO_MOUNT, Config, check_bool, check_count, checked,
                       one_of, unknown, validate_config)
 from ..errors import ConfigError
 from .mount import log
-from .place import Directories
 
 SEEDS = ("UCM_CONFIG_FILE", "ucm_config_path", "ucm_connectors",
          "use_layerwise", "storage", "storage_backends", "storage_path",
@@ -88,11 +87,11 @@ class Options:
     """Of both ways.
 
     Where blocks are, one of: mount, where ucmfs is mounted; socket, a path
-    that its daemon listens on; tiers, directories without a daemon, as in
-    SOURCE of ucmfs(8). parse() makes all of them mount: a path, or
-    Directories (see ucmfs.vllm.place). on_missing: what becomes of an
-    engine that starts while they are not there: "run", without them until they
-    are; "fail".
+    that its daemon listens on; tiers, directories, as in SOURCE of ucmfs(8):
+    if no daemon has them, the engine starts a private one. parse() makes all
+    of them mount, which for tiers is "tiers=SOURCE". on_missing: what becomes
+    of an engine that starts while they are not there: "run", without them
+    until they are; "fail".
     space: a name of the blocks' space, instead
     of one that says what it is for. verify: what a load checks, see
     ucm_load(3). deadline_ms: of a transfer, beside what its size allows it;
@@ -225,12 +224,14 @@ def parse(kind: type[Some], given: Mapping[str, Any],
     if need_mount and not named:
         raise ConfigError("mount", "one of these is needed: mount, a mount "
                           "point of ucmfs; socket, of its daemon; tiers, "
-                          "directories to use without a daemon")
+                          "directories")
     options = kind(**{key: checked(checks[key], key, value)
                       for key, value in given.items()
                       if key in checks and value is not None})
     if options.tiers:
-        return replace(options, mount=Directories.of(options.tiers), tiers="")
+        tiers = options.tiers if isinstance(options.tiers, str) \
+            else ":".join(options.tiers)
+        return replace(options, mount="tiers=" + tiers, tiers="")
     return replace(options, mount=options.mount or options.socket, socket="")
 
 
@@ -292,5 +293,5 @@ def _place_of(config: Config, ours: Mapping[str, Any],
     if config.mount:
         return {"mount": config.mount}
     if check_paths:
-        log.warning("ucmfs: %s: %s", paths, NO_DAEMON)
+        log.warning("ucmfs: %s: %s", paths, NO_MOUNT)
     return {"tiers": tuple(config.tiers)}

@@ -50,7 +50,6 @@ from .mount import (Chores, Link, Open, Pause, Question, Teller, close_all,
                     leave_spaces, log, pin_blocks)
 from .options import ConnectorOptions
 from .pins import Pins
-from .place import Directories, avoid
 from .spaces import load_mode, manifest_for, plan_for, spaces_for
 from .undecided import Undecided
 from .wishes import USUAL, Wishes, wishes_of
@@ -154,12 +153,6 @@ class UcmfsScheduler:
         transfer = vllm_config.kv_transfer_config
         self._may_load = getattr(transfer, "is_kv_consumer", True)
         self._may_save = getattr(transfer, "is_kv_producer", True)
-        if (isinstance(options.mount, Directories) and self._may_save
-                and options.mount.one_saves and self.plan.ranks > 1):
-            raise ConfigError(
-                "tiers", f"{self.plan.ranks} ranks save in processes of their "
-                "own, and a tier of memory without a daemon takes one; leave "
-                "it out, mount them, or let these load only (kv_role)")
         self.stats = UcmfsStats()
         self.benefit = Benefit(**options.min_benefit)
         self._requests: dict[str, Known] = {}
@@ -658,13 +651,7 @@ class UcmfsScheduler:
                       places: set[tuple[int, int]]) -> None:
         """Damaged blocks, which the workers are removing."""
         assert known.ids is not None
-        here, step = self._link.now, ID * self.plan.shards
         for g, place in places:
-            if here is not None and known.space == self._space:
-                for home, index in zip(self._homes, here.indexes):
-                    if home.group == g:
-                        avoid(index, known.ids.all[g][place * step:
-                                                      (place + 1) * step])
             known.decided[g] = min(known.decided[g], place)
             self._announced.discard(_id(known.ids.base[g], place))
         known.undecided_from = 0

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import errno
 import itertools
-import threading
 import time
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
@@ -32,7 +31,6 @@ from .hugepages import use_huge_pages
 from .mount import (Attempt, Chores, Link, Pause, Space, Teller, Touches,
                     apart, close_all, deadline_of, end_tasks_in_time,
                     leave_spaces, log, pin_blocks, remove_blocks)
-from .place import AVOID_SECONDS, Avoided, Directories, source
 
 ID_BYTES = 16
 NO_ID = bytes(ID_BYTES)
@@ -42,6 +40,8 @@ PIECE_BYTES = 1 << 20  # of a slot that are read and checked as one, about
 PIECES_MOST = 1024
 MOVE_SECONDS = 0.5    # a step waits for another space to be open
 SPACES_MOST = 128     # that a loader is used for: it has room for 256
+AVOID_SECONDS = 30.0  # what failed is not offered again for so long
+AVOID_MOST = 100_000
 
 
 def pieces_of(slot_bytes: int) -> int:
@@ -84,6 +84,22 @@ class Memory(NamedTuple):
     num_slots: int
 
 
+class Avoided(dict[bytes, float]):
+    """Ids of blocks that are absent for a while: until when."""
+
+    def add(self, id: bytes, seconds: float) -> None:
+        if len(self) >= AVOID_MOST:
+            self.clear()
+        self[id] = time.monotonic() + seconds
+
+    def has_now(self, id: bytes) -> bool:
+        until = self.get(id)
+        if until is None or time.monotonic() < until:
+            return until is not None
+        self.pop(id, None)
+        return False
+
+
 class Movers(NamedTuple):
     """What moves blocks: a loader, and its group to load and save by.
     entered: spaces that it has had; groups that are busy stay."""
@@ -95,7 +111,7 @@ class Movers(NamedTuple):
     @classmethod
     def open(cls, mount: str, space: str, layout: Callable[[bool], Layout],
              direct: bool, options: Mapping[str, Any]) -> Movers:
-        loader = Loader(**source(mount), **options)
+        loader = Loader(mount, **options)
         try:
             return cls(loader, loader.add_group(layout(direct), space))
         except BaseException:
@@ -178,7 +194,6 @@ class SlotStore:
         self.space = space
         self._private: list[str] = []  # spaces that nobody else knows
         self._left: list[Movers] = []
-        self._closing: list[threading.Thread] = []  # those that were left
         self._verify = verify
         self._deadline_ms = deadline_ms
         self._direct = direct and self._reads_into_slots(direct == "auto")
@@ -202,10 +217,7 @@ class SlotStore:
         self._base: Movers | None = None  # the last that was open
         try:
             here = self._link.now
-            if isinstance(mount, Directories):
-                log.info("ucmfs: %s: look-ups ask the file systems, in a "
-                         "thread: a request waits a step longer", mount)
-            elif here is not None and here.why:
+            if here is not None and here.why:
                 log.warning(
                     "ucmfs: %s: look-ups ask the daemon instead of its shared "
                     "memory (%s), in a thread: a request waits a step longer",
@@ -257,26 +269,18 @@ class SlotStore:
             self._close_left()
             base = self._base = None
         if base is None:
-            self._opening = Attempt("ucmfs-loader", self._make_anew,
+            self._opening = Attempt("ucmfs-loader", self._make,
                                     Movers.close)
         else:
             self._opening = Attempt("ucmfs-spaces", lambda: base.enter(
                 space, self._layout, self._direct), Movers.leave)
         return self._opening
 
-    def _make_anew(self) -> Movers:
-        """Beside a tier of memory a loader that saves locks others out until
-        it is closed."""
-        if isinstance(self.mount, Directories):
-            for thread in self._closing:
-                thread.join()
-        return self._make()
-
     def _close_left(self) -> None:
         """Loaders that are not used any more."""
         if not self._jobs:
-            self._closing = [apart("ucmfs-close", movers.close)
-                             for movers in self._left]
+            for movers in self._left:
+                apart("ucmfs-close", movers.close)
             self._left = []
 
     @property
@@ -571,9 +575,8 @@ class SlotStore:
                 self._teller.warn("damaged", "block %s of %s: %s; it is "
                                   "removed", id.hex(), self.space,
                                   outcome.text)
-                group = self._by_now().group
                 self._chores.add(
-                    lambda: remove_blocks(self.mount, self.space, [id], group))
+                    lambda: remove_blocks(self.mount, self.space, [id]))
         return False
 
     def drain(self) -> None:

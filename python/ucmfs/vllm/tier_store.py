@@ -13,7 +13,6 @@ from typing import Any, Callable, Sequence
 from .._pack import split_ids
 from .answers import LATE_SECONDS, Answers
 from .mount import Open
-from .place import Directories
 from .slots import SlotStore
 
 ABSENT, THERE, UNKNOWN = range(3)
@@ -66,10 +65,6 @@ class TierStore(SlotStore):
         if self._answers is not None:
             self._answers.end()
         self._answers = self._answers_of = None
-
-    def touch(self, keys: Sequence[bytes]) -> None:
-        if not isinstance(self.mount, Directories):  # nothing is evicted there
-            super().touch(keys)
 
     def _settle(self, one: Any, key: bytes, id: bytes, outcome: Any) -> bool:
         moved = super()._settle(one, key, id, outcome)

@@ -30,7 +30,6 @@ from .metrics import UcmfsStats
 from .mount import (Attempt, Chores, Teller, apart, at_start, close_all,
                     deadline_of, end_tasks, log, remove_blocks)
 from .options import ConnectorOptions
-from .place import Directories, manifest_of, source
 from .spaces import load_mode, plan_for
 
 # What an idle step waits for a transfer, so that the engine does not spin.
@@ -121,9 +120,6 @@ class UcmfsWorker:
         self.rank = vllm_config.parallel_config.rank % self.plan.ranks
         self._shard = self.plan.shard_of(self.rank)
         self._stage = self.plan.stage_of(self.rank)
-        # Removing takes locks of directories, which keep a daemon out.
-        self._may_remove = not isinstance(options.mount, Directories) or \
-            getattr(vllm_config.kv_transfer_config, "is_kv_producer", True)
         self._teller = Teller(f"rank {self.rank}")
         self._whole_requests = len(self.plan.groups) > 1
         self._mode = load_mode(vllm_config, self.plan, options)[0]
@@ -176,7 +172,7 @@ class UcmfsWorker:
 
             self._cuda = torch.cuda
         self._new_loader = functools.partial(
-            Loader, **source(self._options.mount),
+            Loader, self._options.mount,
             copy="cuda" if cuda else "host",
             device=tensor.device.index or 0 if cuda else 0,
             **self._options.loader)
@@ -271,11 +267,12 @@ class UcmfsWorker:
         """A loader, and its groups of spaces that the scheduler has made for
         this stage; their blocks must be what the pages here are."""
         from ..hash import Hasher
+        from ..namespace import read_manifest
 
         for g, (name, _) in spaces.items():
             group = self._groups[g]
             assert group.geometry is not None
-            manifest = manifest_of(self._options.mount, name) or {}
+            manifest = read_manifest(self._options.mount, name) or {}
             mine, there = group.geometry.to_json(), manifest.get("geometry")
             if mine != there:
                 raise ConfigError(
@@ -590,11 +587,9 @@ class UcmfsWorker:
         for outcome in task.outcomes():
             if outcome.err == errno.EBADMSG:
                 self._teller.warn("damaged block", "%s", outcome.text)
-        if not self._may_remove:
-            return
         group = transfer.spaces.groups[part.group]
         self._chores.add(lambda: remove_blocks(self._options.mount,
-                                               group.space, names, group))
+                                               group.space, names))
 
     def _end_save(self, transfer: Transfer) -> None:
         """Account for a save that is done; its pages were before."""

@@ -2,7 +2,7 @@
 /* manifest.c - space.json; see manifest.h. */
 #include <config.h>
 
-#include "fs/store/manifest.h"
+#include "fs/block/manifest.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -29,8 +29,8 @@
 #include <stdint.h>
 
 #include <ucm/block.h>
+#include <ucm/error.h>
 
-#include "fs/tier/config.h"
 #include "hashing/tree.h"
 
 #define UCM_MANIFEST_MAX 65536
