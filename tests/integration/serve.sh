@@ -42,9 +42,9 @@ end_serve() {
 	absent "$socket"
 }
 
-refused 'serve needs SOURCE and --socket PATH' 'without a socket' \
+refused 'serve needs SOURCE, and --socket PATH or --private' 'without a socket' \
 	"$ucmfs" serve "$work/fast"
-refused 'serve needs SOURCE and --socket PATH' 'with a mount point' \
+refused 'serve needs SOURCE, and --socket PATH or --private' 'with a mount point' \
 	"$ucmfs" serve "$work/fast" "$work/mnt" --socket "$socket"
 refused '--socket needs a PATH' 'a socket without a path' \
 	"$ucmfs" serve "$work/fast" --socket

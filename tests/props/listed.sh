@@ -1,0 +1,20 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# listed.sh - every test is in its folder's Makefile.inc; one that is not never runs.
+set -u
+: "${top_srcdir:?}"
+status=0
+num=0
+
+for test in "$top_srcdir"/tests/integration/*.sh "$top_srcdir"/tests/props/*.sh \
+	"$top_srcdir"/tests/unit/test_*.c "$top_srcdir"/tests/gpu/test_*.c; do
+	num=$((num + 1))
+	grep -qE "%D%/$(basename "$test" .c)( |$)" \
+		"$(dirname "$test")/Makefile.inc" || {
+		echo "FAIL: $test is not listed"
+		status=1
+	}
+done
+echo "$num tests"
+[ $num -ge 300 ] || status=1
+exit $status
