@@ -110,8 +110,9 @@ check 'top shows it' "$ucm" top --once "$socket"
 check 'the doctor asks it' grep -q "^OK   $socket: it answers" "$work/said"
 check 'and looks at its directories' grep -q "^OK   $work/fast:" "$work/said"
 check 'a store is flushed' "$ucm" sync flush --mount "$socket"
+mkdir "$work/second"
 refused 'Address already in use' 'a second one on that socket' \
-	"$ucmfs" serve "mem@64M" -f --socket "$socket"
+	"$ucmfs" serve "$work/second" -f --socket "$socket"
 refused "$work/fast" 'and a second one on that directory' \
 	"$ucmfs" serve "$tiers" -f --socket "$work/other.sock"
 end_serve
