@@ -909,12 +909,6 @@ int ucm_os_lock(int fd, off_t offset, off_t len)
 		    .offset = offset, .length = len);
 }
 
-int ucm_os_unlock(int fd, off_t offset, off_t len)
-{
-	return CALL(.what = DO_LOCK, .fd = fd, .flags = F_UNLCK,
-		    .offset = offset, .length = len);
-}
-
 off_t ucm_os_find_lock(int fd, off_t offset, off_t len)
 {
 	struct args a = { .what = DO_FIND_LOCK, .fd = fd, .offset = offset,

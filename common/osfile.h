@@ -119,7 +119,6 @@ int ucm_os_advise(int fd, off_t offset, off_t length, int advice);
 /* Bytes of a file (len 0: all from there on), for writing, by this open file; does
  * not wait: -EAGAIN, -EACCES. */
 int ucm_os_lock(int fd, off_t offset, off_t len);
-int ucm_os_unlock(int fd, off_t offset, off_t len);
 /* The first byte of a lock that somebody else has on some of them; -ENOENT: nobody
  * has. */
 off_t ucm_os_find_lock(int fd, off_t offset, off_t len);

@@ -42,7 +42,7 @@ void ucm_say_ready(struct ucm_daemon *daemon)
 	static const char text[] = "READY=1\n";
 	int fd = daemon->options->ready_fd;
 
-	/* whoever was told of that is its first client's */
+	/* the manager that started its first client has not started it */
 	if (!daemon->options->ends_with_peers)
 		notify_systemd();
 	if (fd < 0)

@@ -192,15 +192,6 @@ int ucm_config_source(struct ucm_config *config, const char *source,
 	return err;
 }
 
-bool ucm_config_has_memory(const struct ucm_config *config)
-{
-	for (unsigned i = 0; i < config->num_tiers; i++) {
-		if (config->tiers[i].memory)
-			return true;
-	}
-	return false;
-}
-
 struct ucm_tier_config *ucm_config_find_tier(struct ucm_config *config,
 					     const char *name, size_t len,
 					     struct ucm_error *error)

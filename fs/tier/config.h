@@ -127,9 +127,6 @@ extern const char *const ucm_write_modes[];
 int ucm_config_set_endurance(struct ucm_tier_config *tier, const char *value,
 			     struct ucm_error *error);
 
-/* Is one of the tiers of memory? */
-bool ucm_config_has_memory(const struct ucm_config *config);
-
 /* The tier of that name (len bytes); NULL, with the cause in error. */
 struct ucm_tier_config *ucm_config_find_tier(struct ucm_config *config,
 					     const char *name, size_t len,

@@ -467,7 +467,6 @@ static bool is_leftover(struct ucm_directory *dir, const char *name,
 		ucm_temp_is_over(&dir->self, name, now_s - st.st_mtime));
 }
 
-/* The names first: whoever makes one of them has said who it is before. */
 static void clear_temps(struct ucm_directory *dir)
 {
 	_cleanup_free_ char *names = NULL;

@@ -52,10 +52,9 @@ struct ucm_directory {
 
 /*
  * Open a directory: it must exist, be writable (unless readonly) and not in
- * use by another daemon, nor, unless we are a saver, by savers; for one that is
- * ending it waits. What of it we use
+ * use by another daemon; for one that is ending it waits. What of it we use
  * must be ours (trust.h). Makes what it lacks of .ucmfs. Of config it takes
- * deadline_s, saver and lock_wait_s. error names the path. A ucm_medium_open_fn.
+ * deadline_s and lock_wait_s. error names the path. A ucm_medium_open_fn.
  */
 int ucm_directory_open(const char *path, bool readonly,
 		       const struct ucm_config *config,

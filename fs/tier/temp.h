@@ -3,8 +3,7 @@
  * temp.h - whose is a file in .ucmfs/tmp, and can anybody still be writing it?
  *
  * The name says which machine made it, in which of its boots, and which start
- * of which daemon. Where a directory is locked for us all are ours to remove, and
- * among savers those of starts that hold no lock (lock.h);
+ * of which daemon. Where a directory is locked for us all are ours to remove;
  * where it cannot be locked, as on a network file system, others are at work.
  */
 #ifndef UCM_TEMP_H
@@ -28,9 +27,6 @@ void ucm_temp_whoami(struct ucm_temp_maker *out);
 
 void ucm_temp_name(const struct ucm_temp_maker *maker, uint32_t instance,
 		   uint64_t serial, char out[UCM_TEMP_NAME_MAX]);
-
-/* Which start has made it; -EINVAL: it is no such name. */
-int ucm_temp_instance(const char *name, uint32_t *out);
 
 /* Can nobody be writing it? age_s: since it was written to last, by the file
  * system's own clock. */
