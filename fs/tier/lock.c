@@ -92,21 +92,17 @@ static void read_text(int fd, char text[RECORD_BYTES + 1])
 		*text = '\0';
 }
 
-static bool is_private(int fd)
+static bool is_private(const char *text)
 {
-	char text[RECORD_BYTES + 1];
-
-	read_text(fd, text);
 	return !strncmp(text, "private ", strlen("private "));
 }
 
-static bool is_ending(int fd)
+static bool is_ending(const char *text)
 {
-	char text[RECORD_BYTES + 1], word[16];
+	char word[16];
 	unsigned a, b, place = 0;
 	unsigned long long where;
 
-	read_text(fd, text);
 	if (sscanf(text, "%15s", word) != 1)
 		return false;
 	if (!strcmp(word, words[UCM_LOCK_ENDING]))
@@ -124,14 +120,13 @@ struct holder {
 	char text[64]; /* " (process 1234, NAME)"; "": it is not known */
 };
 
-static struct holder holder_of(int fd)
+static struct holder holder_of(const char *text)
 {
-	char text[RECORD_BYTES + 1], path[48], name[32] = "";
+	char path[48], name[32] = "";
 	struct holder holder = { "" };
 	unsigned long long where;
 	int pid;
 
-	read_text(fd, text);
 	if (sscanf(text, "%*s %*u %*u:%*u %*x %d %llu", &pid, &where) != 2 ||
 	    !where || where != ucm_process_namespace())
 		return holder;
@@ -145,7 +140,7 @@ static struct holder holder_of(int fd)
 
 /* ---- taking it ---- */
 
-static int take_whole(int fd)
+static int take(int fd)
 {
 	int err = ucm_os_lock(fd, 0, 0);
 
@@ -159,12 +154,14 @@ static int wait_for(int fd, const char *path, unsigned wait_s)
 	bool told = false;
 	int err;
 
-	while ((err = take_whole(fd)) == -EBUSY) {
+	while ((err = take(fd)) == -EBUSY) {
 		int64_t waited_s = (ucm_monotonic_ms() - begin_ms) / 1000;
+		char text[RECORD_BYTES + 1];
 
+		read_text(fd, text);
 		if (waited_s >= wait_s ||
-		    !(is_ending(fd) ||
-		      (is_private(fd) && waited_s < PRIVATE_WAIT_S)))
+		    !(is_ending(text) ||
+		      (is_private(text) && waited_s < PRIVATE_WAIT_S)))
 			break;
 		if (!told)
 			ucm_info("%s: waiting for another ucmfs to end", path);
@@ -172,18 +169,22 @@ static int wait_for(int fd, const char *path, unsigned wait_s)
 		nanosleep(&poll, NULL);
 	}
 	/* Its user may have ended after the first look, before the second. */
-	return err == -EBUSY ? take_whole(fd) : err;
+	return err == -EBUSY ? take(fd) : err;
 }
 
 static int refuse(int fd, const char *path, int err, struct ucm_error *error)
 {
-	if (err == -EBUSY)
+	char text[RECORD_BYTES + 1];
+
+	if (err == -EBUSY) {
+		read_text(fd, text);
 		ucm_error_set(error, err, "%s: in use by another ucmfs%s%s",
-			      path, holder_of(fd).text,
-			      is_ending(fd) ? STILL_ENDING : "");
-	else
+			      path, holder_of(text).text,
+			      is_ending(text) ? STILL_ENDING : "");
+	} else {
 		ucm_error_set(error, err, "%s: .ucmfs/lock: %s", path,
 			      strerror(-err));
+	}
 	if (fd >= 0)
 		close(fd);
 	return err;
