@@ -179,8 +179,7 @@ static int run(struct ucm_options *options)
 	}
 	mount = options->mountpoint
 			? absolute(options->mountpoint)
-			: strdup(options->socket ? options->socket
-						 : options->source);
+			: strdup(ucm_options_place(options));
 	options->config.mount = mount;
 	err = ucm_store_open(&options->config, &store, &error);
 	options->config.mount = NULL;

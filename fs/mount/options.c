@@ -536,6 +536,13 @@ int ucm_options_parse(struct ucm_options *options, int argc, char **argv,
 	return err;
 }
 
+const char *ucm_options_place(const struct ucm_options *options)
+{
+	if (options->mountpoint)
+		return options->mountpoint;
+	return options->socket ? options->socket : options->source;
+}
+
 static void print_rows(bool settings, FILE *out)
 {
 	for (size_t i = 0; i < NUM_ROWS; i++) {

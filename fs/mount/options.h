@@ -58,6 +58,9 @@ struct ucm_options {
 	char *pass; /* for libfuse and the kernel, ",a,b=c" */
 };
 
+/* Where it serves, for people and as a name of its memory: the options'. */
+const char *ucm_options_place(const struct ucm_options *options);
+
 void ucm_options_init(struct ucm_options *options);
 void ucm_options_fini(struct ucm_options *options);
 

@@ -660,13 +660,6 @@ static void daemon_fini(struct ucm_daemon *daemon)
 	free(daemon);
 }
 
-static const char *name_of(const struct ucm_options *options)
-{
-	if (options->mountpoint)
-		return options->mountpoint;
-	return options->socket ? options->socket : options->source;
-}
-
 int ucm_daemon_run(struct ucm_options *options, struct ucm_store *store,
 		   unsigned files_dir, struct ucm_trace *trace)
 {
@@ -679,7 +672,7 @@ int ucm_daemon_run(struct ucm_options *options, struct ucm_store *store,
 	*daemon = (struct ucm_daemon){
 		.options = options,
 		.store = store,
-		.mountpoint = name_of(options),
+		.mountpoint = ucm_options_place(options),
 		.index_fd = -1,
 		.trace = trace,
 		.ops = ucm_opstats_new(),
