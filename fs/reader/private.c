@@ -145,8 +145,7 @@ static int start(const char *source, int errors, const char *program,
 
 	err = spawn(program, source, errors, &child);
 	if (err) {
-		ucm_error("%s: no daemon: %s: %s", source, program,
-			  strerror(-err));
+		dprintf(errors, "%s: %s\n", program, strerror(-err));
 		return err == -ENOENT ? -ENOTCONN : err;
 	}
 	for (;;) {

@@ -54,7 +54,7 @@
 #define STACK_BYTES (256u << 10)
 #define BACKLOG 256
 #define SEND_S 10
-#define IDLE_MS 1500
+#define IDLE_MS 1500 /* without a peer, since the last message */
 #define LOOK_MS 500
 
 #ifndef SO_PASSRIGHTS
@@ -218,7 +218,7 @@ static void *peer_main(void *arg)
 		_cleanup_free_ void *message = NULL;
 		size_t size = receive(peer->fd, &message);
 
-		if (size)
+		if (size && peer->server->terms.idle)
 			atomic_store(&peer->server->used_ms,
 				     ucm_monotonic_ms());
 		goes_on = size && exchange_one(peer, message, size);

@@ -22,7 +22,6 @@
 
 #include <ucm/client.h>
 
-#include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/error.h"
 #include "fs/reader/reader.h"
@@ -179,15 +178,12 @@ static int open_once(const char *text, struct ucm_source **out,
 static int tiers_open(const char *text, struct ucm_source **out,
 		      struct ucm_error *error)
 {
-	_cleanup_free_ char *socket = NULL;
 	struct ucm_client *client;
 	int err = open_once(text, out, error);
 
 	if (err != -ENOENT)
 		return err;
-	if (asprintf(&socket, UCM_CLIENT_TIERS "%s", text) < 0)
-		return ucm_error_set(error, -ENOMEM, "out of memory");
-	if (ucm_client_connect(socket, &client))
+	if (ucm_private_connect(text, &client))
 		return err;
 	ucm_client_close(client);
 	return open_once(text, out, error);
