@@ -307,8 +307,13 @@ static void lose_a_page(const struct fx_file *of)
 	fx_close_file(fd);
 }
 
-static void commit_and_lose(void)
+/* The keepers make no checkpoint of their own meanwhile. */
+static void commit_and_lose(const char *source)
 {
+	fx_configure(source);
+	fx_option("checkpoint", "86400");
+	fx_open();
+	fx_start();
 	fx_block(&more, 9, FX_PAGED_RAW);
 	ck_assert_int_eq(fx_commit(&more), 0);
 	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
@@ -326,8 +331,7 @@ static void commit_and_lose(void)
 
 UNIT_TEST(after_lost_writes_what_is_new_is_checked_before_it_is_served)
 {
-	fx_store("$/a:$/b");
-	commit_and_lose();
+	commit_and_lose("$/a:$/b");
 	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 3);
 	ck_assert_int_eq(ucm_store_checkpoint(fx_set), -EAGAIN);
 	fx_serves(&file);
@@ -340,8 +344,7 @@ UNIT_TEST(after_lost_writes_what_is_new_is_checked_before_it_is_served)
 
 UNIT_TEST(nothing_is_placed_where_writes_were_lost)
 {
-	fx_store("$/a:$/b");
-	commit_and_lose();
+	commit_and_lose("$/a:$/b");
 	ck_assert(fx_logged("writes may be lost; 3 blocks"));
 	fx_misses(&bad);
 	ck_assert_int_eq(fx_commit(&bad), 0);
@@ -365,8 +368,7 @@ UNIT_TEST(nothing_is_placed_where_writes_were_lost)
 
 UNIT_TEST(without_another_directory_the_error_is_the_disks)
 {
-	fx_store("$/a");
-	commit_and_lose();
+	commit_and_lose("$/a");
 	fx_block(&more, 10, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&more), -EIO);
 }
@@ -399,8 +401,7 @@ UNIT_TEST(a_file_that_was_being_written_is_not_committed)
 /* They have been compared with the disk: what they were is over. */
 UNIT_TEST(a_second_loss_leaves_alone_what_was_checked)
 {
-	fx_store("$/a");
-	commit_and_lose();
+	commit_and_lose("$/a");
 	fx_serves(&file);
 	fx_misses(&bad);
 	fx_misses(&raw);
@@ -430,8 +431,7 @@ UNIT_TEST(a_directory_that_lost_writes_recovers_by_itself)
 static void lose_and_die(void *arg)
 {
 	(void)arg;
-	fx_store("$/a");
-	commit_and_lose();
+	commit_and_lose("$/a");
 	fx_set = NULL;
 }
 
@@ -527,8 +527,7 @@ UNIT_TEST(no_checkpoint_is_made_while_a_torn_block_is_moved_aside)
 /* A torn block that stays in its place must not be taken for good later. */
 UNIT_TEST(what_cannot_be_moved_aside_leaves_its_directory_unclean)
 {
-	fx_store("$/a");
-	commit_and_lose();
+	commit_and_lose("$/a");
 	fx_fail("rename", 1, -EIO, true);
 	fx_misses(&bad);
 	fx_misses(&raw);
