@@ -26,7 +26,6 @@
 #include <unistd.h>
 
 #include "common/osfile.h"
-#include "fs/block/verify.h"
 
 /* Its descriptor is passed with the answer, or it is closed. */
 static int give_file(struct ucm_exchange *exchange, struct ucm_file *file)
@@ -187,32 +186,12 @@ static int prove_closed(const struct ucm_file *file)
 	return 0;
 }
 
-/* That it is all written, its writer says by this very request. */
-static int read_word(const struct ucm_peer_draft *draft,
-		     const struct ucm_file *file, struct ucm_word *out)
-{
-	const struct ucm_bytes bytes = ucm_file_bytes(file);
-	enum ucm_fault fault = UCM_FAULT_NONE;
-	int err = ucm_file_stat(file, &out->stamp);
-
-	if (!err)
-		err = ucm_verify_commit(&bytes, (uint64_t)out->stamp.st_size,
-					&draft->key.id, &out->block, &fault);
-	return err ? err : fault ? -EINVAL : 0;
-}
-
 static int commit_draft(struct ucm_store *store, struct ucm_peer_draft *draft,
 			const struct ucm_file *file)
 {
-	struct ucm_word word;
-	int err = read_word(draft, file, &word);
+	int err = ucm_store_commit(store, &draft->temp, file, &draft->key,
+				   UCM_COMMIT_WRITTEN);
 
-	/* of a wrong one the store's commit says what is wrong */
-	if (!err)
-		draft->temp.word = &word;
-	err = ucm_store_commit(store, &draft->temp, file, &draft->key,
-			       UCM_COMMIT_NOW);
-	draft->temp.word = NULL;
 	return err == -EAGAIN ? ucm_store_refuse(store, &draft->key,
 						 UCM_FAULT_SHORT, NULL)
 			      : err;

@@ -12,7 +12,8 @@
  * that a fork made, or by a mapping. So the state of the file (its stamp) is
  * taken before anything of it is judged, and compared before and after the
  * link: a verdict holds for the state that it was formed on and for no other.
- * So does its writer's word that the payload need not be read.
+ * So does its writer's word that the payload need not be read: if the file has
+ * changed since then, its checksums are compared.
  * What is written later is late.c's.
  *
  * Two writers of one block: link(2) lets one win, in one directory; the index
@@ -94,27 +95,6 @@ static int judge_bytes(const struct ucm_temp *temp,
 	return err;
 }
 
-static bool same_header(const struct ucm_block *a, const struct ucm_block *b)
-{
-	return !memcmp(&a->id, &b->id, sizeof(a->id)) && a->form == b->form &&
-	       a->data_offset == b->data_offset && a->flags == b->flags &&
-	       a->payload_crc == b->payload_crc &&
-	       a->created_ns == b->created_ns &&
-	       !memcmp(&a->geometry, &b->geometry, sizeof(a->geometry)) &&
-	       !memcmp(&a->parent, &b->parent, sizeof(a->parent)) &&
-	       !memcmp(a->space_id, b->space_id, sizeof(a->space_id));
-}
-
-/* Whoever has written it all knows that the payload is there: of the file as it
- * was when that was said, and of one that has the header that was named. */
-static bool word_counts(const struct ucm_temp *temp,
-			const struct ucm_block *block)
-{
-	return temp->word && (block->flags & UCM_BLOCK_HAS_CRC) &&
-	       ucm_store_same_stamp(&temp->word->stamp, &temp->stamp) &&
-	       same_header(&temp->word->block, block);
-}
-
 /* What is wrong with the file, of which temp->stamp is the state before
  * anything of it was read. Its header is read whatever was said of it. */
 static int find_fault(struct ucm_temp *temp, const struct ucm_file *file,
@@ -128,7 +108,7 @@ static int find_fault(struct ucm_temp *temp, const struct ucm_file *file,
 
 	if (!err && !*fault && is_short_bare(space, block, size))
 		*fault = UCM_FAULT_SHORT;
-	if (!err && !*fault && !word_counts(temp, block))
+	if (!err && !*fault && when != UCM_COMMIT_WRITTEN)
 		err = judge_bytes(temp, &bytes, key, when, block, fault);
 	return err;
 }
@@ -509,8 +489,12 @@ int ucm_store_commit(struct ucm_store *store, struct ucm_temp *temp,
 	if (temp->lost)
 		return -EIO;
 	temp->changed = true;
-	for (int i = 0; i < TRIES && err == -EAGAIN && temp->changed; i++)
+	for (int i = 0; i < TRIES && err == -EAGAIN && temp->changed; i++) {
 		err = try_commit(store, temp, file, space, key, when);
+		/* its writer said it of what was there before */
+		if (temp->changed && when == UCM_COMMIT_WRITTEN)
+			when = UCM_COMMIT_NOW;
+	}
 	if (!err && temp->ref && temp->tier->write_mode == UCM_WRITE_THROUGH)
 		commit_below(store, temp);
 	return err;

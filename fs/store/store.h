@@ -224,14 +224,6 @@ struct ucm_allowance {
 	uint64_t bytes;
 };
 
-/* "All of it is written, and this is its header": said by who has written it, of
- * the file as it was then. A commit reads no more than the header if it still is,
- * and has that one. */
-struct ucm_word {
-	struct ucm_block block;
-	struct stat stamp;
-};
-
 /* A file being written. */
 struct ucm_temp {
 	struct ucm_medium *medium;
@@ -250,7 +242,6 @@ struct ucm_temp {
 	struct ucm_key key; /* once committed */
 	ucm_ref ref;        /* 0: a duplicate */
 	struct stat stamp;  /* at the commit, or when it was tried last */
-	const struct ucm_word *word; /* its writer's; NULL: nothing was said */
 };
 
 /*
@@ -261,6 +252,7 @@ enum ucm_commit_when {
 	UCM_COMMIT_IF_WHOLE, /* a descriptor was closed, perhaps not the last */
 	UCM_COMMIT_LAST,     /* the last close */
 	UCM_COMMIT_NOW,      /* fsync or rename */
+	UCM_COMMIT_WRITTEN,  /* its writer says that all is: only the header is read */
 };
 
 /* Make a temporary file where a block of this name shall lie. The caller gets
