@@ -171,7 +171,7 @@ static int first_directory(const struct ucm_daemon *daemon)
 	const struct ucm_dirs *dirs = &daemon->store->dirs;
 
 	for (unsigned i = 0; i < dirs->num; i++) {
-		if (!ucm_tier_is_volatile(dirs->tier_of[i]))
+		if (!(dirs->at[i]->flags & UCM_MEDIUM_VOLATILE))
 			return ucm_directory_fd(dirs->at[i]);
 	}
 	return -1;

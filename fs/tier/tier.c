@@ -143,15 +143,6 @@ enum ucm_dir_state ucm_medium_state(const struct ucm_medium *medium)
 	return is_set_aside(medium) ? UCM_DIR_SET_ASIDE : UCM_DIR_GOOD;
 }
 
-bool ucm_tier_is_volatile(const struct ucm_tier *tier)
-{
-	for (unsigned i = 0; i < tier->num_dirs; i++) {
-		if (!(tier->dirs[i]->flags & UCM_MEDIUM_VOLATILE))
-			return false;
-	}
-	return true;
-}
-
 unsigned ucm_tier_dir(const struct ucm_tier *tier,
 		      const struct ucm_medium *medium)
 {

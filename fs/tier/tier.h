@@ -79,9 +79,6 @@ bool ucm_tier_has_room(const struct ucm_tier *tier, uint64_t bytes);
 bool ucm_tier_takes_files(const struct ucm_tier *tier,
 			  struct ucm_medium *medium);
 
-/* Is all of it gone when the machine restarts? */
-bool ucm_tier_is_volatile(const struct ucm_tier *tier);
-
 /* The number of a medium, of this tier, in dirs.h. */
 unsigned ucm_tier_dir(const struct ucm_tier *tier,
 		      const struct ucm_medium *medium);
