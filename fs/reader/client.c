@@ -382,10 +382,12 @@ int ucm_client_items(struct ucm_client *client,
 		     size_t out_each)
 {
 	struct request request = { .head = *head };
+	size_t most = min(UCM_SERVE_ITEMS,
+			  (UCM_SERVE_MESSAGE_MAX - sizeof(*head)) / (in + !in));
 	int err = set_space(&request.head, space);
 
 	for (size_t at = 0, part; !err && (at < num || !at); at += part + !num) {
-		part = min(num - at, UCM_SERVE_ITEMS);
+		part = min(num - at, most);
 		request.head.num = (uint32_t)part;
 		request.items = (const char *)items + at * in;
 		request.items_size = part * in;

@@ -96,19 +96,21 @@ static int judge_bytes(const struct ucm_temp *temp,
 }
 
 /* What is wrong with the file, of which temp->stamp is the state before
- * anything of it was read. Its header is read whatever was said of it. */
+ * anything of it was read. */
 static int find_fault(struct ucm_temp *temp, const struct ucm_file *file,
 		      struct ucm_space *space, const struct ucm_key *key,
 		      enum ucm_commit_when when, struct ucm_block *block,
 		      enum ucm_fault *fault)
 {
 	const struct ucm_bytes bytes = ucm_file_bytes(file);
+	bool is_written = when == UCM_COMMIT_WRITTEN;
 	uint64_t size = (uint64_t)temp->stamp.st_size;
-	int err = ucm_verify_commit(&bytes, size, &key->id, block, fault);
+	int err = ucm_verify_commit(is_written && temp->head ? temp->head : &bytes,
+				    size, &key->id, block, fault);
 
 	if (!err && !*fault && is_short_bare(space, block, size))
 		*fault = UCM_FAULT_SHORT;
-	if (!err && !*fault && when != UCM_COMMIT_WRITTEN)
+	if (!err && !*fault && !is_written)
 		err = judge_bytes(temp, &bytes, key, when, block, fault);
 	return err;
 }

@@ -242,6 +242,8 @@ struct ucm_temp {
 	struct ucm_key key; /* once committed */
 	ucm_ref ref;        /* 0: a duplicate */
 	struct stat stamp;  /* at the commit, or when it was tried last */
+	/* what its writer says is in its head, at UCM_COMMIT_WRITTEN; NULL: read it */
+	const struct ucm_bytes *head;
 };
 
 /*
@@ -252,7 +254,8 @@ enum ucm_commit_when {
 	UCM_COMMIT_IF_WHOLE, /* a descriptor was closed, perhaps not the last */
 	UCM_COMMIT_LAST,     /* the last close */
 	UCM_COMMIT_NOW,      /* fsync or rename */
-	UCM_COMMIT_WRITTEN,  /* its writer says that all is: only the header is read */
+	UCM_COMMIT_WRITTEN,  /* its writer says that all is: no more than the header
+			      * is looked at */
 };
 
 /* Make a temporary file where a block of this name shall lie. The caller gets

@@ -272,32 +272,35 @@ static bool has_parent(const struct ucm_task *task, uint32_t block)
 	       memcmp(&task->parents[block], &none, sizeof(none)) != 0;
 }
 
-static int encode_head(struct ucm_saving *saving, void *bytes)
+/* Into saving->head, which stays until the block is committed. */
+static int make_head(struct ucm_saving *saving)
 {
 	const struct ucm_task *task = saving->task;
+	uint32_t len = saving->group->data_offset;
 	struct ucm_block block = {
 		.id = saving->id,
 		.geometry = saving->group->layout->geometry,
 		.form = UCM_FORM_PAGED,
-		.data_offset = saving->group->data_offset,
+		.data_offset = len,
 		.flags = UCM_BLOCK_HAS_CRC,
-	};
+	}, again;
 	struct timespec now;
 	int err;
 
+	saving->headed = true;
+	saving->head = aligned_alloc(PAGE, len);
+	if (!saving->head)
+		return -ENOMEM;
 	clock_gettime(CLOCK_REALTIME, &now);
 	block.created_ns = (uint64_t)ucm_time_ns(&now);
 	if (has_parent(task, saving->block)) {
 		block.flags |= UCM_BLOCK_HAS_PARENT;
 		block.parent = task->parents[saving->block];
 	}
-	err = ucm_block_encode_planes(&block, saving->crcs, bytes,
-				      block.data_offset);
+	err = ucm_block_encode_planes(&block, saving->crcs, saving->head, len);
 	/* as whoever commits it will read it */
-	if (!err && ucm_block_parse(bytes, block.data_offset, 0,
-				    &saving->written))
-		err = -EINVAL;
-	return err;
+	return !err && ucm_block_parse(saving->head, len, 0, &again) ? -EINVAL
+								     : err;
 }
 
 static void on_head_written(struct ucm_saving *saving)
@@ -313,20 +316,18 @@ static void on_head_written(struct ucm_saving *saving)
 /* All layers are there. */
 static void write_head(struct ucm_saving *saving)
 {
-	uint32_t len = saving->group->data_offset;
 	int err;
 
 	if (saving->headed) {
 		commit(saving);
 		return;
 	}
-	saving->headed = true;
-	saving->head = aligned_alloc(PAGE, len);
-	err = saving->head ? encode_head(saving, saving->head) : -ENOMEM;
+	err = make_head(saving);
 	if (err)
 		fail(saving, err, "header");
 	else
-		ucm_save_file_write(saving, saving->head, len, 0,
+		ucm_save_file_write(saving, saving->head,
+				    saving->group->data_offset, 0,
 				    on_head_written);
 }
 
@@ -470,12 +471,14 @@ static void write_slot(struct ucm_saving *saving)
 
 	finish_slot(saving);
 	if (is_single(saving)) {
-		from = saving->slot.memory;
-		saving->headed = !encode_head(saving, from);
-		if (!saving->headed) {
-			fail(saving, -EINVAL, "header");
+		int err = make_head(saving);
+
+		if (err) {
+			fail(saving, err, "header");
 			return;
 		}
+		from = saving->slot.memory;
+		memcpy(from, saving->head, saving->group->data_offset);
 	}
 	end = saving->slot.memory + saving->slot.len;
 	if (!saving->kept) /* which loads may copy from meanwhile */
@@ -627,17 +630,13 @@ static void write_page(struct ucm_saving *saving, uint8_t *page)
 {
 	uint32_t head_len = is_single(saving) ? saving->group->data_offset : 0;
 	uint64_t offset = file_offset(saving);
+	int err;
 
 	take_checksums(saving, page);
-	if (head_len) {
-		saving->head = aligned_alloc(PAGE, head_len);
-		saving->headed = saving->head &&
-				 !encode_head(saving, saving->head);
-		if (!saving->headed) {
-			fail(saving, saving->head ? -EINVAL : -ENOMEM,
-			     "header");
-			return;
-		}
+	err = head_len ? make_head(saving) : 0;
+	if (err) {
+		fail(saving, err, "header");
+		return;
 	}
 	saving->lent = true;
 	ucm_add(&saving->engine->shared->stats.save_direct_bytes,

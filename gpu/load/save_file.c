@@ -226,7 +226,8 @@ static ssize_t commit_draft(const void *of, void *buffer, size_t len,
 	(void)buffer, (void)len, (void)offset;
 	saving->result = ops_of(saving)->commit(source_of(saving),
 						saving->draft, saving->fd,
-						&saving->written);
+						saving->head,
+						saving->group->data_offset);
 	saving->draft = NULL;
 	saving->fd = -1;
 	return 0;

@@ -43,7 +43,6 @@ struct ucm_saving {
 	int result;              /* of the last step */
 	void (*then)(struct ucm_saving *saving);
 	bool headed;             /* the header is written, or may be */
-	struct ucm_block written; /* what it says */
 	bool busy;         /* a step is under way */
 	bool held;         /* only a turn of ucm_save_commit() commits it */
 	bool copied;       /* the pages of the present turn were taken, */

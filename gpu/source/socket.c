@@ -671,9 +671,9 @@ static void socket_drop(struct ucm_source *source, struct ucm_draft *draft)
  * program. */
 #define BUSY_MS 1000u
 
-static int commit_closed(struct ucm_client *client, uint32_t number)
+static int commit_closed(struct ucm_client *client,
+			 const struct ucm_serve_commit *commit)
 {
-	const struct ucm_serve_commit commit = { .draft = number };
 	const struct timespec wait = { .tv_nsec = 1000000 };
 	int32_t result = -EBUSY;
 	int err = 0;
@@ -681,23 +681,27 @@ static int commit_closed(struct ucm_client *client, uint32_t number)
 	for (unsigned ms = 0; !err && result == -EBUSY && ms < BUSY_MS; ms++) {
 		if (ms)
 			nanosleep(&wait, NULL);
-		err = ucm_client_commit(client, &commit, 1, &result);
+		err = ucm_client_commit(client, commit, 1, &result);
 	}
 	return err ? err : result;
 }
 
 static int socket_commit(struct ucm_source *source, struct ucm_draft *draft,
-			 int fd, const struct ucm_block *written)
+			 int fd, const void *header, uint32_t header_bytes)
 {
+	struct ucm_serve_commit commit = { .draft = draft->number };
 	int err = ucm_os_flush(fd);
 
-	(void)written;
+	if (header && header_bytes <= sizeof(commit.header)) {
+		commit.header_bytes = header_bytes;
+		memcpy(commit.header, header, header_bytes);
+	}
 	ucm_os_close(fd);
 	if (err) {
 		socket_drop(source, draft);
 		return err;
 	}
-	err = commit_closed(draft->saver->client, draft->number);
+	err = commit_closed(draft->saver->client, &commit);
 	if (err == -EBUSY)
 		socket_drop(source, draft);
 	else

@@ -131,7 +131,8 @@ struct ucm_source_ops {
 	 * A new block, which is going to take so many bytes: a descriptor to
 	 * write to; commit or drop ends the draft. commit closes the descriptor,
 	 * after a drop the caller does. -EEXIST: it is there.
-	 * written: what the header says; all of the file is written.
+	 * header: the first bytes of the file, all of which is written: its header
+	 * with the extension; NULL: too long.
 	 * They may take their time, and are called by threads that do nothing
 	 * else, several at a time. NULL: it is only read.
 	 */
@@ -143,7 +144,7 @@ struct ucm_source_ops {
 	int (*reopen)(struct ucm_source *source,
 		      const struct ucm_draft *draft);
 	int (*commit)(struct ucm_source *source, struct ucm_draft *draft,
-		      int fd, const struct ucm_block *written);
+		      int fd, const void *header, uint32_t header_bytes);
 	void (*drop)(struct ucm_source *source, struct ucm_draft *draft);
 
 	/* Remove a block. -ENOENT. It may take its time. */

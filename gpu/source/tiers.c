@@ -274,9 +274,10 @@ static int tiers_reopen(struct ucm_source *source,
 }
 
 static int tiers_commit(struct ucm_source *source, struct ucm_draft *draft,
-			int fd, const struct ucm_block *written)
+			int fd, const void *header, uint32_t header_bytes)
 {
-	return ucm_source_socket.commit(source->saves, draft, fd, written);
+	return ucm_source_socket.commit(source->saves, draft, fd, header,
+					header_bytes);
 }
 
 static void tiers_drop(struct ucm_source *source, struct ucm_draft *draft)

@@ -112,7 +112,8 @@ enum ucm_serve_verb {
 	/* [ucm_serve_commit -> int32_t] Files are whole, and closed by who has
 	 * written them. 0: the block is there and as durable as the store's
 	 * durability says. -EBUSY: a descriptor for writing is still open, the
-	 * draft stays; -EINVAL: not a whole block of that id; the draft is gone. */
+	 * draft stays; -EINVAL: not a whole block of that id; the draft is gone.
+	 * UCM_SERVE_COMMITS at most. */
 	UCM_SERVE_COMMIT,
 	/* [uint32_t draft -> int32_t] Drop new files. */
 	UCM_SERVE_CANCEL,
@@ -197,9 +198,15 @@ struct ucm_serve_created {
 	uint32_t reserved;
 };
 
+#define UCM_SERVE_COMMITS 16u /* of a request, at most */
+
 struct ucm_serve_commit {
 	uint32_t draft;
-	uint32_t flags;  /* 0 */
+	/* The file's first bytes, which then need not be read from a disk that is
+	 * busy with what is being written: its header, with all checksums of its
+	 * extension. 0: the daemon reads them. */
+	uint32_t header_bytes;
+	char header[UCM_BLOCK_PAGE];
 };
 
 #ifdef __cplusplus

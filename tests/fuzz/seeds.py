@@ -192,7 +192,7 @@ def of_blocks(verb, num=2, tail=b"", **terms):
                    num, **terms)
 
 
-DRAFT, COMMIT = struct.pack("<I", 1), struct.pack("<II", 1, 0)
+DRAFT, COMMIT = struct.pack("<I", 1), struct.pack("<II4096s", 1, 0, b"")
 
 # the user, then messages, each with what becomes of the files of CREATE
 SERVE = {

@@ -163,13 +163,15 @@ static int create(struct ucm_source *of, const char *space,
 
 /* It has to be the block that was announced, and whole. */
 static int commit(struct ucm_source *of, struct ucm_draft *draft, int fd,
-		  const struct ucm_block *written)
+		  const void *header, uint32_t header_bytes)
 {
+	struct ucm_block written;
 	struct stat st;
 	int err = pass(COMMIT);
 
-	if (!err && (fstat(fd, &st) || (uint64_t)st.st_size != draft->bytes ||
-		     memcmp(&written->id, &draft->id, sizeof(draft->id)) != 0))
+	if (!err && (ucm_block_parse(header, header_bytes, 0, &written) ||
+		     fstat(fd, &st) || (uint64_t)st.st_size != draft->bytes ||
+		     memcmp(&written.id, &draft->id, sizeof(draft->id)) != 0))
 		err = -EINVAL;
 	close(fd);
 	if (!err && renameat(of->dir.fd, draft->temporary, of->dir.fd,

@@ -89,10 +89,11 @@ static int create(struct ucm_source *source, const char *space,
 }
 
 static int commit(struct ucm_source *source, struct ucm_draft *draft, int fd,
-		  const struct ucm_block *written)
+		  const void *header, uint32_t header_bytes)
 {
 	pass(COMMIT);
-	return ucm_source_tiers.commit(source, draft, fd, written);
+	return ucm_source_tiers.commit(source, draft, fd, header,
+					header_bytes);
 }
 
 static void drop(struct ucm_source *source, struct ucm_draft *draft)

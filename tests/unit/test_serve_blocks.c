@@ -190,6 +190,53 @@ UNIT_TEST(many_blocks_are_created_and_committed_at_once)
 	ck_assert_uint_eq(fx_staged(), 0);
 }
 
+/* ---- a header that comes with the commit ---- */
+
+static int commit_with(uint32_t draft, const struct fx_file *header, uint32_t len)
+{
+	struct ucm_serve_commit commit = { .draft = draft, .header_bytes = len };
+	int32_t result = 1;
+	int err;
+
+	memcpy(commit.header, header->bytes, len);
+	err = ucm_client_commit(client, &commit, 1, &result);
+	return err ? err : result;
+}
+
+UNIT_TEST(a_header_that_is_sent_is_not_read)
+{
+	uint32_t draft = fx_draft(client, &file, file.len);
+
+	fx_fail("read", 1, -EIO, true);
+	ck_assert_int_eq(commit_with(draft, &file, UCM_BLOCK_PAGE), 0);
+	fx_fail(NULL, 0, 0, false);
+	fx_serves(&file);
+
+	fx_block(&other, 2, FX_PAGED);
+	draft = fx_draft(client, &other, other.len);
+	fx_fail("read", 1, -EIO, true);
+	ck_assert_int_eq(commit_with(draft, &other, 0), -EIO);
+	fx_fail(NULL, 0, 0, false);
+	fx_misses(&other);
+	ck_assert_uint_eq(fx_staged(), 0);
+}
+
+enum { OTHERS_HEADER, HALF_A_HEADER, NO_EXTENSION, HALF_A_FILE, WRONG_HEADERS };
+
+UNIT_TEST(a_header_that_is_sent_is_checked, .rows = WRONG_HEADERS)
+{
+	static const uint32_t lens[] = { 4096, 32, 128, 4096 };
+	size_t len = _i == HALF_A_FILE ? file.len / 2 : file.len;
+	uint32_t draft = fx_draft(client, &file, len);
+
+	fx_block(&other, 2, FX_PAGED);
+	ck_assert_int_eq(commit_with(draft, _i == OTHERS_HEADER ? &other : &file,
+				     lens[_i]), -EINVAL);
+	fx_misses(&file);
+	fx_misses(&other);
+	ck_assert_uint_eq(fx_staged(), 0);
+}
+
 UNIT_TEST(a_block_that_is_there_is_not_created)
 {
 	ck_assert_int_eq(fx_put_block(client, NULL, &file), 0);
@@ -337,7 +384,10 @@ UNIT_TEST(a_block_of_another_geometry_is_not_committed)
 
 UNIT_TEST(only_its_peer_commits_a_file)
 {
-	const struct ucm_serve_commit flagged = { .draft = 1, .flags = 1 };
+	const struct ucm_serve_commit long_header = {
+		.draft = 1,
+		.header_bytes = UCM_BLOCK_PAGE + 1,
+	};
 	uint32_t draft = fx_draft(client, &file, file.len);
 	int32_t result;
 
@@ -345,7 +395,7 @@ UNIT_TEST(only_its_peer_commits_a_file)
 	ck_assert_int_eq(ucm_client_cancel(second, &draft, 1), 0);
 	ck_assert_int_eq(fx_commit_draft(client, 0), -EINVAL);
 	ck_assert_int_eq(fx_commit_draft(client, draft + 1), -EINVAL);
-	ck_assert_int_eq(ucm_client_commit(client, &flagged, 1, &result), 0);
+	ck_assert_int_eq(ucm_client_commit(client, &long_header, 1, &result), 0);
 	ck_assert_int_eq(result, -EINVAL);
 	ck_assert_int_eq(fx_commit_draft(client, draft), 0);
 	ck_assert_int_eq(fx_commit_draft(client, draft), -EINVAL);

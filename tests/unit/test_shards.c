@@ -62,10 +62,11 @@ static int source_create(struct ucm_source *source, const char *space,
 
 /* or its commit fails. */
 static int source_commit(struct ucm_source *source, struct ucm_draft *draft,
-			 int fd, const struct ucm_block *written)
+			 int fd, const void *header, uint32_t header_bytes)
 {
 	if (fault != NO_COMMIT)
-		return ucm_source_tiers.commit(source, draft, fd, written);
+		return ucm_source_tiers.commit(source, draft, fd, header,
+					       header_bytes);
 	close(fd);
 	ucm_source_tiers.drop(source, draft);
 	return -EIO;
