@@ -89,13 +89,15 @@ static struct queued *pop(struct ucm_savings *savings)
 	return (struct queued *)turn;
 }
 
-/* It is begun then: the loader's budget has been charged. */
+/* It is begun then: the loader's budget has been charged. Half of the staging memory is
+ * for saves, and a file has some only while it is written: so there are as many again
+ * of which the daemon makes the file, or the block. */
 static bool is_room_for(struct ucm_engine *engine, uint64_t len)
 {
 	if (engine->savings_busy &&
 	    (engine->savings_busy >= engine->shared->most_saves ||
 	     (engine->savings_busy + 1) * len >
-		     ucm_staging_len(engine->staging) / 2))
+		     ucm_staging_len(engine->staging)))
 		return false;
 	if (!ucm_toll_pay(engine, UCM_IOBUDGET_SAVE, len))
 		return false;

@@ -131,8 +131,8 @@ struct ucm_source_ops {
 	 * A new block, which is going to take so many bytes: a descriptor to
 	 * write to; commit or drop ends the draft. commit closes the descriptor,
 	 * after a drop the caller does. -EEXIST: it is there.
-	 * header: the first bytes of the file, all of which is written: its header
-	 * with the extension; NULL: too long.
+	 * header: the first header_bytes of the file, all of which is written: its
+	 * header, with the extension; NULL: it has to be read.
 	 * They may take their time, and are called by threads that do nothing
 	 * else, several at a time. NULL: it is only read.
 	 */
