@@ -125,7 +125,7 @@ def results(data):
 with control.Peer(mount) as peer:
     data, fds = peer.request("create", b"".join(ids), 3, size=$small_size)
     drafts = [draft for _, draft, _, _ in struct.iter_unpack("<iIII", data)]
-    commits = [struct.pack("<II", draft, 0) for draft in drafts]
+    commits = [struct.pack("<II4096s", draft, 0, b"") for draft in drafts]
     for fd, path in zip(fds[:2], paths):
         with open(f"{src}/{path}", "rb") as file:
             os.write(fd, file.read())
