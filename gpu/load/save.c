@@ -287,7 +287,6 @@ static int make_head(struct ucm_saving *saving)
 	struct timespec now;
 	int err;
 
-	saving->headed = true;
 	saving->head = aligned_alloc(PAGE, len);
 	if (!saving->head)
 		return -ENOMEM;
@@ -318,7 +317,7 @@ static void write_head(struct ucm_saving *saving)
 {
 	int err;
 
-	if (saving->headed) {
+	if (saving->head) {
 		commit(saving);
 		return;
 	}

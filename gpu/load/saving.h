@@ -42,7 +42,6 @@ struct ucm_saving {
 	uint32_t align;          /* of it */
 	int result;              /* of the last step */
 	void (*then)(struct ucm_saving *saving);
-	bool headed;             /* the header is written, or may be */
 	bool busy;         /* a step is under way */
 	bool held;         /* only a turn of ucm_save_commit() commits it */
 	bool copied;       /* the pages of the present turn were taken, */
@@ -56,7 +55,7 @@ struct ucm_saving {
 	struct ucm_buffered *kept;
 	bool lent;              /* a write from the page itself is under way */
 	uint32_t first, end; /* layers that are in it */
-	uint8_t *head;
+	uint8_t *head; /* the header, which is written, or may be; NULL: not yet */
 	/* The present turn; part is NULL between turns, or given up. */
 	struct ucm_task *task;
 	struct ucm_part *part;

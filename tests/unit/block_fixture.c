@@ -79,8 +79,13 @@ const char *fx_name(const struct fx_file *file)
 
 void fx_plant(const char *dir, const char *folder, const struct fx_file *file)
 {
-	fx_put(fx_path("%s/%s/%s", dir, folder, fx_name(file)), file->bytes,
-	       file->len);
+	const char *path = fx_path("%s/%s/%s", dir, folder, fx_name(file));
+	const char *aside = fx_path("$/planted");
+
+	/* at once, as a store may be looking */
+	fx_put(aside, file->bytes, file->len);
+	fx_mkdirs(fx_path("%s/%s/%.2s", dir, folder, fx_name(file)));
+	ck_assert_int_eq(fx_rename(aside, path), 0);
 }
 
 struct fx_whole {

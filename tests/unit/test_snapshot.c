@@ -281,12 +281,7 @@ UNIT_TEST(what_came_behind_an_earlier_mount_is_found_soon)
 	other.key.id.bytes[9] ^= 1;
 	other.block.id = other.key.id;
 	fx_encode(&other, true);
-	/* whole: the store may look at any moment */
-	fx_put(fx_path("$/planted"), other.bytes, other.len);
-	fx_mkdirs(fx_path("$/a/blocks/%.2s", fx_name(&other)));
-	ck_assert_int_eq(fx_rename(fx_path("$/planted"),
-				   fx_path("$/a/blocks/%s", fx_name(&other))),
-			 0);
+	fx_plant("$/a", "blocks", &other);
 	fx_close();
 	start();
 	fx_wait(has_one_more, NULL);
