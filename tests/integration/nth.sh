@@ -22,11 +22,8 @@ errnos='ENOSPC EDQUOT EROFS ENOMEM EMFILE EINTR ESTALE EACCES'
 seed=${UCMFS_TEST_SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}
 echo "seed: $seed (UCMFS_TEST_SEED=$seed takes the same sample)"
 
-# not a wrapper around it
-python=$(python3 -c 'import sys; print(sys.executable)')
-
 nth() {
-	"$python" "$top_srcdir/tests/lib/nth.py" "$work" "$mnt" "$seed" "$@"
+	python3 "$top_srcdir/tests/lib/nth.py" "$work" "$mnt" "$seed" "$@"
 }
 
 # One thread for requests, so that its calls are those of one operation.
@@ -173,7 +170,7 @@ disturb() {
 }
 
 random_upto() {
-	"$python" -c 'import random, sys
+	python3 -c 'import random, sys
 print(random.Random(sys.argv[1]).randint(1, int(sys.argv[2])))' \
 		"$seed $1" "$2"
 }

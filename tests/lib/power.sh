@@ -26,7 +26,7 @@ power_limit() {
 }
 
 power() {
-	"$power_python" "$top_srcdir/tests/lib/power.py" "$work" "$mnt" \
+	python3 "$top_srcdir/tests/lib/power.py" "$work" "$mnt" \
 		"$disk" "$mkblocks" "$power_seed" "$power_cut" "$@"
 }
 
@@ -42,8 +42,6 @@ power_fake_boot_id() {
 }
 
 power_settings() {
-	# not a wrapper around it
-	power_python=$(python3 -c 'import sys; print(sys.executable)')
 	power_seed=${UCMFS_TEST_SEED:-$(od -An -N4 -tu4 /dev/urandom |
 		tr -d ' ')}
 	echo "seed: $power_seed (UCMFS_TEST_SEED=$power_seed for the same cuts)"
