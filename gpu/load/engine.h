@@ -85,7 +85,6 @@ struct ucm_engine_op {
 	struct ucm_io io; /* first */
 	void (*done)(struct ucm_engine *engine, struct ucm_engine_op *op);
 	struct ucm_lane *lane; /* whose call it is, or NULL */
-	struct ucm_op_list *held; /* NULL: it is not; see lane.h */
 	TAILQ_ENTRY(ucm_engine_op) in_held;
 };
 
@@ -100,14 +99,12 @@ enum ucm_load_file_state {
 struct ucm_piece;
 
 struct ucm_load_file {
-	struct ucm_engine_op op; /* open, reading the head, vouching, close */
+	struct ucm_engine_op op; /* reading the head, vouching, close */
 	struct ucm_engine *engine;
 	struct ucm_group *group;
 	struct ucm_id id;
-	struct ucm_place place;
-	unsigned attempt;
-	struct ucm_lane *lane; /* of the place */
-	unsigned rank;         /* of its open: that of its most urgent user */
+	struct ucm_dir *dir;   /* where it is, or is expected */
+	struct ucm_lane *lane; /* of the directory */
 	enum ucm_load_file_state state;
 	int fd;
 	int err;        /* failed, and why: see struct ucm_outcome */
@@ -144,7 +141,7 @@ struct ucm_load_file {
 
 /* A directory in which the source opens blocks. */
 struct ucm_given_dir {
-	struct ucm_dir dir; /* first; without a descriptor */
+	struct ucm_dir dir; /* first */
 	unsigned asking;    /* requests that are under way */
 	bool met;	    /* what dir says is that of a directory on */
 	dev_t device;
@@ -161,11 +158,11 @@ struct ucm_load_files {
 	uint64_t wanted; /* by requests in the order of layers */
 };
 
-/* The file of a block, perhaps still opening; the caller has a reference. rank:
- * how urgent its open is. NULL: out of memory. */
+/* The file of a block, perhaps still opening; the caller has a reference. NULL: out
+ * of memory. */
 struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
 			      struct ucm_group *group,
-			      const struct ucm_id *id, unsigned rank);
+			      const struct ucm_id *id);
 void ucm_load_file_put(struct ucm_load_file *file);
 
 /* No later user shall find this one: something was wrong with it. */
@@ -219,8 +216,8 @@ void ucm_verified_deny(const struct ucm_load_file *file);
 /* May a read of it keep the ring waiting? (ring.h) */
 static inline bool ucm_load_file_may_hang(const struct ucm_load_file *file)
 {
-	return !file->place.dir->quick &&
-	       !atomic_load_explicit(&file->place.dir->answered,
+	return !file->dir->quick &&
+	       !atomic_load_explicit(&file->dir->answered,
 				     memory_order_relaxed);
 }
 
@@ -324,8 +321,7 @@ struct ucm_engine {
 	bool pages_are_host;
 	struct ucm_lane *lanes;
 	unsigned num_lanes;
-	unsigned held;   /* operations that wait for their lanes */
-	unsigned parked; /* those of them that are opens */
+	unsigned held;   /* closes that wait for their lanes */
 	struct ucm_load_files files;
 	unsigned ops;    /* of the ring, under way */
 	unsigned copies; /* of the copy back end, under way */

@@ -9,15 +9,9 @@
  * header is kept, once it has been read and found right; a block never changes
  * under its name.
  *
- * Opening goes through the places where the block may lie. Where an open may
- * hang (a file server) it is an operation of the ring, when the queue of that
- * directory lets it (lane.h): until then the file has no descriptor, and one
- * that nobody waits for any more just ends. A file in a local directory is opened
- * at once; where that directory is late and has its share of descriptors, it is
- * closed again and waits likewise. fstat(2) after an open is answered
- * from what that has fetched. Files that the source opens are asked for together:
- * those of a directory and a space that have come since its last request; what one
- * directory keeps waiting holds up no other. Which directory that is the source knows
+ * The source opens files, many in a request: those of a directory and a space that
+ * have come since its last request; what one directory keeps waiting holds up no
+ * other. Which directory that is the source knows
  * only for the moment; where the file really was its answer says. A file that is
  * OPENING or whose head is coming has waiters: they are woken by ucm_load_go(), in
  * their order.
@@ -46,11 +40,7 @@
 
 /* Where a block has no descriptor: nothing of it may hang the ring, be mapped, or
  * be read directly. */
-static struct ucm_dir nowhere = { .fd = -1, .quick = true, .no_direct = true,
-				  .align = 1 };
-
-static void open_next(struct ucm_load_file *file);
-static void on_opened(struct ucm_engine *engine, struct ucm_engine_op *op);
+static struct ucm_dir nowhere = { .quick = true, .no_direct = true, .align = 1 };
 
 /* ---- the table ---- */
 
@@ -114,7 +104,7 @@ static bool closes_at_once(const struct ucm_load_file *file)
 	const struct ucm_load_files *files = &file->engine->files;
 
 	return files->spares ||
-	       (file->place.dir->quick && files->closing >= CLOSING_MOST);
+	       (file->dir->quick && files->closing >= CLOSING_MOST);
 }
 
 static void end_file(struct ucm_load_file *file)
@@ -134,7 +124,7 @@ static void end_file(struct ucm_load_file *file)
 	file->engine->files.closing++;
 	file->op.io = (struct ucm_io){ .op = UCM_IO_CLOSE, .fd = file->fd };
 	file->op.done = on_closed;
-	ucm_lane_queue(file->engine, &file->op, UCM_RANK_CLOSE);
+	ucm_lane_queue(file->engine, &file->op);
 }
 
 void ucm_load_file_forget(struct ucm_load_file *file)
@@ -161,7 +151,7 @@ static void trim(struct ucm_engine *engine, unsigned most)
 {
 	struct ucm_load_files *files = &engine->files;
 
-	while (HASH_COUNT(files->all) > most + engine->parked &&
+	while (HASH_COUNT(files->all) > most &&
 	       !TAILQ_EMPTY(&files->idle))
 		end_oldest(files);
 }
@@ -222,16 +212,14 @@ static void end_use(struct ucm_load_file *file)
 static void take_asked(struct ucm_load_file *file)
 {
 	TAILQ_REMOVE(&file->engine->files.asked, file, in_asked);
+	file->lane->asked--;
 	file->asked = false;
 }
 
 /* Nobody waits any more for an open that has not been made. */
 static void drop_opening(struct ucm_load_file *file)
 {
-	if (file->asked)
-		take_asked(file);
-	else
-		ucm_lane_take_back(file->engine, &file->op);
+	take_asked(file);
 	ucm_load_file_fail(file, -ECANCELED, 0);
 	end_file(file);
 }
@@ -241,7 +229,7 @@ void ucm_load_file_put(struct ucm_load_file *file)
 	file->refs--;
 	if (!file->refs)
 		end_use(file);
-	else if (file->refs == 1 && (file->op.held || file->asked))
+	else if (file->refs == 1 && file->asked)
 		drop_opening(file);
 }
 
@@ -310,17 +298,9 @@ static void take_file(struct ucm_load_file *file, int fd,
 		return;
 	}
 	file->size = (uint64_t)st->st_size;
-	file->align = ucm_dir_align(file->place.dir, fd);
+	file->align = ucm_dir_align(file->dir, fd);
 	file->state = UCM_LOAD_FILE_OPEN;
 	count(file, true);
-}
-
-static void take_descriptor(struct ucm_load_file *file, int fd)
-{
-	struct stat st;
-	int err = ucm_os_fstat(fd, &st);
-
-	take_file(file, fd, &st, err);
 }
 
 /* The process has no descriptor left? Then those of files that nobody uses are given
@@ -339,59 +319,14 @@ static bool spare_some(struct ucm_load_file *file, int err)
 	return true;
 }
 
-/* An open has failed: what is to be tried next? */
-static void note_failure(struct ucm_load_file *file, int err)
-{
-	struct ucm_shared *shared = file->engine->shared;
-
-	if (spare_some(file, err))
-		return; /* the same place once more */
-	if (err == -EINVAL && file->direct) {
-		atomic_store(&file->place.dir->no_direct, true);
-		return; /* the same place once more */
-	}
-	if (ucm_is_lost(err) && !file->revived &&
-	    shared->source_ops->lost(shared->source)) {
-		file->revived = true; /* once is enough */
-		return;
-	}
-	file->attempt++;
-	if (err == -ENOENT || err == -ELOOP || err == -ENXIO ||
-	    err == -ENOTDIR)
-		return;
-	/* the block may lie in the directory that could not say */
-	if (!file->err)
-		file->err = err;
-}
-
-static int open_flags(struct ucm_load_file *file)
-{
-	file->direct = !file->place.dir->memory &&
-		       !atomic_load(&file->place.dir->no_direct);
-	return O_RDONLY | O_CLOEXEC | (file->direct ? O_DIRECT : 0);
-}
-
-/* The lane of its place; or it fails. */
+/* The lane of its directory; or it fails. */
 static bool enter_lane(struct ucm_load_file *file)
 {
 	file->op.lane = file->lane =
-		ucm_lane_of(file->engine, file->place.dir);
+		ucm_lane_of(file->engine, file->dir);
 	if (!file->lane)
 		ucm_load_file_fail(file, -ENOMEM, 0);
 	return file->lane;
-}
-
-/* When its turn has come. */
-static void queue_open(struct ucm_load_file *file, int flags)
-{
-	file->op.io = (struct ucm_io){
-		.op = UCM_IO_OPEN,
-		.fd = file->place.dir->fd,
-		.path = file->place.path,
-		.flags = flags,
-	};
-	file->op.done = on_opened;
-	ucm_lane_queue(file->engine, &file->op, file->rank);
 }
 
 /* While it is being opened, pieces that were given up are among its waiters: they
@@ -400,27 +335,6 @@ static bool is_awaited(struct ucm_load_file *file)
 {
 	ucm_load_end_given_up(&file->waiters);
 	return file->refs > 1; /* the operation's */
-}
-
-static void on_opened(struct ucm_engine *engine, struct ucm_engine_op *op)
-{
-	struct ucm_load_file *file = (struct ucm_load_file *)op;
-	int result = (int)op->io.result;
-
-	(void)engine;
-	if (result >= 0) {
-		take_descriptor(file, result);
-	} else {
-		note_failure(file, result);
-		if (!is_awaited(file))
-			ucm_load_file_fail(file, -ECANCELED, 0);
-		else
-			open_next(file);
-		if (file->state == UCM_LOAD_FILE_OPENING)
-			return;
-	}
-	ucm_load_file_tell(file);
-	ucm_load_file_put(file); /* the operation's */
 }
 
 /* ---- blocks without descriptors ---- */
@@ -469,7 +383,7 @@ static void on_found(struct ucm_engine *engine, struct ucm_engine_op *op)
 
 static void find_by_call(struct ucm_load_file *file)
 {
-	file->place.dir = &nowhere;
+	file->dir = &nowhere;
 	if (!enter_lane(file))
 		return;
 	ucm_add(&file->engine->shared->stats.opens, 1);
@@ -502,11 +416,12 @@ static void ask_for(struct ucm_load_file *file)
 	if (shared->source_ops->where)
 		shared->source_ops->where(shared->source, file->group->space,
 					  &file->id, &where);
-	file->place.dir = &file->engine->files.given[where.directory].dir;
+	file->dir = &file->engine->files.given[where.directory].dir;
 	if (!enter_lane(file))
 		return;
 	ucm_add(&shared->stats.opens, 1);
 	TAILQ_INSERT_TAIL(&file->engine->files.asked, file, in_asked);
+	file->lane->asked++;
 	file->asked = true;
 }
 
@@ -517,7 +432,6 @@ static void meet_directory(struct ucm_given_dir *given, bool local, int fd,
 	if (given->met && given->device == st->st_dev)
 		return;
 	ucm_dir_init(&given->dir, fd);
-	given->dir.fd = -1;
 	given->dir.quick = local;
 	given->device = st->st_dev;
 	given->met = true;
@@ -533,7 +447,7 @@ static void take_given(struct ucm_load_file *file,
 
 	if (!err)
 		meet_directory(of, given->local, given->fd, &st);
-	file->place.dir = &of->dir;
+	file->dir = &of->dir;
 	if (!enter_lane(file)) {
 		ucm_os_close(given->fd);
 		return;
@@ -581,7 +495,7 @@ static void end_asked(struct ucm_load_file *file, const struct ucm_given *given)
 /* Of one that is asked for. */
 static struct ucm_given_dir *given_of(const struct ucm_load_file *file)
 {
-	return (struct ucm_given_dir *)file->place.dir;
+	return (struct ucm_given_dir *)file->dir;
 }
 
 static void on_given(struct ucm_engine *engine, struct ucm_engine_op *op)
@@ -635,7 +549,7 @@ static void collect(struct asking *asking, struct ucm_load_file *file)
 		most = UCM_SOURCE_DESCRIPTORS;
 	for (; file && asking->num < most; file = next) {
 		next = TAILQ_NEXT(file, in_asked);
-		if (file->place.dir != first->place.dir ||
+		if (file->dir != first->dir ||
 		    strcmp(file->group->space, first->group->space) != 0)
 			continue;
 		take_asked(file);
@@ -681,57 +595,12 @@ void ucm_load_file_read(const struct ucm_load_file *file, struct ucm_io *io)
 	io->may_hang = ucm_load_file_may_hang(file);
 }
 
-/* Try places until one is being opened, has been, or there are no more. */
-static void open_next(struct ucm_load_file *file)
+static void open_file(struct ucm_load_file *file)
 {
-	struct ucm_shared *shared = file->engine->shared;
-	int fd, flags;
-
-	if (shared->source_ops->read_into) {
+	if (file->engine->shared->source_ops->read_into)
 		find_by_call(file);
-		return;
-	}
-	if (shared->source_ops->descriptors) {
+	else
 		ask_for(file);
-		return;
-	}
-	for (;;) {
-		if (shared->source_ops->place(shared->source,
-					      file->group->space, &file->id,
-					      file->attempt, &file->place)) {
-			ucm_load_file_fail(file,
-					   file->err ? file->err : -ENOENT, 0);
-			return;
-		}
-		if (!enter_lane(file))
-			return;
-		flags = open_flags(file);
-		ucm_add(&shared->stats.opens, 1);
-		if (!file->place.dir->quick)
-			break;
-		fd = ucm_os_open(file->place.dir->fd, file->place.path, flags,
-				 0);
-		if (fd >= 0 && ucm_lane_may_use(file->engine, file->lane)) {
-			take_descriptor(file, fd);
-			return;
-		}
-		if (fd >= 0) { /* it is there, and has to wait */
-			ucm_os_close(fd);
-			break;
-		}
-		note_failure(file, fd);
-	}
-	queue_open(file, flags);
-}
-
-/* Somebody wants it who is perhaps more urgent than those before. */
-static void hurry(struct ucm_load_file *file, unsigned rank)
-{
-	if (rank >= file->rank)
-		return;
-	file->rank = rank;
-	if (file->op.held)
-		ucm_lane_hurry(file->engine, &file->op, rank);
 }
 
 /* One that was too young to be told as verified may not be any more. */
@@ -740,13 +609,13 @@ static void look_again(struct ucm_load_file *file)
 	struct stat st;
 
 	if (file->engine->shared->source_ops->where && !file->stamp &&
-	    file->place.dir->quick && !ucm_os_fstat(file->fd, &st))
+	    file->dir->quick && !ucm_os_fstat(file->fd, &st))
 		ucm_verified_begin(file, &st);
 }
 
 struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
 			      struct ucm_group *group,
-			      const struct ucm_id *id, unsigned rank)
+			      const struct ucm_id *id)
 {
 	struct ucm_load_file *file = find(engine, group, id);
 
@@ -756,7 +625,6 @@ struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
 			count(file, true);
 			look_again(file);
 		}
-		hurry(file, rank);
 		ucm_add(&engine->shared->stats.open_hits, 1);
 		return file;
 	}
@@ -772,12 +640,11 @@ struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
 	}
 	file->engine = engine;
 	ucm_group_get(group);
-	file->rank = rank;
 	ucm_piece_list_init(&file->waiters);
 	file->fd = -1;
 	file->refs = 2; /* the caller's, and the opening's */
 	trim(engine, idle_room(engine));
-	open_next(file);
+	open_file(file);
 	if (file->state != UCM_LOAD_FILE_OPENING)
 		ucm_load_file_put(file);
 	return file;

@@ -7,7 +7,7 @@
  * what waits for an answer has to wait where it is in nobody's way.
  *
  *	a piece  started -> waits for its file -> waits for room -> is read
- *	            (open: held, then a call)     (waiting)         (a call)
+ *	            (asked for, then a call)      (waiting)         (a call)
  *
  *	a queue  prompt --- no call has come back for LATE_NS ---> late
  *	           ^------------- one comes back -------------------'
@@ -29,17 +29,15 @@
  *	calls      FEW at first; each one that comes back allows two more, up
  *	           to CALLS; FEW again once it has hung. A ring has room for
  *	           several times that, and a crowd has threads of its own.
- *	opens      OPENS of them
+ *	opens      two requests to the source (files.c)
  *	staging    a quarter, all such queues together three; one that is alone
  *	           has nobody to leave anything to but saves
  *
  * Queues of local file systems have no limit but their windows and, when they are
- * late (a slow disk is soon), that of descriptors. What hangs there
- * is a broken disk: the other queues go on, but an open hangs in the engine's
- * own thread.
+ * late (a slow disk is soon), that of descriptors.
  *
- * Always: an op is in the ring (counted in calls), or in one list of held, and
- * then counted in engine->held; opens that are held also in engine->parked.
+ * Always: an op is in the ring (counted in calls), or in held, and then counted in
+ * engine->held.
  */
 #include <config.h>
 
@@ -56,10 +54,7 @@
 #define FEW 8u
 #define CALLS 128u
 #define MORE 2u
-#define OPENS 32u
 #define AHEAD 16u    /* pieces that wait for room */
-#define PARKED 1024u /* files that wait for their opens */
-#define EACH 16u     /* of so many opens one is of the lower rank */
 
 /* ---- arithmetic ---- */
 
@@ -74,21 +69,18 @@ void ucm_lane_init(struct ucm_lane *lane, struct ucm_dir *dir, unsigned number,
 	ucm_window_init(&lane->window, window_bytes, most_bytes);
 	for (unsigned i = 0; i < UCM_RANKS; i++)
 		ucm_piece_list_init(&lane->waiting[i]);
-	for (unsigned i = 0; i <= UCM_RANKS; i++)
-		TAILQ_INIT(&lane->held[i].ops);
+	TAILQ_INIT(&lane->held);
 }
 
-void ucm_lane_begin(struct ucm_lane *lane, bool is_open, int64_t now_ns)
+void ucm_lane_begin(struct ucm_lane *lane, int64_t now_ns)
 {
 	if (!lane->calls++)
 		lane->heard_ns = now_ns;
-	lane->opens += is_open;
 }
 
-void ucm_lane_end(struct ucm_lane *lane, bool was_open, int64_t now_ns)
+void ucm_lane_end(struct ucm_lane *lane, int64_t now_ns)
 {
 	lane->calls--;
-	lane->opens -= was_open;
 	lane->heard_ns = now_ns;
 	if (lane->limit < CALLS)
 		lane->limit += MORE;
@@ -121,8 +113,7 @@ bool ucm_lane_may_call(const struct ucm_lane *lane)
 
 bool ucm_lane_is_full(const struct ucm_lane *lane, unsigned rank)
 {
-	return !lane->late && (lane->waiting[rank].num >= AHEAD ||
-			       lane->held[rank].num >= PARKED);
+	return !lane->late && lane->waiting[rank].num >= AHEAD;
 }
 
 /* ---- of an engine ---- */
@@ -167,41 +158,8 @@ static unsigned share_of_late(const struct ucm_engine *engine)
 	return engine->files.most - engine->files.most / 2;
 }
 
-static bool is_open(const struct ucm_engine_op *op)
-{
-	return op->io.op == UCM_IO_OPEN;
-}
-
-static void hold(struct ucm_engine *engine, struct ucm_engine_op *op,
-		 unsigned rank)
-{
-	op->held = &op->lane->held[rank];
-	TAILQ_INSERT_TAIL(&op->held->ops, op, in_held);
-	op->held->num++;
-	engine->held++;
-	engine->parked += is_open(op);
-}
-
-void ucm_lane_take_back(struct ucm_engine *engine, struct ucm_engine_op *op)
-{
-	TAILQ_REMOVE(&op->held->ops, op, in_held);
-	op->held->num--;
-	op->held = NULL;
-	engine->held--;
-	engine->parked -= is_open(op);
-}
-
-void ucm_lane_hurry(struct ucm_engine *engine, struct ucm_engine_op *op,
-		    unsigned rank)
-{
-	if (op->held <= &op->lane->held[rank])
-		return; /* it is as urgent */
-	ucm_lane_take_back(engine, op);
-	hold(engine, op, rank);
-}
-
-bool ucm_lane_may_use(const struct ucm_engine *engine,
-		      const struct ucm_lane *lane)
+static bool may_use(const struct ucm_engine *engine,
+		    const struct ucm_lane *lane)
 {
 	return !lane->late || lane->opens + lane->used < share_of_late(engine);
 }
@@ -213,56 +171,30 @@ unsigned ucm_lane_room(const struct ucm_engine *engine,
 	unsigned all = ucm_lanes_files(engine), most = engine->files.most;
 	unsigned room = all < most ? most - all : !num;
 
-	if (!ucm_lane_may_use(engine, of))
+	if (!may_use(engine, of))
 		return 0;
 	return of->late && room > share - num ? share - num : room;
 }
 
-/* May this one be made now? Files that were opened and are not read yet have
- * descriptors, which others want. */
-static bool may_queue(const struct ucm_engine *engine,
-		      const struct ucm_engine_op *op)
+void ucm_lane_queue(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
-	const struct ucm_lane *lane = op->lane;
-	unsigned waiting = 0;
-
-	if (!ucm_lane_may_call(lane))
-		return false;
-	if (!is_open(op))
-		return true;
-	for (unsigned i = 0; i < UCM_RANKS; i++)
-		waiting += lane->waiting[i].num;
-	return lane->opens + waiting < OPENS && ucm_lane_room(engine, lane);
-}
-
-void ucm_lane_queue(struct ucm_engine *engine, struct ucm_engine_op *op,
-		    unsigned rank)
-{
-	if (op->lane->held[rank].num || !may_queue(engine, op))
-		hold(engine, op, rank);
-	else
+	if (TAILQ_EMPTY(&op->lane->held) && ucm_lane_may_call(op->lane)) {
 		ucm_engine_queue(engine, op);
+		return;
+	}
+	TAILQ_INSERT_TAIL(&op->lane->held, op, in_held);
+	engine->held++;
 }
 
-static bool queue_first(struct ucm_engine *engine, struct ucm_op_list *list)
+static void queue_held(struct ucm_engine *engine, struct ucm_lane *lane)
 {
-	struct ucm_engine_op *op = TAILQ_FIRST(&list->ops);
+	struct ucm_engine_op *op;
 
-	if (!op || !may_queue(engine, op))
-		return false;
-	ucm_lane_take_back(engine, op);
-	ucm_engine_queue(engine, op);
-	return true;
-}
-
-/* Those of the lower rank would never be if the others did not end. */
-static bool queue_one(struct ucm_engine *engine, struct ucm_lane *lane)
-{
-	bool low = ++lane->turns % EACH == 0;
-
-	return queue_first(engine, &lane->held[low]) ||
-	       queue_first(engine, &lane->held[!low]) ||
-	       queue_first(engine, &lane->held[UCM_RANK_CLOSE]);
+	while ((op = TAILQ_FIRST(&lane->held)) && ucm_lane_may_call(lane)) {
+		TAILQ_REMOVE(&lane->held, op, in_held);
+		engine->held--;
+		ucm_engine_queue(engine, op);
+	}
 }
 
 void ucm_lanes_look(struct ucm_engine *engine)
@@ -275,8 +207,7 @@ void ucm_lanes_look(struct ucm_engine *engine)
 				ucm_toll_leave_lane(engine, lane);
 			ucm_engine_feed(engine);
 		}
-		while (engine->held && queue_one(engine, lane))
-			;
+		queue_held(engine, lane);
 	}
 }
 
@@ -326,7 +257,7 @@ bool ucm_lanes_wait(const struct ucm_engine *engine)
 	for (struct ucm_lane *lane = engine->lanes; lane; lane = lane->next) {
 		for (unsigned rank = 0; rank < UCM_RANKS; rank++) {
 			if (!lane->late &&
-			    (lane->opens || lane->held[rank].num ||
+			    (lane->asked || lane->opens ||
 			     lane->waiting[rank].first))
 				return true;
 		}

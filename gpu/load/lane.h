@@ -24,16 +24,9 @@ struct ucm_piece;
 
 /* By enum ucm_load_priority: demand is 0, what is loaded beforehand 1. */
 #define UCM_RANKS 2
-/* As ranks of operations: closes come last. */
-#define UCM_RANK_CLOSE UCM_RANKS
 
 struct ucm_piece_list {
 	struct ucm_piece *first, **end;
-	unsigned num;
-};
-
-struct ucm_op_list {
-	TAILQ_HEAD(, ucm_engine_op) ops;
 	unsigned num;
 };
 
@@ -46,15 +39,14 @@ struct ucm_lane {
 	unsigned limit;   /* of them, where they may hang */
 	bool late;        /* none of them has come back for a while */
 	int64_t heard_ns; /* when one has, or the first was made */
-	unsigned opens;   /* calls that open files */
+	unsigned asked;   /* files that wait for the next request to the source */
+	unsigned opens;   /* files that the source is opening */
 	unsigned used;    /* open files that somebody uses */
 	/* pieces */
 	struct ucm_window window;
 	uint64_t staged; /* bytes of staging memory that they hold */
 	struct ucm_piece_list waiting[UCM_RANKS]; /* for room: to be read */
-	struct ucm_op_list held[UCM_RANKS + 1];   /* opens and closes that
-						   * wait for a call */
-	unsigned turns; /* of opens that were held */
+	TAILQ_HEAD(, ucm_engine_op) held; /* closes that wait for a call */
 };
 
 /* ---- arithmetic ---- */
@@ -63,8 +55,8 @@ void ucm_lane_init(struct ucm_lane *lane, struct ucm_dir *dir, unsigned number,
 		   uint64_t window_bytes, uint64_t most_bytes);
 
 /* A call is made; one has come back. */
-void ucm_lane_begin(struct ucm_lane *lane, bool is_open, int64_t now_ns);
-void ucm_lane_end(struct ucm_lane *lane, bool was_open, int64_t now_ns);
+void ucm_lane_begin(struct ucm_lane *lane, int64_t now_ns);
+void ucm_lane_end(struct ucm_lane *lane, int64_t now_ns);
 
 /* Is it late by now? True if that has changed. */
 bool ucm_lane_look(struct ucm_lane *lane, int64_t now_ns);
@@ -83,16 +75,10 @@ bool ucm_lane_is_full(const struct ucm_lane *lane, unsigned rank);
 struct ucm_lane *ucm_lane_of(struct ucm_engine *engine, struct ucm_dir *dir);
 void ucm_lanes_free(struct ucm_engine *engine);
 
-/* Queue an open or a close of its lane, or hold it until that may make a call;
- * and take back one that is held. */
-void ucm_lane_queue(struct ucm_engine *engine, struct ucm_engine_op *op,
-		    unsigned rank);
-void ucm_lane_take_back(struct ucm_engine *engine, struct ucm_engine_op *op);
-/* One that is held is wanted by somebody of that rank, too. */
-void ucm_lane_hurry(struct ucm_engine *engine, struct ucm_engine_op *op,
-		    unsigned rank);
+/* Queue a close of its lane, or hold it until that may make a call. */
+void ucm_lane_queue(struct ucm_engine *engine, struct ucm_engine_op *op);
 
-/* Each round: see who is late, and queue what may be of what is held. */
+/* Each round: see which are late, and queue what may be of what is held. */
 void ucm_lanes_look(struct ucm_engine *engine);
 /* Until the first of them will be late, -1: none. */
 int64_t ucm_lanes_until_late(const struct ucm_engine *engine);
@@ -109,9 +95,6 @@ unsigned ucm_lanes_files(const struct ucm_engine *engine);
  * most. */
 unsigned ucm_lane_room(const struct ucm_engine *engine,
 		       const struct ucm_lane *of);
-/* May one more file of it be in use? Not where it is late and has its share. */
-bool ucm_lane_may_use(const struct ucm_engine *engine,
-		      const struct ucm_lane *lane);
 /* Bytes of reads under way in other lanes that are not late. */
 uint64_t ucm_lanes_in_flight(const struct ucm_engine *engine,
 			     const struct ucm_lane *but);

@@ -194,9 +194,7 @@ static void tell(const struct ucm_piece *piece,
 		return; /* a miss, no failure */
 	ucm_id_format(&piece->task->blocks[piece->block].id, hex);
 	ucm_outcome_text(outcome, text, sizeof(text));
-	ucm_warning("block %s: not loaded: %s%s%s", hex, text,
-		    piece->file ? ": " : "",
-		    piece->file ? piece->file->place.path : "");
+	ucm_warning("block %s: not loaded: %s", hex, text);
 }
 
 /* The block fails, for that cause; its other pieces will notice. */
@@ -307,8 +305,7 @@ bool ucm_load_start(struct ucm_engine *engine, struct ucm_part *part)
 	}
 	part->cursor++;
 	piece->file = ucm_load_file_get(engine, task->group,
-					&task->blocks[block].id,
-					rank_of(piece));
+					&task->blocks[block].id);
 	if (!piece->file)
 		fail(piece, -ENOMEM, 0);
 	else
@@ -347,7 +344,7 @@ static void on_read(struct ucm_engine *engine, struct ucm_engine_op *op)
 		ucm_slot_move(&piece->slot, UCM_SLOT_IO, UCM_SLOT_HELD);
 	leave_window(piece);
 	if (op->io.result > 0 && ucm_load_file_may_hang(file))
-		atomic_store(&file->place.dir->answered, true);
+		atomic_store(&file->dir->answered, true);
 	ucm_add(&engine->shared->stats.short_reads, op->io.resubmits);
 	piece->arrived = true;
 	if (piece->with_head) {
@@ -402,7 +399,7 @@ static bool keeps_deadline(const struct ucm_piece *piece)
 		return true;
 	switch (piece->task->lend) {
 	case UCM_LEND_ALWAYS: return true;
-	case UCM_LEND_LOCAL: return piece->file->place.dir->quick;
+	case UCM_LEND_LOCAL: return piece->file->dir->quick;
 	case UCM_LEND_NEVER: break;
 	}
 	return false;
@@ -636,7 +633,7 @@ void ucm_load_go(struct ucm_piece *piece)
 	case UCM_LOAD_FILE_OPEN:
 		if (piece->arrived)
 			ucm_piece_push(&engine->ready, piece);
-		else if (file->place.dir->memory && engine->pages_are_host)
+		else if (file->dir->memory && engine->pages_are_host)
 			go_copy(piece);
 		else
 			go_read(piece);
@@ -671,18 +668,15 @@ void ucm_load_end_given_up(struct ucm_piece_list *waiting)
 	}
 }
 
-/* Files that are left without anybody who waits for their opens end, too. */
-static void end_given_up_of(struct ucm_lane *lane, unsigned rank)
+/* Files that are asked for, and left without a piece that waits for them, end. */
+static void end_given_up_files(struct ucm_engine *engine)
 {
-	struct ucm_engine_op *op = TAILQ_FIRST(&lane->held[rank].ops), *next;
+	struct ucm_load_file *file = TAILQ_FIRST(&engine->files.asked), *next;
 
-	ucm_load_end_given_up(&lane->waiting[rank]);
-	for (; op; op = next) {
-		struct ucm_load_file *file = (struct ucm_load_file *)op;
-
-		next = TAILQ_NEXT(op, in_held);
+	for (; file; file = next) {
 		file->refs++; /* it may not go while its list is looked at */
 		ucm_load_end_given_up(&file->waiters);
+		next = TAILQ_NEXT(file, in_asked);
 		ucm_load_file_put(file);
 	}
 }
@@ -700,9 +694,11 @@ void ucm_load_feed(struct ucm_engine *engine)
 	bool gave_up = engine->gave_up, low_waits = false;
 
 	engine->gave_up = false;
+	if (gave_up)
+		end_given_up_files(engine);
 	for (struct ucm_lane *lane = engine->lanes; lane; lane = lane->next) {
 		for (unsigned rank = 0; gave_up && rank < UCM_RANKS; rank++)
-			end_given_up_of(lane, rank);
+			ucm_load_end_given_up(&lane->waiting[rank]);
 		feed_lane(lane);
 		low_waits |= lane->waiting[1].first != NULL;
 	}
@@ -1039,8 +1035,7 @@ static bool try_anew(struct ucm_piece *piece, int err)
 	if (!shared->source_ops->lost(shared->source) && !is_stale(err))
 		return false;
 	file = ucm_load_file_get(engine, task->group,
-				 &task->blocks[piece->block].id,
-				 rank_of(piece));
+				 &task->blocks[piece->block].id);
 	if (!file)
 		return false;
 	give_slot(piece);

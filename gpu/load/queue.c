@@ -23,8 +23,7 @@ void ucm_engine_queue(struct ucm_engine *engine, struct ucm_engine_op *op)
 	engine->ops++;
 	if (op->lane) {
 		op->io.crowd = op->lane->number;
-		ucm_lane_begin(op->lane, op->io.op == UCM_IO_OPEN,
-			       ucm_monotonic_ns());
+		ucm_lane_begin(op->lane, ucm_monotonic_ns());
 	}
 	if (engine->backlog || ucm_ring_queue(engine->ring, &op->io))
 		queue_backlog_push(engine, &op->io);
@@ -49,7 +48,7 @@ static void queue_backlog(struct ucm_engine *engine)
 static void end_call(struct ucm_engine *engine, const struct ucm_engine_op *op,
 		     int64_t now_ns)
 {
-	ucm_lane_end(op->lane, op->io.op == UCM_IO_OPEN, now_ns);
+	ucm_lane_end(op->lane, now_ns);
 	ucm_engine_feed(engine);
 }
 

@@ -98,19 +98,10 @@ static bool failed(struct ucm_io *io, int err)
 	return finish(io, err);
 }
 
-static ssize_t ask_fault(const struct ucm_io *io, ssize_t result)
-{
-	ssize_t other = ucm_ring_fault(io, result);
-
-	if (io->op == UCM_IO_OPEN && result >= 0 && other != result)
-		close((int)result);
-	return other;
-}
-
 bool ucm_io_step(struct ucm_io *io, ssize_t result)
 {
 	if (__builtin_expect(!!ucm_ring_fault, 0))
-		result = ask_fault(io, result);
+		result = ucm_ring_fault(io, result);
 	if (result < 0)
 		return failed(io, (int)result);
 	if (ucm_io_is_read(io) || io->op == UCM_IO_WRITE)
@@ -120,8 +111,6 @@ bool ucm_io_step(struct ucm_io *io, ssize_t result)
 
 void ucm_io_abandon(struct ucm_io *io, ssize_t result)
 {
-	if (io->op == UCM_IO_OPEN && result >= 0)
-		close((int)result);
 	if (io->op == UCM_IO_CLOSE && result == -ECANCELED)
 		close(io->fd);
 }

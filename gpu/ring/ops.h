@@ -35,6 +35,8 @@ struct ucm_io_list {
 };
 
 /* The beginning of either kind's own struct. */
+#define UCM_RING_CREWS 16u
+
 struct ucm_ring {
 	const struct ucm_ring_ops *ops;
 	unsigned depth;
@@ -44,7 +46,10 @@ struct ucm_ring {
 	atomic_bool woken, sleeping;
 	char text[128];
 	const char *_Atomic failed_text; /* instead, once it has failed */
-	struct ucm_crew *callers; /* from the first call on */
+	/* By crowd: a call that hangs takes threads of that crowd only;
+	 * each from its first call on. */
+	struct ucm_crew *callers[UCM_RING_CREWS];
+	bool calls; /* there has been one */
 	atomic_bool closing;
 	pthread_mutex_t called_lock;
 	struct ucm_io_list called; /* calls that have ended; under that lock */

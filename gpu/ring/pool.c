@@ -20,7 +20,6 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/osfile.h"
 
 #define CROWDS 64 /* that have threads of their own */
 
@@ -45,8 +44,6 @@ static ssize_t attempt(struct ucm_io *io)
 			      .iov_len = ucm_io_len(io) };
 
 	switch (io->op) {
-	case UCM_IO_OPEN:
-		return ucm_os_open(io->fd, io->path, io->flags, io->mode);
 	case UCM_IO_READ:
 		return or_errno(preadv2(io->fd, &part, 1, ucm_io_offset(io), 0));
 	case UCM_IO_WRITE:

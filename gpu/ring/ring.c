@@ -18,7 +18,7 @@
 #include "common/log.h"
 #include "gpu/ring/ops.h"
 
-/* Threads for functions that read, of one ring. */
+/* Threads for calls, of each crew. */
 #define CALLERS 8
 
 #ifndef HAVE_URING
@@ -88,8 +88,10 @@ void ucm_ring_close(struct ucm_ring *ring)
 		return;
 	atomic_store(&ring->closing, true);
 	/* their buffers are the callers' until then */
-	while (!ucm_crew_close(ring->callers, UINT_MAX))
-		;
+	for (unsigned i = 0; i < UCM_RING_CREWS; i++) {
+		while (!ucm_crew_close(ring->callers[i], UINT_MAX))
+			;
+	}
 	pthread_mutex_destroy(&ring->called_lock);
 	ring->ops->close(ring);
 }
@@ -118,13 +120,13 @@ static void ring_make_call(struct ucm_job *job)
 /* Without a thread for it, it has failed. */
 static void ring_queue_call(struct ucm_ring *ring, struct ucm_io *io)
 {
-	int err = ring->callers ? 0
-				: ucm_crew_open("ucm-source", CALLERS,
-						&ring->callers);
+	struct ucm_crew **crew = &ring->callers[io->crowd % UCM_RING_CREWS];
+	int err = *crew ? 0 : ucm_crew_open("ucm-source", CALLERS, crew);
 
+	ring->calls = true;
 	io->ring = ring;
 	io->job.run = ring_make_call;
-	if (!err && ucm_crew_add(ring->callers, &io->job))
+	if (!err && ucm_crew_add(*crew, &io->job))
 		return;
 	io->result = -ENOMEM;
 	pthread_mutex_lock(&ring->called_lock);
@@ -217,7 +219,7 @@ struct ucm_io *ucm_ring_poll(struct ucm_ring *ring, int64_t timeout_ns)
 	done = ring->ops->poll(ring, timeout_ns);
 	atomic_store(&ring->sleeping, false);
 	atomic_store(&ring->woken, false);
-	if (ring->callers) /* whoever ends from here on wakes once more */
+	if (ring->calls) /* whoever ends from here on wakes once more */
 		done = ring_take_called(ring, done);
 	for (io = done; io; io = io->next)
 		ring->queued--;

@@ -25,9 +25,6 @@
 #include "common/crew.h"
 
 enum ucm_io_op {
-	UCM_IO_OPEN,  /* path below dirfd; no symbolic link, no way out by ".."
-		       * (openat2 with RESOLVE_BENEATH | NO_SYMLINKS), close-on-
-		       * exec, never waiting for a FIFO's other end */
 	UCM_IO_READ,  /* len bytes at offset, or up to the end of the file */
 	UCM_IO_WRITE, /* all len bytes at offset */
 	UCM_IO_CALL,  /* a read that a function makes, where there is no
@@ -38,10 +35,7 @@ enum ucm_io_op {
 /* An operation; embedded in what it is done for. */
 struct ucm_io {
 	enum ucm_io_op op;
-	int fd; /* open: dirfd */
-	const char *path;
-	int flags;
-	mode_t mode;
+	int fd;
 	/* Call: len bytes at offset of what of stands for, into buffer: the
 	 * number of bytes, 0 at the end, or -errno. It may take its time; it is
 	 * made again for what is left of a short one. */
@@ -69,7 +63,7 @@ struct ucm_io {
 	 * no crowd. */
 	unsigned crowd;
 	/*
-	 * Outcome. Open: a descriptor. Read, call: bytes, fewer than enough only at
+	 * Outcome. Read, call: bytes, fewer than enough only at
 	 * the end of the file: a short read has been resubmitted until a read
 	 * at its end brought nothing. Write: len. Close: 0.
 	 * Or -errno: -EIO where the file system brings nothing forward, again

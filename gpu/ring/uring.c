@@ -9,8 +9,7 @@
  *
  * What may hang must not do so in the thread that submits. FUSE sends some
  * requests to its server and waits for them on the spot whatever io_uring asks
- * of it: an open whose path is in the cache, a write, a read through the page
- * cache. Those are always given to a worker of the kernel (IOSQE_ASYNC). A
+ * of it: a write, a read through the page cache. Those are always given to a worker of the kernel (IOSQE_ASYNC). A
  * direct read is one only where may_hang says so, because workers cost time and
  * are few: io_uring asks a file that is not ready at once whether it can be
  * polled, which FUSE asks its server, once in a mount's life. A close needs
@@ -30,7 +29,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
-#include <linux/openat2.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +52,6 @@ struct uring {
 				     * to get */
 	int failed;                 /* -errno, and the ring is gone */
 	char failed_text[160];
-	struct open_how *hows; /* one for each place of the submission queue */
 	int wake_fd;
 	bool armed; /* the kernel polls it */
 	/* The index is the kernel's, too; len 0: a place that is free, or, with a
@@ -114,23 +111,6 @@ static int pinned_index(const struct uring *ring, const void *memory,
 	return -1;
 }
 
-/* As osfile.c opens. */
-static void prepare_open(struct uring *ring, struct io_uring_sqe *sqe,
-			 const struct ucm_io *io)
-{
-	struct open_how *how = &ring->hows[sqe - ring->ring.sq.sqes];
-
-	*how = (struct open_how){
-		.flags = (uint64_t)(io->flags | O_CLOEXEC | O_NOFOLLOW |
-				    O_NONBLOCK),
-		.mode = io->flags & O_CREAT ? io->mode : 0,
-		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
-			   RESOLVE_NO_MAGICLINKS,
-	};
-	io_uring_prep_openat2(sqe, io->fd, io->path, how);
-	sqe->flags |= IOSQE_ASYNC;
-}
-
 static void prepare_transfer(struct uring *ring, struct io_uring_sqe *sqe,
 			     const struct ucm_io *io)
 {
@@ -163,7 +143,6 @@ static void prepare(struct uring *ring, struct io_uring_sqe *sqe,
 		    struct ucm_io *io)
 {
 	switch (io->op) {
-	case UCM_IO_OPEN: prepare_open(ring, sqe, io); break;
 	case UCM_IO_READ: case UCM_IO_WRITE:
 		if (ucm_io_take_parts(io))
 			prepare_parts(sqe, io);
@@ -240,9 +219,6 @@ static void completed(struct uring *ring, struct ucm_io *io, int result,
 		ucm_io_append(&ring->pending, io);
 		return;
 	}
-	/* the number may have been a guarded one's before */
-	if (io->op == UCM_IO_OPEN && io->result >= 0)
-		ucm_guard_inherit((int)io->result, io->fd);
 	ucm_io_append(done, io);
 }
 
@@ -613,7 +589,6 @@ static void uring_close(struct ucm_ring *base)
 		ucm_pinned_put(ring->wholes[i].shared);
 	if (ring->failed != -EBADF) /* else it may be another file's number */
 		close(ring->wake_fd);
-	free(ring->hows);
 	free(ring);
 }
 
@@ -680,23 +655,16 @@ int ucm_uring_open(unsigned depth, unsigned threads, struct ucm_ring **out)
 	err = init_queues(ring, depth + 2); /* the eventfd's, and a cancel */
 	if (err)
 		goto close_wake;
-	ring->hows = calloc(ring->ring.sq.ring_entries, sizeof(*ring->hows));
-	if (!ring->hows) {
-		err = -ENOMEM;
-		goto exit_queues;
-	}
 	err = ucm_remains_init(&ring->remains, depth, threads);
 	if (!err)
 		err = lend_end(ring);
 	if (err)
-		goto free_hows;
+		goto free_remains;
 	*out = &ring->base;
 	return 0;
 
-free_hows:
+free_remains:
 	ucm_remains_fini(&ring->remains);
-	free(ring->hows);
-exit_queues:
 	io_uring_queue_exit(&ring->ring);
 close_wake:
 	close(ring->wake_fd);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * lookup.c - which blocks a source has: what its index says and, where that
- * cannot say, a look at the places.
+ * cannot say, a look at each.
  *
  * Knows neither mounts nor tiers, only the operations of a source.
  */
@@ -10,9 +10,7 @@
 #include "gpu/source/source.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "common/deadmount.h"
 
@@ -21,34 +19,14 @@ bool ucm_is_lost(int err)
 	return ucm_mount_is_dead(-err) || err == -ENODEV || err == -ESTALE;
 }
 
-static int look_once(const struct ucm_source_ops *ops,
-		     struct ucm_source *source, const char *space,
-		     const struct ucm_id *id)
-{
-	struct ucm_place place;
-	struct stat st;
-	int err = 0;
-
-	if (ops->look)
-		return ops->look(source, space, id);
-	for (unsigned i = 0; !ops->place(source, space, id, i, &place); i++) {
-		if (!fstatat(place.dir->fd, place.path, &st,
-			     AT_SYMLINK_NOFOLLOW))
-			return S_ISREG(st.st_mode);
-		if (errno != ENOENT && errno != ENOTDIR)
-			err = -errno;
-	}
-	return err;
-}
-
 /* 1, 0, or -errno. */
 static int look(const struct ucm_source_ops *ops, struct ucm_source *source,
 		const char *space, const struct ucm_id *id)
 {
-	int result = look_once(ops, source, space, id);
+	int result = ops->look(source, space, id);
 
 	if (ucm_is_lost(result) && ops->lost(source))
-		result = look_once(ops, source, space, id);
+		result = ops->look(source, space, id);
 	return result;
 }
 

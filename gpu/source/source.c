@@ -19,7 +19,6 @@ void ucm_dir_init(struct ucm_dir *dir, int fd)
 {
 	struct statfs fs;
 
-	dir->fd = fd;
 	dir->memory = !fstatfs(fd, &fs) && fs.f_type == TMPFS_MAGIC;
 	atomic_init(&dir->no_direct, false);
 	atomic_init(&dir->align, 0);

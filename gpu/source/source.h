@@ -2,10 +2,10 @@
 /*
  * source.h - where blocks are: with a daemon, or in the tiers.
  *
- * A source knows paths and, for the tiers, how a new block comes to be; it
- * reads no data, as opening and reading is the loader's, through its ring. But
- * for one whose blocks have no descriptors: that reads them itself (read_into).
- * All calls except open and close may be made from any thread.
+ * A source opens blocks, many in a call, and knows how a new one comes to be. What
+ * is in them the loader reads, through its ring; where blocks have no descriptors the
+ * source reads them itself (read_into). All calls except open and close may be made
+ * from any thread.
  */
 #ifndef UCM_SOURCE_H
 #define UCM_SOURCE_H
@@ -24,24 +24,17 @@
 
 /* A directory that block files are found below. */
 struct ucm_dir {
-	int fd;
 	bool memory;             /* tmpfs: its pages can be mapped */
-	bool quick;              /* an open never waits for anybody else */
+	bool quick;              /* a read never waits for a server */
 	_Atomic bool no_direct;  /* it refused O_DIRECT */
 	_Atomic bool answered;   /* a read came back: see may_hang in ring.h */
 	_Atomic uint32_t align;  /* of O_DIRECT; 0: not known yet */
 };
 
-/* Where a block may lie. */
-struct ucm_place {
-	struct ucm_dir *dir;
-	char path[UCM_TREE_PATH_MAX]; /* below dir */
-};
-
-/* Directories of a daemon are numbered by a byte; one more: it is not known which. */
+/* Directories are numbered by a byte; one more: it is not known which. */
 #define UCM_DIRECTORIES 256u
 
-/* What a daemon's index says of a block. */
+/* Where a block is expected. */
 struct ucm_where {
 	unsigned directory;
 	/* The stamp (common/filestamp.h) of its file that was verified on this
@@ -82,18 +75,19 @@ struct ucm_source_ops {
 		     size_t num, uint64_t bytes, int32_t *answers);
 
 	/*
-	 * Instead of place and create: so many bytes of a block from offset on
-	 * into memory: their number, fewer only at its end; -ENOENT; -errno.
-	 * With len 0, whether it is there. *size_out: the bytes of all of it,
-	 * the same each time. NULL: see place. It may take its time: it is
-	 * called by threads that do nothing else, several at a time.
+	 * So many bytes of a block from offset on into memory: their number,
+	 * fewer only at its end; -ENOENT; -errno. With len 0, whether it is
+	 * there. *size_out: the bytes of all of it, the same each time. NULL:
+	 * see descriptors. It may take its time: it is called by threads that do
+	 * nothing else, several at a time.
 	 */
 	ssize_t (*read_into)(struct ucm_source *source, const char *space,
 			     const struct ucm_id *id, void *buffer, size_t len,
 			     uint64_t offset, uint64_t *size_out);
 
 	/* Descriptors of whole blocks, to read, of at most UCM_SOURCE_DESCRIPTORS
-	 * of them. Instead of place. It may take its time. NULL: see place. */
+	 * of them; -ENOENT: there is no such block. It may take its time. NULL:
+	 * there is read_into. */
 	void (*descriptors)(struct ucm_source *source, const char *space,
 			    const struct ucm_id *ids, unsigned num,
 			    struct ucm_given *given);
@@ -101,30 +95,24 @@ struct ucm_source_ops {
 	bool (*where)(struct ucm_source *source, const char *space,
 		      const struct ucm_id *id, struct ucm_where *out);
 
-	/* The place to try at the attempt-th time, from 0; -ENOENT: no more. */
-	int (*place)(struct ucm_source *source, const char *space,
-		     const struct ucm_id *id, unsigned attempt,
-		     struct ucm_place *out);
-
 	/* Which blocks there are: found[i] is 1, 0, or UCM_FOUND_UNKNOWN where
-	 * their places have to be looked at. -errno: all have. NULL: likewise. */
+	 * look has to be asked. -errno: for all. NULL: likewise. */
 	int (*lookup)(struct ucm_source *source, const char *space,
 		      const struct ucm_id *ids, size_t num, uint8_t *found);
 
-	/* Is one there that is UNKNOWN? 1, 0, or -errno. It may take its time.
-	 * NULL: its places are looked at. */
+	/* Is one there that is UNKNOWN? 1, 0, or -errno. It may take its time. */
 	int (*look)(struct ucm_source *source, const char *space,
 		    const struct ucm_id *id);
 
 	/* How many of the ids, from the first on, are there, in one question;
-	 * unknown: the place of the next one has to be looked at. Both are
-	 * written on success only. -errno: all have. NULL: likewise. */
+	 * unknown: look has to be asked for the next one. Both are written on
+	 * success only. -errno: for all. NULL: likewise. */
 	int (*prefix)(struct ucm_source *source, const char *space,
 		      const struct ucm_id *ids, size_t num, size_t *count_out,
 		      bool *unknown_out);
 
-	/* A call below a directory failed as it does when the mount is gone.
-	 * true: it is back, and what is opened from now on may work. */
+	/* A call failed as it does when the daemon or a mount is gone. true: it
+	 * is back, and what is opened from now on may work. */
 	bool (*lost)(struct ucm_source *source);
 
 	/*
@@ -170,7 +158,7 @@ int ucm_source_prefix(const struct ucm_source_ops *ops,
 		      struct ucm_source *source, const char *space,
 		      const struct ucm_id *ids, size_t num, size_t *count_out);
 
-/* What the file system of a directory says. */
+/* What the file system of a directory says; fd: of it, or of a file in it. */
 void ucm_dir_init(struct ucm_dir *dir, int fd);
 
 /* What O_DIRECT wants of offsets, lengths and addresses in the file system of

@@ -24,6 +24,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/osfile.h"
 #include "fs/reader/reader.h"
 #include "fs/tier/dir.h"
 #include "fs/tier/memory.h"
@@ -40,7 +41,6 @@ struct tier {
 struct ucm_source {
 	struct ucm_config config;
 	struct ucm_medium **media; /* directories, for reading only */
-	struct ucm_dir *dirs;
 	unsigned num_dirs;
 	struct tier *tiers;
 	char *socket; /* how the daemon is found */
@@ -61,7 +61,6 @@ static void tiers_close(struct ucm_source *source)
 	for (unsigned i = 0; source->tiers && i < source->config.num_tiers; i++)
 		free(source->tiers[i].uuids);
 	free(source->tiers);
-	free(source->dirs);
 	free(source->media);
 	free(source->socket);
 	ucm_config_fini(&source->config);
@@ -94,15 +93,12 @@ static int open_tier(struct ucm_source *source,
 	if (!tier->uuids)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
 	for (unsigned i = 0; i < config->num_dirs; i++) {
-		struct ucm_dir *dir = &source->dirs[tier->first + i];
 		struct ucm_medium *medium;
 		int err = open_dir(source, config, i, key, &medium, error);
 
 		if (err)
 			return err;
 		source->media[tier->first + i] = medium;
-		ucm_dir_init(dir, ucm_directory_fd(medium));
-		dir->quick = !medium->remote;
 		memcpy(tier->uuids[tier->num++], medium->uuid, 16);
 	}
 	return 0;
@@ -143,10 +139,9 @@ static int open_tiers(struct ucm_source *source, const char *text,
 	for (unsigned i = 0; i < source->config.num_tiers; i++)
 		num += source->config.tiers[i].num_dirs;
 	source->media = calloc(num, sizeof(*source->media));
-	source->dirs = calloc(num, sizeof(*source->dirs));
 	source->tiers =
 		calloc(source->config.num_tiers, sizeof(*source->tiers));
-	if (!source->media || !source->dirs || !source->tiers)
+	if (!source->media || !source->tiers)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
 	source->num_dirs = num;
 	return open_all(source, error);
@@ -196,18 +191,18 @@ static int tiers_check_space(struct ucm_source *source, const char *space)
 
 	ucm_tree_folder(space, folder);
 	for (unsigned i = 0; i < source->num_dirs; i++) {
-		if (!fstatat(source->dirs[i].fd, folder, &st,
+		if (!fstatat(ucm_directory_fd(source->media[i]), folder, &st,
 			     AT_SYMLINK_NOFOLLOW))
 			return 0;
 	}
 	return *space ? -ENOENT : 0;
 }
 
-static int tiers_place(struct ucm_source *source, const char *space,
-		       const struct ucm_id *id, unsigned attempt,
-		       struct ucm_place *out)
+/* The directory where a block is looked for at the attempt-th time, from 0; -ENOENT:
+ * there are no more. */
+static int directory_at(const struct ucm_source *source,
+			const struct ucm_id *id, unsigned attempt)
 {
-	char folder[UCM_TREE_PATH_MAX];
 	uint8_t order[UCM_MAX_DIRS];
 	const struct tier *tier = source->tiers;
 
@@ -218,10 +213,105 @@ static int tiers_place(struct ucm_source *source, const char *space,
 	ucm_placement_order(source->config.placement,
 			    (const uint8_t(*)[16])tier->uuids, tier->num, id, 0,
 			    order);
+	return (int)(tier->first + order[attempt]);
+}
+
+static void path_of(const char *space, const struct ucm_id *id,
+		    char path[UCM_TREE_PATH_MAX])
+{
+	char folder[UCM_TREE_PATH_MAX];
+
 	ucm_tree_folder(space, folder);
-	ucm_tree_block_path(folder, id, out->path);
-	out->dir = &source->dirs[tier->first + order[attempt]];
-	return 0;
+	ucm_tree_block_path(folder, id, path);
+}
+
+/* No block has the name there. */
+static bool is_absent(int err)
+{
+	return err == -ENOENT || err == -ENOTDIR || err == -ELOOP ||
+	       err == -ENXIO;
+}
+
+/* It may lie in a directory that could not say. */
+static struct ucm_given open_block(const struct ucm_source *source,
+				   const struct ucm_id *id, const char *path)
+{
+	struct ucm_given given = { .fd = -ENOENT };
+	int dir, fd;
+
+	for (unsigned i = 0; (dir = directory_at(source, id, i)) >= 0; i++) {
+		fd = ucm_os_open(ucm_directory_fd(source->media[dir]), path,
+				 O_RDONLY | O_CLOEXEC, 0);
+		if (fd >= 0)
+			return (struct ucm_given){
+				.fd = fd,
+				.directory = (unsigned)dir,
+				.local = !source->media[dir]->remote,
+			};
+		if (!is_absent(fd) && given.fd == -ENOENT)
+			given.fd = fd;
+	}
+	return given;
+}
+
+static void tiers_descriptors(struct ucm_source *source, const char *space,
+			      const struct ucm_id *ids, unsigned num,
+			      struct ucm_given *given)
+{
+	char path[UCM_TREE_PATH_MAX];
+
+	for (unsigned i = 0; i < num; i++) {
+		path_of(space, &ids[i], path);
+		given[i] = open_block(source, &ids[i], path);
+	}
+}
+
+static bool is_there(struct ucm_medium *medium, const char *path,
+		     int *err_out)
+{
+	struct stat st;
+	int err = fstatat(ucm_directory_fd(medium), path, &st,
+			  AT_SYMLINK_NOFOLLOW)
+			  ? -errno
+			  : 0;
+
+	if (err && !is_absent(err))
+		*err_out = err;
+	return !err && S_ISREG(st.st_mode);
+}
+
+/* A file server is not asked: the block may be with the first one. */
+static bool tiers_where(struct ucm_source *source, const char *space,
+			const struct ucm_id *id, struct ucm_where *out)
+{
+	char path[UCM_TREE_PATH_MAX];
+	int dir, err;
+
+	path_of(space, id, path);
+	for (unsigned i = 0; (dir = directory_at(source, id, i)) >= 0; i++) {
+		struct ucm_medium *medium = source->media[dir];
+
+		if (medium->remote || is_there(medium, path, &err))
+			break;
+	}
+	if (dir < 0)
+		return false;
+	*out = (struct ucm_where){ .directory = (unsigned)dir };
+	return true;
+}
+
+static int tiers_look(struct ucm_source *source, const char *space,
+		      const struct ucm_id *id)
+{
+	char path[UCM_TREE_PATH_MAX];
+	int dir, err = 0;
+
+	path_of(space, id, path);
+	for (unsigned i = 0; (dir = directory_at(source, id, i)) >= 0; i++) {
+		if (is_there(source->media[dir], path, &err))
+			return 1;
+	}
+	return err;
 }
 
 /* A directory that comes back is found by its path only when the source is
@@ -298,7 +388,9 @@ const struct ucm_source_ops ucm_source_tiers = {
 	.open = tiers_open,
 	.close = tiers_close,
 	.check_space = tiers_check_space,
-	.place = tiers_place,
+	.descriptors = tiers_descriptors,
+	.where = tiers_where,
+	.look = tiers_look,
 	.lost = tiers_lost,
 	.create = tiers_create,
 	.reopen = tiers_reopen,

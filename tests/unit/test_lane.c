@@ -29,7 +29,7 @@ static unsigned call(struct ucm_lane *lane, int64_t now)
 	unsigned num = 0;
 
 	while (num < 1000 && ucm_lane_may_call(lane)) {
-		ucm_lane_begin(lane, false, now);
+		ucm_lane_begin(lane, now);
 		num++;
 	}
 	return num;
@@ -38,7 +38,7 @@ static unsigned call(struct ucm_lane *lane, int64_t now)
 static void answer(struct ucm_lane *lane, unsigned num, int64_t now)
 {
 	while (num--)
-		ucm_lane_end(lane, false, now);
+		ucm_lane_end(lane, now);
 }
 
 UNIT_TEST(a_server_that_never_answered_gets_a_few_calls)
@@ -92,14 +92,12 @@ UNIT_TEST(nothing_under_way_is_never_late)
 {
 	struct ucm_lane lane = lane_of(&server);
 
-	ucm_lane_begin(&lane, true, 0);
-	ck_assert_uint_eq(lane.opens, 1);
-	ucm_lane_end(&lane, true, 50 * MS);
-	ck_assert_uint_eq(lane.opens, 0);
+	ucm_lane_begin(&lane, 0);
+	ucm_lane_end(&lane, 50 * MS);
 	ck_assert_int_eq(ucm_lane_until_late(&lane, 60 * MS), -1);
 	ck_assert(!ucm_lane_look(&lane, 10000 * MS));
 	/* nor is what begins after a long rest */
-	ucm_lane_begin(&lane, true, 20000 * MS);
+	ucm_lane_begin(&lane, 20000 * MS);
 	ck_assert(!ucm_lane_look(&lane, 20001 * MS));
 }
 

@@ -612,22 +612,6 @@ UNIT_TEST(an_open_may_fail)
 	ucm_loader_close(loader);
 }
 
-UNIT_TEST(without_direct_io, .rows = NUM_ROWS(ways))
-{
-	struct ucm_loader_options options = { .io = ways[_i].io,
-					      .threads = 1 };
-	struct ucm_loader *loader;
-
-	plant(NUM - 1);
-	loader = lf_loader("$/tier", &cache, &options);
-	fx_fail("open", 1, -EINVAL, true); /* as of O_DIRECT */
-	ck_assert_int_eq(lf_load(loader, 0, NUM - 1, NULL, NULL), 0);
-	ck_assert_uint_ge(fx_calls(), NUM);
-	for (unsigned i = 0; i < NUM - 1; i++)
-		ck_assert(lf_page_is(&cache, i, 0, 4, i));
-	ucm_loader_close(loader);
-}
-
 /* Of two directories one cannot say: its error is the block's only if the other
  * one has not got it. */
 UNIT_TEST(one_directory_cannot_say)

@@ -34,6 +34,7 @@ static struct {
 	unsigned waiting; /* those who do */
 	unsigned losses;  /* times that it was asked whether it is back */
 	bool comes_back;
+	bool remote; /* its files are with a server */
 } desk = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	   .changed = PTHREAD_COND_INITIALIZER };
 
@@ -112,7 +113,7 @@ static void desk_descriptors(struct ucm_source *source, const char *space,
 		given[i] = (struct ucm_given){
 			.fd = give_one(&ids[i]),
 			.directory = number_of(&ids[i]) % 2,
-			.local = true,
+			.local = !desk.remote,
 		};
 }
 
@@ -185,6 +186,7 @@ static struct ucm_loader *loader;
 static void setup(void)
 {
 	fx_setup();
+	lf_faults();
 	lf_cache_open(&cache, &lf_geometry, BLOCKS);
 	for (unsigned n = 0; n < BLOCKS; n++)
 		lf_plant("$/dir", &lf_geometry, n);
@@ -369,13 +371,16 @@ UNIT_TEST(without_descriptors_it_is_asked_once_more, .rows = NUM_ROWS(full))
 
 /* Those that nobody uses are closed before it is asked again: there is room for
  * no more than them. */
-UNIT_TEST(unused_descriptors_make_room, .rows = 2)
+UNIT_TEST(unused_descriptors_make_room, .rows = 4)
 {
-	open_loader(_i ? UCM_IO_THREADS : UCM_IO_AUTO);
+	desk.remote = _i / 2;
+	open_loader(_i % 2 ? UCM_IO_THREADS : UCM_IO_AUTO);
 	ck_assert_int_eq(lf_load(loader, 0, BLOCKS - 1, NULL, NULL), 0);
 	ck_assert_uint_eq(lf_open_files("/dir/blocks/"), BLOCKS - 1);
 	desk.room = 1;
+	lf_hold(UCM_IO_CLOSE, 0); /* none that has to wait for the ring helps */
 	ck_assert_int_eq(load(BLOCKS - 1), 0);
+	lf_release();
 	ck_assert_uint_eq(desk.asked, BLOCKS + 1);
 	ck_assert_uint_eq(lf_open_files("/dir/blocks/"), 1);
 	close_loader();

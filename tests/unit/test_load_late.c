@@ -6,11 +6,8 @@
 #include <config.h>
 
 #include <errno.h>
-#include <fcntl.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "gpu/load/engine.h"
 #include "tests/unit/load_fixture.h"
 
 #define SLOW 80u  /* blocks of the directory that is late */
@@ -19,7 +16,6 @@
 #define THREADS 16u /* of a loader's pool, for each directory */
 
 static struct lf_cache cache;
-static struct ucm_source_ops ops;
 
 static void setup(void)
 {
@@ -34,69 +30,19 @@ static void setup(void)
 
 static void teardown(void)
 {
-	ucm_loader_source = NULL;
 	lf_cache_close(&cache);
 	fx_teardown();
 }
 
 UNIT_FIXTURE(.setup = setup, .teardown = teardown);
 
-static unsigned directory_of(const struct ucm_id *id)
-{
-	for (unsigned n = 0; n < SLOW; n++) {
-		struct ucm_id one = lf_id(n);
-
-		if (!memcmp(&one, id, sizeof(one)))
-			return 0;
-	}
-	return 1;
-}
-
-static bool where(struct ucm_source *source, const char *space,
-		  const struct ucm_id *id, struct ucm_where *out)
-{
-	(void)source, (void)space;
-	*out = (struct ucm_where){ .directory = directory_of(id) };
-	return true;
-}
-
-/* As a daemon does. */
-static void give(struct ucm_source *source, const char *space,
-		 const struct ucm_id *ids, unsigned num,
-		 struct ucm_given *given)
-{
-	for (unsigned i = 0; i < num; i++) {
-		struct ucm_place place;
-
-		given[i] = (struct ucm_given){
-			.fd = -ENOENT,
-			.directory = directory_of(&ids[i]),
-			.local = true,
-		};
-		for (unsigned at = 0; given[i].fd < 0; at++) {
-			if (ops.place(source, space, &ids[i], at, &place))
-				break;
-			given[i].fd = openat(place.dir->fd, place.path,
-					     O_RDONLY | O_CLOEXEC);
-			if (given[i].fd < 0)
-				given[i].fd = -errno;
-		}
-	}
-}
-
-static struct ucm_loader *open_loader(bool gives)
+static struct ucm_loader *open_loader(void)
 {
 	struct ucm_loader_options options = { .io = UCM_IO_THREADS,
 					      .threads = 1,
 					      .window_bytes = 16 << 20,
 					      .open_files = FILES };
 
-	ops = ucm_source_tiers;
-	if (gives) {
-		ops.descriptors = give;
-		ops.where = where;
-	}
-	ucm_loader_source = &ops;
 	return lf_loader("slow=$/slow:prompt=$/prompt", &cache, &options);
 }
 
@@ -115,9 +61,9 @@ static struct ucm_task *make_late(struct ucm_loader *loader)
 	return task;
 }
 
-UNIT_TEST(a_late_disk_takes_its_share_of_descriptors, .rows = 2)
+UNIT_TEST(a_late_disk_takes_its_share_of_descriptors)
 {
-	struct ucm_loader *loader = open_loader(_i);
+	struct ucm_loader *loader = open_loader();
 	struct ucm_task *task = make_late(loader);
 
 	ck_assert_uint_ge(lf_open_files("/slow/blocks/"), THREADS);
@@ -134,9 +80,9 @@ UNIT_TEST(a_late_disk_takes_its_share_of_descriptors, .rows = 2)
 }
 
 /* One that is removed while it waits is absent, and nothing else. */
-UNIT_TEST(what_goes_while_it_waits_is_absent, .rows = 2)
+UNIT_TEST(what_goes_while_it_waits_is_absent)
 {
-	struct ucm_loader *loader = open_loader(_i);
+	struct ucm_loader *loader = open_loader();
 	struct ucm_task *task = make_late(loader);
 	const struct ucm_outcome *outcomes;
 
@@ -151,9 +97,9 @@ UNIT_TEST(what_goes_while_it_waits_is_absent, .rows = 2)
 }
 
 /* Nor does the end wait for what was never opened. */
-UNIT_TEST(what_waits_ends_at_the_deadline, .rows = 2)
+UNIT_TEST(what_waits_ends_at_the_deadline)
 {
-	struct ucm_loader *loader = open_loader(_i);
+	struct ucm_loader *loader = open_loader();
 	struct ucm_request request = { .deadline_ms = 300 };
 	struct ucm_outcome outcomes[SLOW];
 

@@ -50,41 +50,75 @@ UNIT_TEST(a_directory_tells_what_it_is)
 	ck_assert_uint_eq(ucm_dir_align(&dir, -1), align); /* remembered */
 }
 
-/* Each attempt is at another directory, and none is left out: the first tier's
- * first, and of a tier the one where the block was put. */
-UNIT_TEST(every_directory_is_a_place)
+static struct ucm_given open_one(struct ucm_source *source, unsigned n)
 {
+	struct ucm_given given = { .fd = -EINVAL };
+	struct ucm_id id = lf_id(n);
+
+	ops->descriptors(source, "", &id, 1, &given);
+	return given;
+}
+
+static unsigned directory_of(struct ucm_source *source, unsigned n)
+{
+	struct ucm_where where = { .directory = UCM_DIRECTORIES };
+	struct ucm_id id = lf_id(n);
+
+	return ops->where(source, "", &id, &where) ? where.directory
+						   : UCM_DIRECTORIES;
+}
+
+/* A block is found wherever it lies; no other tier hides it, nor does a folder. */
+UNIT_TEST(every_directory_is_looked_into)
+{
+	static const char *const paths[] = { "$/a", "$/b", "$/c" };
 	struct ucm_source *source;
-	struct ucm_place place;
-	unsigned firsts[2] = { 0 };
+	struct ucm_given given;
 
 	lf_tier("a=$/a,$/b:c=$/c");
 	source = open_tiers("a=$/a,$/b:c=$/c");
-	for (unsigned n = 0; n < 100; n++) {
+	for (unsigned n = 0; n < 30; n++) {
 		struct ucm_id id = lf_id(n);
-		struct ucm_dir *seen[3];
 
-		for (unsigned i = 0; i < 3; i++) {
-			ck_assert_int_eq(ops->place(source, "", &id, i, &place),
-					 0);
-			seen[i] = place.dir;
-			ck_assert_str_eq(fx_path("$/x/%s", place.path),
-					 lf_path("$/x", n));
-		}
-		must(seen[0] != seen[1] && seen[1] != seen[2] &&
-		     seen[0] != seen[2]);
-		firsts[seen[0] > seen[1]]++;
-		ck_assert_int_eq(ops->place(source, "", &id, 3, &place),
-				 -ENOENT);
-		ck_assert_int_eq(ops->place(source, "", &id, 4, &place),
-				 -ENOENT);
+		must(directory_of(source, n) == UCM_DIRECTORIES);
+		must(open_one(source, n).fd == -ENOENT);
+		must(ops->look(source, "", &id) == 0);
+		lf_plant(paths[n % 3], &lf_geometry, n);
+		must(directory_of(source, n) == n % 3);
+		given = open_one(source, n);
+		must(given.fd >= 0 && given.directory == n % 3 && given.local);
+		close(given.fd);
+		must(ops->look(source, "", &id) == 1);
 	}
-	ck_assert(firsts[0] > 20 && firsts[1] > 20); /* both are used */
-	ck_assert_int_eq(ops->place(source, "s", &(struct ucm_id){ 0 }, 0,
-				    &place),
-			 0);
-	ck_assert(!strncmp(place.path, "spaces/s/00/", 12));
+	lf_plant("$/c", &lf_geometry, 0); /* in two: the first tier's */
+	given = open_one(source, 0);
+	must(given.fd >= 0 && given.directory == 0);
+	close(given.fd);
 	ck_assert(!ops->lost(source));
+	ops->close(source);
+}
+
+/* What a broken directory has may be the block: that is no miss, unless another
+ * one has it. */
+UNIT_TEST(a_directory_that_cannot_say_is_no_miss)
+{
+	struct ucm_source *source;
+	struct ucm_given given;
+	struct ucm_id id;
+
+	lf_tier("a=$/a:c=$/c");
+	source = open_tiers("a=$/a:c=$/c");
+	id = lf_id(0);
+	lf_plant("$/a", &lf_geometry, 0);
+	ck_assert_int_eq(unlink(lf_path("$/a", 0)), 0);
+	fx_fail("open", 1, -EIO, true);
+	ck_assert_int_eq(open_one(source, 0).fd, -EIO);
+	lf_plant("$/c", &lf_geometry, 0);
+	fx_fail("open", 1, -EIO, true);
+	given = open_one(source, 0);
+	ck_assert_int_ge(given.fd, 0);
+	close(given.fd);
+	ck_assert_int_eq(ops->look(source, "", &id), 1);
 	ops->close(source);
 }
 
@@ -249,11 +283,11 @@ UNIT_TEST(several_save_at_once)
 #define MOST 300
 
 struct ucm_source {
-	struct ucm_dir dir; /* every file of it is "there" or "gone" */
+	int look_err; /* 0: looks say what is there */
 	bool there[MOST], unknown[MOST];
 	bool has_index;
 	unsigned asked; /* questions to the index */
-	unsigned looked; /* at places */
+	unsigned looked; /* each of these is one block */
 };
 
 static size_t number_of(const struct ucm_id *id)
@@ -261,17 +295,13 @@ static size_t number_of(const struct ucm_id *id)
 	return (size_t)id->bytes[0] << 8 | id->bytes[1];
 }
 
-static int array_place(struct ucm_source *source, const char *space,
-		       const struct ucm_id *id, unsigned attempt,
-		       struct ucm_place *out)
+static int array_look(struct ucm_source *source, const char *space,
+		      const struct ucm_id *id)
 {
 	(void)space;
-	if (attempt)
-		return -ENOENT;
 	source->looked++;
-	out->dir = &source->dir;
-	strcpy(out->path, source->there[number_of(id)] ? "there" : "gone");
-	return 0;
+	return source->look_err ? source->look_err
+				: source->there[number_of(id)];
 }
 
 static int array_prefix(struct ucm_source *source, const char *space,
@@ -292,7 +322,7 @@ static int array_prefix(struct ucm_source *source, const char *space,
 }
 
 static const struct ucm_source_ops array_ops = {
-	.name = "array", .place = array_place, .prefix = array_prefix,
+	.name = "array", .look = array_look, .prefix = array_prefix,
 };
 
 static struct ucm_id array_ids[MOST];
@@ -302,9 +332,6 @@ static struct ucm_source *new_array(bool has_index)
 	struct ucm_source *source = calloc(1, sizeof(*source));
 
 	ck_assert_ptr_nonnull(source);
-	fx_put(fx_path("$/there"), "", 0);
-	ucm_dir_init(&source->dir,
-		     open(fx_path("$"), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 	source->has_index = has_index;
 	for (size_t i = 0; i < MOST; i++) {
 		source->there[i] = true;
@@ -312,12 +339,6 @@ static struct ucm_source *new_array(bool has_index)
 		array_ids[i].bytes[1] = (uint8_t)i;
 	}
 	return source;
-}
-
-static void free_array(struct ucm_source *source)
-{
-	close(source->dir.fd);
-	free(source);
 }
 
 static size_t prefix_of(struct ucm_source *source)
@@ -340,7 +361,7 @@ UNIT_TEST(a_prefix_is_one_question)
 	ck_assert_uint_eq(prefix_of(source), 200);
 	ck_assert_uint_eq(source->asked, 1);
 	ck_assert_uint_eq(source->looked, 0);
-	free_array(source);
+	free(source);
 }
 
 UNIT_TEST(what_the_index_does_not_know_is_looked_at)
@@ -355,7 +376,7 @@ UNIT_TEST(what_the_index_does_not_know_is_looked_at)
 	ck_assert_uint_eq(prefix_of(source), 7);
 	ck_assert_uint_eq(source->asked, 2);
 	ck_assert_uint_eq(source->looked, 2);
-	free_array(source);
+	free(source);
 }
 
 UNIT_TEST(without_an_index_places_are_looked_at_up_to_the_first_gap)
@@ -366,7 +387,7 @@ UNIT_TEST(without_an_index_places_are_looked_at_up_to_the_first_gap)
 	ck_assert_uint_eq(prefix_of(source), 20);
 	ck_assert_uint_eq(source->asked, 1);
 	ck_assert_uint_eq(source->looked, 21);
-	free_array(source);
+	free(source);
 }
 
 UNIT_TEST(a_prefix_is_what_each_lookup_says)
@@ -388,24 +409,22 @@ UNIT_TEST(a_prefix_is_what_each_lookup_says)
 			want++;
 		ck_assert_uint_eq(prefix_of(source), want);
 	}
-	free_array(source);
+	free(source);
 }
 
 UNIT_TEST(a_prefix_that_cannot_be_learned_is_an_error)
 {
 	struct ucm_source *source = new_array(false);
-	int fd = source->dir.fd;
 	size_t count = 77;
 
-	source->dir.fd = -1; /* EBADF */
+	source->look_err = -EBADF;
 	ck_assert_int_eq(ucm_source_prefix(&array_ops, source, "", array_ids, 1,
 					   &count), -EBADF);
 	ck_assert_uint_eq(count, 77);
 	ck_assert_int_eq(ucm_source_prefix(&array_ops, source, "", array_ids, 0,
 					   &count), 0);
 	ck_assert_uint_eq(count, 0);
-	source->dir.fd = fd;
-	free_array(source);
+	free(source);
 }
 
 /* ---- a daemon ---- */
