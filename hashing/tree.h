@@ -36,7 +36,6 @@
 
 /* What a mount has in .ucmfs for programs. */
 #define UCM_TREE_DEBUG UCM_TREE_OWN "/debug"
-#define UCM_TREE_FIRST_WRITE UCM_TREE_OWN "/first-write"
 #define UCM_TREE_METRICS UCM_TREE_OWN "/metrics"
 #define UCM_TREE_SOCKET UCM_TREE_OWN "/socket"
 #define UCM_TREE_STATS UCM_TREE_OWN "/stats.json" /* a mount is told by it */

@@ -3,8 +3,8 @@
  * control.c - .ucmfs/ and the files in it.
  *
  * Each text is made anew when it is opened, so that a reader sees one moment. What
- * is written to one is taken by each write(2) for itself. first-write is a byte of
- * memory, and socket leads to the daemon's socket.
+ * is written to one is taken by each write(2) for itself. socket leads to the
+ * daemon's socket.
  */
 #include <config.h>
 
@@ -21,7 +21,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 
-static const struct ucm_handle_ops control_handle, memory_handle;
+static const struct ucm_handle_ops control_handle;
 
 /* ---- config.yaml ---- */
 
@@ -65,8 +65,7 @@ static int debug_write(struct ucm_daemon *daemon, const char *text)
 
 /* ---- the files ---- */
 
-/* What it is: a text; a link, whose target may be NULL; or, where it has neither, a
- * byte of memory (first_write.c). */
+/* A text; or a link, whose target may be NULL. */
 struct control {
 	const char *name;
 	mode_t mode;
@@ -94,7 +93,6 @@ static const struct control controls[] = {
 		.text = debug_text,
 		.write = debug_write,
 	},
-	{ .name = "first-write", .mode = 0600, .daemons = true },
 	{ .name = "socket", .mode = 0777, .link = socket_link },
 };
 #define NUM_CONTROLS (sizeof(controls) / sizeof(controls[0]))
@@ -126,10 +124,6 @@ static int control_size(struct ucm_daemon *daemon,
 	if (control->link) {
 		*out = target ? strlen(target) : 0;
 		return target ? 0 : -ENOENT;
-	}
-	if (!control->text) {
-		*out = ucm_first_write_memory(daemon) < 0 ? 0 : 1;
-		return 0;
 	}
 	text = control->text(daemon, out);
 	free(text);
@@ -175,15 +169,18 @@ static int control_readlink(struct ucm_account *account, fuse_ino_t ino,
 /* ---- a file with a text: made when it is opened ---- */
 
 /* The kernel has compared its mode. */
-static int control_open_text(struct ucm_daemon *daemon, fuse_ino_t ino,
-			     struct fuse_file_info *fi)
+static int control_open(struct ucm_account *account, fuse_ino_t ino,
+			struct fuse_file_info *fi)
 {
 	const struct control *control = control_of(ino);
+	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_handle *file;
 	size_t len;
 	char *text;
 	int fd, err;
 
+	if (!control || !control->text)
+		return -ENOENT;
 	if (ucm_open_changes(fi) && !control->write)
 		return -EPERM;
 	text = control->text(daemon, &len);
@@ -226,62 +223,6 @@ static ssize_t control_write(struct ucm_daemon *daemon,
 	text[len] = '\0';
 	err = controls[file->control].write(daemon, text);
 	return err ? err : len;
-}
-
-/* ---- memory, which the kernel takes for a backing file ---- */
-
-/* Under file->lock. */
-static int control_first_memory(fuse_req_t req, struct ucm_handle *file)
-{
-	int fd = fcntl(ucm_first_write_memory(ucm_daemon_of(req)),
-		       F_DUPFD_CLOEXEC, 0);
-	int id;
-
-	if (fd < 0)
-		return -errno;
-	id = ucm_passthrough_register(req, fd);
-	if (id < 0) {
-		ucm_os_close(fd);
-		return ucm_passthrough_is_refusal(id) ? -EOPNOTSUPP : id;
-	}
-	file->backing_id = id;
-	file->fd = fd;
-	return 0;
-}
-
-static int control_open_memory(fuse_req_t req, fuse_ino_t ino,
-			       struct fuse_file_info *fi)
-{
-	struct ucm_daemon *daemon = ucm_daemon_of(req);
-	struct ucm_handle *file;
-	int err = 0;
-
-	if (!atomic_load(&daemon->passthrough) ||
-	    ucm_first_write_memory(daemon) < 0)
-		return -EOPNOTSUPP;
-	file = ucm_handle_open(daemon, &memory_handle, ino);
-	if (!file)
-		return -ENOMEM;
-	pthread_mutex_lock(&file->lock);
-	if (!file->opens)
-		err = control_first_memory(req, file);
-	if (!err)
-		ucm_handle_count_open(file, fi);
-	pthread_mutex_unlock(&file->lock);
-	if (err)
-		ucm_handle_put(daemon, file);
-	return err;
-}
-
-static int control_open(struct ucm_account *account, fuse_ino_t ino,
-			struct fuse_file_info *fi)
-{
-	const struct control *control = control_of(ino);
-
-	if (!control)
-		return -ENOENT;
-	return control->text ? control_open_text(account->daemon, ino, fi)
-			     : control_open_memory(account->req, ino, fi);
 }
 
 /* ---- .ucmfs itself ---- */
@@ -329,10 +270,6 @@ static int control_readdir(struct ucm_listing *list, fuse_ino_t ino, off_t off,
 static const struct ucm_handle_ops control_handle = {
 	.in_memory = true,
 	.write = control_write,
-};
-
-static const struct ucm_handle_ops memory_handle = {
-	.in_memory = true,
 };
 
 const struct ucm_node_ops ucm_control_ops = {

@@ -14,7 +14,7 @@
  * traced of a request), metrics.c, stats_json.c (what files of .ucmfs/ say),
  * socket.c (where the socket is, and what it serves), expire.c (staging that is
  * old), kept.c (blocks that were just closed), options.c, session.c (mounting and
- * the loop), first_write.c (the mount's first write), main.c.
+ * the loop), main.c.
  */
 #ifndef UCM_DAEMON_H
 #define UCM_DAEMON_H
@@ -42,7 +42,6 @@
 
 struct ucm_account;
 struct ucm_crews;
-struct ucm_first_write;
 struct ucm_handle;
 
 struct ucm_handles {
@@ -84,7 +83,6 @@ struct ucm_daemon {
 	int index_fd;		   /* what it gives to map; < 0: nothing */
 	int budget_fd;		   /* likewise */
 	struct ucm_budget_memory *shared; /* it, mapped; or NULL */
-	struct ucm_first_write *first_write; /* or NULL */
 	bool uring;		     /* in use */
 	const char *passthrough_why; /* why not, else NULL */
 	const char *uring_why;
@@ -322,12 +320,6 @@ int ucm_handle_commit(const struct ucm_account *within, struct ucm_handle *file,
 void ucm_handles_expire(struct ucm_daemon *daemon);
 
 /* ---- opens of an inode (opens.c) ---- */
-
-/* A backing id or -errno; libfuse logs why. */
-int ucm_passthrough_register(fuse_req_t req, int fd);
-/* Does an error of that say something of the file system, or of us? Else it is
- * of the moment: the next file may find enough memory. */
-bool ucm_passthrough_is_refusal(int err);
 
 /* Is the kernel to reach the file's descriptor itself? */
 static inline bool ucm_handle_wants_backing(const struct ucm_daemon *daemon,

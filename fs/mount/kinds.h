@@ -262,14 +262,6 @@ void ucm_iobudget_memory_close(struct ucm_daemon *daemon);
 uint64_t ucm_iobudget_bytes(const struct ucm_daemon *daemon);
 void ucm_iobudget_count_lookups(struct ucm_daemon *daemon);
 
-/* The first write to the mount (first_write.c), where there is passthrough, and
- * requests come over /dev/fuse: in a thread, stopped after the unmount. False: it hangs all the same. */
-void ucm_first_write_start(struct ucm_daemon *daemon);
-bool ucm_first_write_stop(struct ucm_daemon *daemon, unsigned wait_ms);
-void ucm_first_write_fini(struct ucm_daemon *daemon);
-/* The memory of .ucmfs/first-write, or < 0. */
-int ucm_first_write_memory(const struct ucm_daemon *daemon);
-
 /* A text of .ucmfs: "stats.json", "config.yaml", "metrics"; to free. */
 char *ucm_control_text(struct ucm_daemon *daemon, const char *name, size_t *len_out);
 

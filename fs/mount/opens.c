@@ -38,7 +38,9 @@ static void opens_give_up(struct ucm_daemon *daemon, unsigned dir)
 	atomic_store(&daemon->passthrough, false);
 }
 
-bool ucm_passthrough_is_refusal(int err)
+/* Does an error say something of the file system, or of us? Else it is of the
+ * moment: the next file may find enough memory. */
+static bool opens_is_refusal(int err)
 {
 	switch (err) {
 	case -EPERM:      /* no CAP_SYS_ADMIN, or no passthrough */
@@ -52,7 +54,8 @@ bool ucm_passthrough_is_refusal(int err)
 	}
 }
 
-int ucm_passthrough_register(fuse_req_t req, int fd)
+/* A backing id or -errno; libfuse logs why. */
+static int opens_register(fuse_req_t req, int fd)
 {
 	int id;
 
@@ -71,10 +74,10 @@ void ucm_handle_attach(fuse_req_t req, struct ucm_handle *file)
 	file->backing_id = 0;
 	if (!ucm_handle_wants_backing(daemon, file))
 		return;
-	id = ucm_passthrough_register(req, file->fd);
+	id = opens_register(req, file->fd);
 	if (id > 0)
 		file->backing_id = id;
-	else if (ucm_passthrough_is_refusal(id))
+	else if (opens_is_refusal(id))
 		opens_give_up(daemon, file->dir);
 }
 
@@ -87,8 +90,7 @@ void ucm_handle_count_open(struct ucm_handle *file, struct fuse_file_info *fi)
 	fi->backing_id = file->backing_id;
 	fi->noflush = !ucm_open_writes(fi);
 	fi->keep_cache = !file->backing_id && file->ops->is_final;
-	/* that would go before passthrough */
-	fi->direct_io = !file->backing_id && file->ops->in_memory;
+	fi->direct_io = file->ops->in_memory;
 }
 
 int ucm_handle_close(struct ucm_account *account, struct ucm_handle *file)

@@ -149,7 +149,6 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	choose_passthrough(daemon, conn);
 	choose_splice(daemon, conn);
 	choose_uring(daemon, conn);
-	ucm_first_write_start(daemon);
 	yield_to_readers(daemon);
 	ucm_say_ready(daemon);
 }
@@ -523,8 +522,6 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 		fuse_session_unmount(daemon->session);
 		if (!ucm_socket_stop(daemon, daemon->store->close_ms))
 			daemon->store->left = true;
-		if (!ucm_first_write_stop(daemon, daemon->store->close_ms))
-			daemon->store->left = true;
 		if (!err)
 			flush_last(daemon);
 		/* it uses the session, and losses use us */
@@ -656,7 +653,6 @@ static void daemon_fini(struct ucm_daemon *daemon)
 	ucm_opstats_free(daemon->ops);
 	ucm_iobudget_memory_close(daemon);
 	free(daemon->socket);
-	ucm_first_write_fini(daemon);
 	free(daemon);
 }
 

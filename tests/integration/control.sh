@@ -16,7 +16,6 @@ files
 spaces' "$(ls -A "$mnt")"
 same '.ucmfs lists its files' 'config.yaml
 debug
-first-write
 metrics
 socket
 stats.json' "$(ls -A "$mnt/.ucmfs")"
