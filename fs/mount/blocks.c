@@ -334,55 +334,19 @@ static int block_set_pinned(struct ucm_daemon *daemon, fuse_ino_t ino,
 	return ucm_store_pin(daemon->store, ucm_node_value(ino), *value == '1');
 }
 
-static int block_set_nothing(struct ucm_daemon *daemon, fuse_ino_t ino,
-			     const char *value, size_t size)
-{
-	(void)daemon, (void)ino, (void)value, (void)size;
-	return -EPERM;
-}
-
 static const struct ucm_xattr block_xattrs[] = {
-	{
-		.name = UCM_XATTR_PREFIX "tier",
-		.get = block_get_tier,
-		.set = block_set_nothing,
-	},
+	{ .name = UCM_XATTR_PREFIX "tier", .get = block_get_tier },
 	{
 		.name = UCM_XATTR_PREFIX "path",
 		.get = block_get_path,
-		.set = block_set_nothing,
 		.root_only = true,
 	},
-	{
-		.name = UCM_XATTR_PREFIX "crc32c",
-		.get = block_get_crc,
-		.set = block_set_nothing,
-	},
-	{
-		.name = UCM_XATTR_PREFIX "parent",
-		.get = block_get_parent,
-		.set = block_set_nothing,
-	},
-	{
-		.name = UCM_XATTR_PREFIX "children",
-		.get = block_get_children,
-		.set = block_set_nothing,
-	},
-	{
-		.name = UCM_XATTR_PREFIX "copy",
-		.get = block_get_copy,
-		.set = block_set_nothing,
-	},
-	{
-		.name = UCM_XATTR_PREFIX "uses",
-		.get = block_get_uses,
-		.set = block_set_nothing,
-	},
-	{
-		.name = UCM_XATTR_PREFIX "opens",
-		.get = block_get_opens,
-		.set = block_set_nothing,
-	},
+	{ .name = UCM_XATTR_PREFIX "crc32c", .get = block_get_crc },
+	{ .name = UCM_XATTR_PREFIX "parent", .get = block_get_parent },
+	{ .name = UCM_XATTR_PREFIX "children", .get = block_get_children },
+	{ .name = UCM_XATTR_PREFIX "copy", .get = block_get_copy },
+	{ .name = UCM_XATTR_PREFIX "uses", .get = block_get_uses },
+	{ .name = UCM_XATTR_PREFIX "opens", .get = block_get_opens },
 	{
 		.name = UCM_XATTR_PREFIX "pinned",
 		.get = block_get_pinned,

@@ -42,7 +42,7 @@ struct ucm_xattr {
 	const char *name;
 	/* Length of the value (UCM_XATTR_MAX bytes), or -errno. */
 	int (*get)(struct ucm_daemon *daemon, fuse_ino_t ino, char *value);
-	/* NULL: -EOPNOTSUPP. */
+	/* NULL: -EPERM. */
 	int (*set)(struct ucm_daemon *daemon, fuse_ino_t ino,
 		   const char *value, size_t size);
 	bool root_only;

@@ -147,7 +147,7 @@ static void serve_setxattr(struct ucm_fuse_request *r)
 	const struct ucm_xattr *attr = xattr_find(r->ino, r->name);
 	bool removes = !r->in;
 
-	r->err = -EOPNOTSUPP;
+	r->err = attr ? -EPERM : -EOPNOTSUPP;
 	if (!attr && xattr_is_users(r->ino, r->name))
 		r->err = ops->set_xattr(r->account.daemon, r->ino, r->name,
 					r->in, r->in_size, (int)r->number);

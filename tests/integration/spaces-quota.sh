@@ -67,7 +67,7 @@ for bad in 12Q -1 '5 G' 99999999999999999999 9223372036854775808; do
 		setfattr -n user.ucmfs.quota -v "$bad" "$s"
 	logged "spaces/one: user.ucmfs.quota: \"$bad\" is not what is wanted"
 done
-refused 'Operation not supported' 'a sum cannot be set' \
+refused 'Operation not permitted' 'a sum cannot be set' \
 	setfattr -n user.ucmfs.used -v 0 "$s"
 same 'it stays as it was' $((20 * each)) "$(xattr quota "$s")"
 
