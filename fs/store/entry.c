@@ -231,9 +231,6 @@ bool ucm_store_index_remove_for(struct ucm_store *store, ucm_ref ref,
 		return false;
 	atomic_fetch_sub(&store->names.spaces[entry.space]->blocks, 1);
 	atomic_fetch_sub(&store->blocks, 1);
-	ucm_hold_unlinked(store, ref, entry.dir, entry.blocks);
-	if (entry.copy)
-		ucm_hold_unlinked(store, ref, entry.copy - 1u, entry.blocks);
 	ucm_store_recount(store, &entry, NULL);
 	enlist_leaf(store, &entry);
 	ucm_value_gone(&store->value, &entry, why);

@@ -14,9 +14,8 @@
  * sees it too high is refused, as if it had come a moment before.
  *
  * Who unlinks a block by its name asks nobody, and a block may leave a place
- * where it is not read while an older reader still has it open there. The file
- * takes its room until it is closed: one of those who have it open in that
- * directory keeps the number, and hands it on.
+ * where it is not read while an older reader still has it open there. What the file
+ * takes until it is closed, the free space of the file system shows.
  *
  * Memory is taken by blocks that are open or expected, and by no others.
  */
@@ -73,33 +72,8 @@ static void hold_link(struct ucm_holds *holds, struct ucm_open *open,
 	hold_unlock_head(holds, head);
 }
 
-/* Another open file of that block in that directory: the same one. */
-static struct ucm_open *hold_find_place(struct ucm_open *first, ucm_ref ref,
-					unsigned place)
+static void hold_unlink(struct ucm_holds *holds, struct ucm_open *open)
 {
-	while (first && (first->ref != ref || first->place != place))
-		first = first->next;
-	return first;
-}
-
-/* The last one that has a file without a name gives its room back. */
-static void hold_hand_over(struct ucm_store *store, struct ucm_open *first,
-			   struct ucm_open *open)
-{
-	struct ucm_open *other =
-		hold_find_place(first, open->ref, open->place);
-
-	if (other)
-		other->unlinked += open->unlinked;
-	else
-		atomic_fetch_sub(&store->dirs.at[open->place - 1]->unlinked,
-				 (uint64_t)open->unlinked * 512);
-	open->unlinked = 0;
-}
-
-static void hold_unlink(struct ucm_store *store, struct ucm_open *open)
-{
-	struct ucm_holds *holds = &store->holds;
 	unsigned head = hold_head(open->ref);
 	struct ucm_open **link = &holds->heads[head];
 
@@ -107,27 +81,8 @@ static void hold_unlink(struct ucm_store *store, struct ucm_open *open)
 	while (*link != open)
 		link = &(*link)->next;
 	*link = open->next;
-	if (open->unlinked)
-		hold_hand_over(store, holds->heads[head], open);
 	open->ref = 0;
-	open->place = 0;
 	hold_unlock_head(holds, head);
-}
-
-void ucm_hold_unlinked(struct ucm_store *store, ucm_ref ref, unsigned dir,
-		       uint32_t blocks)
-{
-	unsigned head = hold_head(ref);
-	struct ucm_open *open;
-
-	hold_lock_head(&store->holds, head);
-	open = hold_find_place(store->holds.heads[head], ref, dir + 1);
-	if (open) {
-		open->unlinked += blocks;
-		atomic_fetch_add(&store->dirs.at[dir]->unlinked,
-				 (uint64_t)blocks * 512);
-	}
-	hold_unlock_head(&store->holds, head);
 }
 
 static uint32_t hold_count_opens(struct ucm_holds *holds, ucm_ref ref)
@@ -180,7 +135,7 @@ int ucm_hold_open(struct ucm_store *store, struct ucm_open *open, ucm_ref ref,
 	    !opening.refused)
 		return 0;
 	if (is_first)
-		hold_unlink(store, open);
+		hold_unlink(&store->holds, open);
 	return -ENOENT;
 }
 
@@ -188,7 +143,7 @@ void ucm_hold_end(struct ucm_store *store, struct ucm_open *open)
 {
 	if (!open->ref)
 		return;
-	hold_unlink(store, open);
+	hold_unlink(&store->holds, open);
 	atomic_store_explicit(&open->num, 0, memory_order_relaxed);
 }
 

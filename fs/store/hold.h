@@ -32,9 +32,6 @@ struct ucm_open {
 	struct ucm_open *next; /* under its chain's lock, as ref */
 	ucm_ref ref;	       /* 0: of no block */
 	_Atomic uint32_t num;  /* grows under the lock of the entry's shard */
-	uint32_t unlinked;     /* the file has no name, and takes so many blocks
-				* of 512 bytes; under its chain's lock */
-	uint8_t place;	       /* 1 + its directory; 0: the file is not open */
 };
 
 #define UCM_OPEN_HEADS 4096u
@@ -62,10 +59,6 @@ static inline void ucm_hold_close(struct ucm_open *open)
 }
 /* The file is closed: of no block from now on, whatever the number of opens. */
 void ucm_hold_end(struct ucm_store *store, struct ucm_open *open);
-/* The block's file in a directory goes, or has gone, and takes so many blocks of
- * 512 bytes: while it is open they count as used there. */
-void ucm_hold_unlinked(struct ucm_store *store, ucm_ref ref, unsigned dir,
-		       uint32_t blocks);
 
 /* ---- the question ---- */
 

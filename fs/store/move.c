@@ -467,7 +467,6 @@ static int drop_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 		ucm_store_left(store, dir, entry->blocks);
 		return err;
 	}
-	ucm_hold_unlinked(store, ref, dir, entry->blocks);
 	ucm_store_left(store, dir, entry->blocks);
 	if (entry->flags & UCM_ENTRY_PINNED)
 		medium->ops->notes->pin(medium, folder, &entry->id, false);

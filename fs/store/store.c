@@ -334,8 +334,6 @@ int ucm_store_open_block(struct ucm_store *store, ucm_ref ref,
 		err = store_open_checked(store, ref, out, file_out);
 	if (err)
 		return err;
-	if (open && !open->ref)
-		open->place = (uint8_t)(out->dir + 1);
 	/* it may have been evicted while it was opened */
 	err = ucm_hold_open(store, open ? open : &own, ref, true);
 	if (err) {

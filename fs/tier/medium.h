@@ -320,7 +320,6 @@ struct ucm_medium {
 	_Atomic uint64_t alone_bytes;
 	_Atomic uint64_t withheld; /* of those, which are to stay so */
 	_Atomic uint64_t withheld_bytes;
-	_Atomic uint64_t unlinked; /* bytes of files that are gone, and open */
 	_Atomic int64_t files;    /* bytes of files/; about, see files.h */
 	_Atomic uint64_t writing; /* bytes promised to files being written */
 	_Atomic uint64_t guessed; /* of them, where nobody knows the size */

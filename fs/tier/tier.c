@@ -375,8 +375,7 @@ uint64_t ucm_medium_files(const struct ucm_medium *medium)
 
 uint64_t ucm_medium_used(const struct ucm_medium *medium)
 {
-	return atomic_load(&medium->used) + atomic_load(&medium->unlinked) +
-	       ucm_medium_files(medium);
+	return atomic_load(&medium->used) + ucm_medium_files(medium);
 }
 
 uint64_t ucm_tier_files(const struct ucm_tier *tier)

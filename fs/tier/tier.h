@@ -94,8 +94,8 @@ void ucm_promise_end(struct ucm_promise *promise);
  * end to be written to (XFS does that) is given back when it is closed. */
 uint64_t ucm_file_takes(const struct stat *st);
 
-/* Bytes that a directory's files take, and its blocks and files, with blocks that
- * are unlinked and open; and those of all directories of a tier. */
+/* Bytes that a directory's files take, and its blocks and files; and those of all
+ * directories of a tier. */
 uint64_t ucm_medium_files(const struct ucm_medium *medium);
 uint64_t ucm_medium_used(const struct ucm_medium *medium);
 uint64_t ucm_tier_files(const struct ucm_tier *tier);

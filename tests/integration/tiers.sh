@@ -126,19 +126,6 @@ check 'by new ones' mk --start 80 --count 64 "$mnt/blocks"
 check 'which lie there' test "$(blocks_in "$work/a/blocks")" -gt 0
 do_umount
 
-# what is unlinked and open takes its room
-need do_mount "only=$work/c"
-check 'blocks' mk --count 4 "$mnt/blocks"
-used() { metric ucmfs_directory_used_bytes 'directory="0"'; }
-before=$(used)
-exec 3<"$mnt/blocks/$(small_paths 1)"
-check 'one is unlinked' rm "$mnt/blocks/$(small_paths 1)"
-same 'while it is open it counts' "$before" "$(used)"
-exec 3<&-
-is_less() { [ "$(used)" -lt "$before" ]; }
-check 'until it is closed' wait_until is_less
-do_umount
-
 # a file system with few inodes: the folders of the blocks take 256 of them
 mkdir "$work/few"
 need mount -t tmpfs -o nr_inodes=400 none "$work/few"
