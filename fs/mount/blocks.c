@@ -140,7 +140,6 @@ static int block_open_first(fuse_req_t req, struct ucm_handle *file)
 	file->dir = entry.dir;
 	file->size = entry.size;
 	ucm_handle_attach(req, file);
-	ucm_kept_opened(daemon, file);
 	return 0;
 }
 
@@ -176,7 +175,7 @@ static int block_open(struct ucm_account *account, fuse_ino_t ino,
 	}
 	if (file->opens)
 		err = ucm_store_open_again(daemon->store, &file->open);
-	else if (!ucm_kept_open(daemon, file))
+	else
 		err = block_open_first(account->req, file);
 	if (!err) {
 		ucm_handle_count_open(file, fi);

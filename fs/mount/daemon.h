@@ -13,7 +13,7 @@
  * opens.c (open inodes and files being written), account.c (what is counted and
  * traced of a request), metrics.c, stats_json.c (what files of .ucmfs/ say),
  * socket.c (where the socket is, and what it serves), expire.c (staging that is
- * old), kept.c (blocks that were just closed), options.c, session.c (mounting and
+ * old), options.c, session.c (mounting and
  * the loop), main.c.
  */
 #ifndef UCM_DAEMON_H
@@ -34,7 +34,6 @@
 #include "common/table.h"
 #include "fs/files/files.h"
 #include "fs/files/node.h"
-#include "fs/mount/kept.h"
 #include "fs/mount/options.h"
 #include "fs/store/store.h"
 #include "fs/watch/opstats.h"
@@ -66,7 +65,6 @@ struct ucm_daemon {
 	const char *mountpoint; /* absolute, while it is mounted */
 	struct fuse_session *session;
 	struct ucm_handles files;
-	struct ucm_kept kept;
 	struct ucm_crews *crews; /* request.h */
 	struct ucm_files_nodes nodes;
 	struct ucm_files_quota_ops quota_ops; /* of file_tree */
@@ -241,20 +239,10 @@ struct ucm_handle {
 	bool refused;	    /* by the last FLUSH, as wrong */
 	bool failed;	    /* fsync failed: never a block */
 	int64_t touched_ms; /* last open, close or rename (monotonic) */
-	/* of a block; see kept.h */
-	TAILQ_ENTRY(ucm_handle) in_kept; /* under files.lock */
-	bool kept;				  /* the same */
-	int64_t opened_ms;			  /* when fd was opened */
-	struct timespec changed;		  /* its file's ctime then */
 };
 
 void ucm_handles_init(struct ucm_handles *files);
 void ucm_handles_fini(struct ucm_daemon *daemon);
-/* Under files.lock. */
-static inline unsigned ucm_handles_count(const struct ucm_handles *files)
-{
-	return HASH_CNT(in_nodes, files->by_node);
-}
 
 /* A file with one reference, in the table under its node id. For a node that
  * is given it may be one that is there already; else (0) it is new and

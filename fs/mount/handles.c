@@ -280,7 +280,8 @@ fuse_ino_t *ucm_handles_open_of(struct ucm_daemon *daemon,
 	size_t num = 0;
 
 	pthread_mutex_lock(&files->lock);
-	nodes = calloc(ucm_handles_count(files) + 1, sizeof(*nodes));
+	nodes = calloc(HASH_CNT(in_nodes, files->by_node) + 1,
+		       sizeof(*nodes));
 	HASH_ITER(in_nodes, files->by_node, file, next) {
 		if (nodes && file->ops == ops)
 			nodes[num++] = file->node;

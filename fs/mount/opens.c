@@ -106,7 +106,7 @@ int ucm_handle_close(struct ucm_account *account, struct ucm_handle *file)
 		file->touched_ms = ucm_monotonic_ms();
 		if (file->open.ref)
 			ucm_hold_close(&file->open);
-		if (--file->opens == 0 && !ucm_kept_add(daemon, file))
+		if (--file->opens == 0)
 			ucm_handle_close_file(daemon, file);
 		ucm_account_file(account, file);
 	}

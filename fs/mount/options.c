@@ -85,7 +85,6 @@ static const struct option_row rows[] = {
 	{ "reverify", "SECONDS", IN_FILE, STORED, "how long a verified block counts as verified, for loaders that verify once [86400]; 0: they verify each load" },
 	{ "threads", "N", IN_FILE, NUMBER, AT(threads), 1, 1024, "threads that answer requests [10]; as many, at most 4, fill the index at the start" },
 	{ "entry_timeout", "SECONDS", IN_FILE, NUMBER, AT(entry_timeout_s), 0, 60, "how long the kernel may remember names and attributes [1]" },
-	{ "keep_open", "N", IN_FILE, NUMBER, AT(keep_open), 0, 1 << 20, "most closed blocks whose files stay open for some seconds [4096]; 0: none" },
 	{ "budget", "SIZE", IN_FILE, BYTES, AT(budget), 0, 0, "bytes a second that all loaders of the node together may read and write [0: any]" },
 	{ "inflight", "SIZE", IN_FILE, BYTES, AT(inflight), 0, 0, "bytes that each of them may have in flight [0: any]" },
 	{ "trace_size", "SIZE", IN_FILE, BYTES, AT(trace_size), 1, 0, "of the trace's ring [64M]" },
@@ -98,6 +97,7 @@ static const struct {
 	const char *name, *now;
 } gone[] = {
 	{ "scan_threads", "threads of ucmfs.conf(5) bounds those of the scan" },
+	{ "keep_open", "a block that is closed is closed at once" },
 	{ "lock_wait", "a directory whose ucmfs is ending is waited for, 30 seconds at most" },
 	{ "leases", "blocks that are expected are spared for 20 seconds" },
 	{ "lease_age", "blocks that are expected are spared for 20 seconds" },
@@ -124,7 +124,6 @@ void ucm_options_init(struct ucm_options *options)
 	*options = (struct ucm_options){
 		.threads = 10,
 		.entry_timeout_s = 1,
-		.keep_open = 4096,
 		.io_uring = UCM_OFF,
 		.ready_fd = -1,
 		.uid = UCM_LEFT_OUT,

@@ -43,7 +43,6 @@ struct ucm_options {
 	enum ucm_switch io_uring;
 	unsigned threads;
 	unsigned entry_timeout_s;
-	unsigned keep_open;   /* closed blocks */
 	int ready_fd; /* -1: none */
 	unsigned uid, gid; /* or UCM_LEFT_OUT */
 	enum ucm_log_to log;

@@ -377,16 +377,6 @@ static void serve_index(struct ucm_daemon *daemon)
 	daemon->index_fd = -1;
 }
 
-/* Without it blocks are opened anew each time, and that is all. */
-static void start_keeping(struct ucm_daemon *daemon)
-{
-	int err = ucm_kept_start(daemon, daemon->options->keep_open);
-
-	if (err)
-		ucm_warning("closed blocks do not stay open: %s",
-			    strerror(-err));
-}
-
 static int start_quotas(struct ucm_daemon *daemon)
 {
 	daemon->quota_ops = ucm_files_quota_hooks;
@@ -415,8 +405,6 @@ static int start_store(struct ucm_daemon *daemon)
 	err = ucm_expiry_start(daemon);
 	if (err)
 		return err;
-	if (daemon->session)
-		start_keeping(daemon);
 	return ucm_store_start(daemon->store);
 }
 
@@ -430,8 +418,6 @@ static int serve(struct ucm_daemon *daemon)
 		return err;
 	tell_what_is_lacking(daemon->options);
 	ucm_files_warn_of_others(&daemon->file_tree);
-	daemon->store->on_gone = ucm_kept_gone;
-	daemon->store->on_gone_arg = daemon;
 	err = leave_starter(daemon);
 	if (!err)
 		err = start_store(daemon);
@@ -524,7 +510,6 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 			daemon->store->left = true;
 		if (!err)
 			flush_last(daemon);
-		/* it uses the session, and losses use us */
 		ucm_store_quiet(daemon->store);
 		/* some of the crews' requests wait for its thread */
 		if (!ucm_files_quotas_stop(&daemon->file_tree,
@@ -534,7 +519,6 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 			daemon->store->left = true;
 		ucm_files_count_stop(&daemon->file_count);
 		ucm_expiry_stop(daemon);
-		ucm_kept_stop(daemon);
 	} else {
 		ucm_fusermount_explain();
 		err = -EIO; /* libfuse has said what it knows */

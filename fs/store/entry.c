@@ -207,14 +207,6 @@ static void enlist_leaf(struct ucm_store *store, const struct ucm_entry *child)
 		enlist_places(store, &parent, ref);
 }
 
-void ucm_store_tell_gone(struct ucm_store *store, ucm_ref ref)
-{
-	pthread_rwlock_rdlock(&store->gone_lock);
-	if (store->on_gone)
-		store->on_gone(store->on_gone_arg, ref);
-	pthread_rwlock_unlock(&store->gone_lock);
-}
-
 bool ucm_store_index_remove(struct ucm_store *store, ucm_ref ref,
 			    struct ucm_entry *out)
 {
@@ -236,7 +228,6 @@ bool ucm_store_index_remove_for(struct ucm_store *store, ucm_ref ref,
 	ucm_value_gone(&store->value, &entry, why);
 	if (entry.flags & UCM_ENTRY_DOUBT)
 		ucm_store_count_doubts(store, entry.dir, -1);
-	ucm_store_tell_gone(store, ref);
 	if (out)
 		*out = entry;
 	return true;

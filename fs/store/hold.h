@@ -25,8 +25,7 @@ struct ucm_store;
 
 /*
  * A file of a block that somebody opens, in memory of his own, which must be 0
- * before the first open. Its opens share it: num of them; with 0 the file is
- * merely kept for the next one, and holds nothing.
+ * before the first open. Its opens share it: num of them.
  */
 struct ucm_open {
 	struct ucm_open *next; /* under its chain's lock, as ref */
@@ -52,7 +51,7 @@ void ucm_holds_fini(struct ucm_holds *holds);
  * this one. -ENOENT: the block is gone, or is being taken away. */
 int ucm_hold_open(struct ucm_store *store, struct ucm_open *open, ucm_ref ref,
 		  bool is_use);
-/* One open less; the file may be kept. No lock is taken. */
+/* One open less. No lock is taken. */
 static inline void ucm_hold_close(struct ucm_open *open)
 {
 	atomic_fetch_sub_explicit(&open->num, 1, memory_order_release);

@@ -9,7 +9,7 @@
  *   sync_lock of a directory's keeper, over a sync and the checks before it
  *   one of name_locks, over the calls that change a name's file; recursive
  *   the lock of a snapshot's section (snapshot_load.c), while it is taken in
- *   gone_lock; or the lock of a space, of the table of spaces, of
+ *   the lock of a space, of the table of spaces, of
  *   unread.h, or of a shard of the index
  *   below that of a shard: its memory's, a chain's of open files; above none,
  *   and below a pool's of victims: that of expected.h
@@ -117,9 +117,6 @@ void ucm_store_count_doubts(struct ucm_store *store, unsigned dir, int more);
 void ucm_store_each_flagged(struct ucm_store *store, unsigned shard,
 			    unsigned dir, uint8_t flag,
 			    int (*fn)(struct ucm_store *store, ucm_ref ref));
-
-/* An entry has left the index, or its file the place where it was opened. */
-void ucm_store_tell_gone(struct ucm_store *store, ucm_ref ref);
 
 /* ---- moving aside (quarantine.c) ---- */
 

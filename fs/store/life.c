@@ -104,7 +104,6 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 	ucm_pins_init(&store->pins);
 	ucm_offers_init(&store->offers);
 	store->close_ms = CLOSE_MS;
-	pthread_rwlock_init(&store->gone_lock, NULL);
 	pthread_mutex_init(&store->keepers_lock, NULL);
 	ucm_cond_init_monotonic(&store->keepers_wake);
 	ucm_cond_init_monotonic(&store->keepers_ended);
@@ -190,10 +189,6 @@ void ucm_store_quiet(struct ucm_store *store)
 	if (!atomic_exchange(&store->stopping, true))
 		life_tell_all(store, UCM_MEDIUM_USE_ENDING, 0);
 	ucm_scan_stop(store);
-	/* the keepers are still there, and one may be at it */
-	pthread_rwlock_wrlock(&store->gone_lock);
-	store->on_gone = NULL;
-	pthread_rwlock_unlock(&store->gone_lock);
 }
 
 /* A thread hangs in a directory that does not answer, and may come back: the
@@ -236,7 +231,6 @@ void ucm_store_close(struct ucm_store *store)
 		pthread_mutex_destroy(&store->keepers[dir].pins_lock);
 	}
 	ucm_pins_fini(&store->pins);
-	pthread_rwlock_destroy(&store->gone_lock);
 	pthread_mutex_destroy(&store->keepers_lock);
 	pthread_cond_destroy(&store->keepers_wake);
 	pthread_cond_destroy(&store->keepers_ended);

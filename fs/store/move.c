@@ -457,7 +457,6 @@ static int drop_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 	err = ucm_store_leave_place(store, ref, dir);
 	if (err)
 		return err;
-	ucm_store_tell_gone(store, ref);
 	err = medium->ops->remove(medium, folder, &entry->id);
 	if (err && err != -ENOENT) {
 		ucm_dirs_count_error(&store->dirs, dir, err);

@@ -84,12 +84,6 @@ struct ucm_store {
 	 * condemn what it finds there. */
 	pthread_mutex_t name_locks[256];
 
-	/* Called when an entry has left the index, whatever the reason. Set
-	 * before start; from any thread, also with a name's lock held. */
-	void (*on_gone)(void *arg, ucm_ref ref);
-	void *on_gone_arg;
-	pthread_rwlock_t gone_lock; /* the same */
-
 	struct ucm_snapshot_load *recalls[UCM_MAX_DIRS]; /* snapshot_load.c */
 
 	/* scan.c and keeper.c */
@@ -146,7 +140,7 @@ void ucm_store_serving(struct ucm_store *store, dev_t mount);
 /* The same of a daemon that ends with its last client: they wait a few seconds. */
 void ucm_store_serving_privately(struct ucm_store *store);
 
-/* From now on on_gone is not called. Close follows. */
+/* Nothing more is begun. Close follows. */
 void ucm_store_quiet(struct ucm_store *store);
 
 /* End the threads, and leave each directory clean of which everything is known
@@ -172,7 +166,7 @@ int ucm_store_open_block(struct ucm_store *store, ucm_ref ref,
 			 struct ucm_entry *out, struct ucm_file *file_out,
 			 struct ucm_open *open);
 
-/* One more open of a file that is open or kept: count it. If it has come into
+/* One more open of a file that is open: count it. If it has come into
  * doubt, or its writer still has it open, it is checked first: -ENOENT as above. */
 int ucm_store_open_again(struct ucm_store *store, struct ucm_open *open);
 

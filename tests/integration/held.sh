@@ -57,7 +57,7 @@ need wait_until opens_are 1
 stays 'open once' 'open'
 exec 4<&-
 need wait_until opens_are 0
-goes 'closed, though its file is kept'
+goes 'closed'
 exec 3<"$file"
 check 'unlink asks nobody' rm "$file"
 check 'and the reader reads on' [ "$(wc -c <&3)" = "$small_size" ]

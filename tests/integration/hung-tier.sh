@@ -61,7 +61,7 @@ hung=$mnt/files/hung
 need mkdir -p "$hung/blocks"
 need mk "$hung/blocks"
 mnt=$work/mnt
-need do_mount -c keep_open=0 -o deadline=1 "other=$work/other:hung=$hung"
+need do_mount -o deadline=1 "other=$work/other:hung=$hung"
 need mk --start 16 --count 4 "$mnt/blocks"
 need verify --count 20 "$mnt/blocks"
 same 'blocks are in both' '4 16' \

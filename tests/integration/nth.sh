@@ -28,7 +28,7 @@ nth() {
 
 # One thread for requests, so that its calls are those of one operation.
 start() {
-	do_mount -c threads=1,keep_open=0,checkpoint=86400 \
+	do_mount -c threads=1,checkpoint=86400 \
 		-o durability=full "fast=$work/a,$work/b"
 }
 

@@ -27,7 +27,7 @@ need mk --count 24 "$hung/blocks"
 need mkdir -p "$work/other/blocks"
 need mk --start 24 --count 8 "$work/other/blocks"
 mnt=$work/mnt
-need do_mount -c keep_open=0 -o deadline=1 "other=$work/other:hung=$hung"
+need do_mount -o deadline=1 "other=$work/other:hung=$hung"
 check 'the index is whole' wait_until index_is_complete
 
 timeout 120 "$ucm" scrub --rate 32K --state "$work/mark" "$mnt" \

@@ -146,7 +146,7 @@ class Scene:
 
     def configure(self, tiers: str) -> None:
         self.mount.options = self.options
-        self.mount.settings = ("threads=1,checkpoint=86400,keep_open=0"
+        self.mount.settings = ("threads=1,checkpoint=86400"
                                f",{self.settings}").rstrip(",")
         self.mount.tiers = [self.source_of(tier) for tier in tiers.split(":")]
 

@@ -250,25 +250,6 @@ UNIT_TEST(a_copy_is_kept_where_the_other_file_has_another_size)
 	fx_serves(&file);
 }
 
-static ucm_ref gone;
-
-static void note_gone(void *arg, ucm_ref ref)
-{
-	(void)arg;
-	gone = ref;
-}
-
-/* The mount has that file open, perhaps. */
-UNIT_TEST(a_dropped_copy_is_reported)
-{
-	store_of("fast=$/a:slow=$/b");
-	ck_assert_int_eq(copy_to(1), 0);
-	gone = 0;
-	fx_set->on_gone = note_gone;
-	ck_assert_int_eq(drop(0), 0);
-	ck_assert_uint_eq(gone, fx_ref(&file));
-}
-
 /* The directory that it was copied from may be lost. */
 UNIT_TEST(a_copy_is_pinned_by_itself)
 {

@@ -78,7 +78,6 @@ static const struct {
 	{ "reverify", "0", "-1", "reverify '-1'" },
 	{ "threads", "3", "0", "1 to 1024" },
 	{ "entry_timeout", "0", "1s", "entry_timeout '1s'" },
-	{ "keep_open", "0", "1048577", "0 to 1048576" },
 	{ "budget", "65536", "1", "0, or from 64K" },
 	{ "inflight", "65536", "17T", "to 16T" },
 	{ "trace_size", "65536", "0", "trace_size '0': from 64K" },

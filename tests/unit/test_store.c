@@ -184,42 +184,6 @@ UNIT_TEST(a_vanished_file_is_a_miss)
 	ck_assert_uint_eq(ucm_tier_used(&fx_set->dirs.tiers[0]), 0);
 }
 
-static ucm_ref gone;
-
-static void note_gone(void *arg, ucm_ref of)
-{
-	ck_assert_ptr_eq(arg, &gone);
-	ck_assert(!ucm_index_get(fx_set->index, of, NULL));
-	gone = of;
-}
-
-static void hear_of_gone(void)
-{
-	gone = 0;
-	fx_set->on_gone_arg = &gone;
-	fx_set->on_gone = note_gone;
-}
-
-UNIT_TEST(whoever_asks_is_told_what_leaves_the_index)
-{
-	const struct ucm_key *key = &file.key;
-
-	fx_store("$/a");
-	fx_block(&file, 1, FX_PAGED);
-	ck_assert_int_eq(fx_commit(&file), 0);
-	find(&file);
-	hear_of_gone();
-	ck_assert_int_eq(ucm_store_remove(fx_set, key), 0);
-	ck_assert_uint_eq(gone, ref);
-	ck_assert_int_eq(fx_commit(&file), 0);
-	find(&file);
-	hear_of_gone();
-	ck_assert_int_eq(fx_truncate(fx_path("$/a/blocks/%s", fx_name(&file)), 9),
-			 0);
-	ck_assert_int_eq(fx_open_block(ref, &entry), -ENOENT);
-	ck_assert_uint_eq(gone, ref);
-}
-
 UNIT_TEST(a_file_that_changed_its_size_is_set_aside)
 {
 	static const off_t sizes[] = { 0, 100, 9000 };
