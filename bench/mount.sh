@@ -17,7 +17,7 @@ umask 022
 . "$(dirname "$0")/machine.sh"
 : "${top_builddir:=$PWD}"
 ucmfs=$top_builddir/ucmfs
-mkblocks=$top_builddir/mkblocks
+mkblocks=$top_builddir/tests/lib/mkblocks
 bench=$top_builddir/bench/mount_bench
 
 rounds=15

@@ -21,7 +21,7 @@ umask 022
 ucmfs=$top_builddir/ucmfs
 UCMFS_PROGRAM=$ucmfs # what libucm starts for directories
 export UCMFS_PROGRAM
-mkblocks=$top_builddir/mkblocks
+mkblocks=$top_builddir/tests/lib/mkblocks
 ucm=$top_builddir/ucm
 index_ask=$top_builddir/tests/lib/index_ask
 # whether requests come over io_uring, where a test does not say: on or off,
