@@ -17,16 +17,11 @@ _ucm_options() {
 		s/^\(-.\{0,1\} --[a-z-]* \{0,1\}[^ ]*\).*/\1/p'
 }
 
-# What some commands do first of all: a word of each form of their usage, after
-# the one that the line has ("ucm sparse repr").
+# What some commands do first of all: a word of each form of their usage.
 _ucm_actions() {
-	local verb=${2%% *} after=
-
-	[ "$verb" = "$2" ] || after="${2#* } "
-	# shellcheck disable=SC2086 # a word or two
-	"$1" $2 --help 2>/dev/null | sed -n "
+	"$1" "$2" --help 2>/dev/null | sed -n "
 		/^\$/q
-		s/^.* ucm $verb \[options\] $after\([a-z][a-z]*\)\( .*\)*\$/\1/p" |
+		s/^.* ucm $2 \[options\] \([a-z][a-z]*\)\( .*\)*\$/\1/p" |
 		uniq
 }
 
@@ -66,17 +61,16 @@ _ucm_values() {
 _ucm() {
 	local ucm=${COMP_WORDS[0]} command=${COMP_WORDS[1]-}
 	local word=${COMP_WORDS[COMP_CWORD]} last=${COMP_WORDS[COMP_CWORD - 1]}
-	local words at=2
+	local words
 
 	COMPREPLY=()
 	if ((COMP_CWORD > 2)) &&
 		_ucm_actions "$ucm" "$command" | grep -qx -e "${COMP_WORDS[2]}"; then
 		command+=" ${COMP_WORDS[2]}"
-		at=3
 	fi
 	if ((COMP_CWORD == 1)); then
 		words="$(_ucm_commands "$ucm") --help --version"
-	elif ((COMP_CWORD == at)) && [[ $word != [-/.]* ]] &&
+	elif ((COMP_CWORD == 2)) && [[ $word != [-/.]* ]] &&
 		words=$(_ucm_actions "$ucm" "$command") && [[ $words ]]; then
 		:
 	elif [[ $word == -* ]]; then

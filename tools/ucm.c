@@ -34,7 +34,7 @@ static const struct ucm_command *const commands[] = {
 	&ucm_get_command,
 	&ucm_hash_command,
 #ifdef ENABLE_SPARSE
-	&ucm_sparse_command,
+	&ucm_repr_command,
 #endif
 };
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
@@ -51,7 +51,6 @@ static const struct {
 	{ "lookup", NULL, "stat", "--present" },
 	{ "quarantine", "inspect", "quarantine", "list" },
 	{ "replay", NULL, "trace", "replay" },
-	{ "repr", NULL, "sparse", "repr" },
 	{ "rescan", NULL, "sync", "rescan" },
 	{ "touch", NULL, "warm", "--touch" },
 	{ "unpin", NULL, "pin", "--off" },
@@ -119,6 +118,11 @@ static int run(const char *name, int argc, char **argv)
 /* argv[0] makes room for the word that an old name does not have. */
 static int run_named(int argc, char **argv)
 {
+	if (!strcmp(argv[1], "sparse")) {
+		fputs("ucm sparse: 'sparse repr' is 'ucm repr'; 'sparse recall' "
+		      "is bench/recall of the source tree\n", stderr);
+		return UCM_EXIT_USAGE;
+	}
 	for (size_t i = 0; i < LENGTH(old_names); i++) {
 		const char *word = old_names[i].word;
 

@@ -132,7 +132,6 @@ extern const struct ucm_command ucm_quota_command;
 extern const struct ucm_command ucm_replay_command;
 extern const struct ucm_command ucm_repr_command;
 extern const struct ucm_command ucm_scrub_command;
-extern const struct ucm_command ucm_sparse_command;
 extern const struct ucm_command ucm_stat_command;
 extern const struct ucm_command ucm_status_command;
 extern const struct ucm_command ucm_sync_command;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_repr.c - ucm sparse repr: the representations of blocks; see ucm(1).
+ * ucm_repr.c - ucm repr: the representations of blocks; see ucm(1).
  *
  * A block's file is read through the mount, or in the directories of tiers, and
  * what stands for its keys is saved as a block of a sibling space, which is made
@@ -554,8 +554,7 @@ static int run(int argc, char **argv)
 }
 
 const struct ucm_command ucm_repr_command = {
-	.name = "sparse",
-	.word = "repr",
+	.name = "repr",
 	.does = "make and check representations of blocks",
 	.operands = "build [IDS | --all]\n"
 		    "verify [IDS | --all]\n"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ucm_repr.h - a block's representation, made of the keys in its file, and what
- * spaces of them hold; for ucm sparse repr. */
+ * spaces of them hold; for ucm repr. */
 #ifndef UCM_TOOLS_REPR_H
 #define UCM_TOOLS_REPR_H
 

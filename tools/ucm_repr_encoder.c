@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_repr_encoder.c - encoders for codes of many blocks, for ucm sparse repr.
+ * ucm_repr_encoder.c - encoders for codes of many blocks, for ucm repr.
  *
  * W takes a while, and is the same for all blocks: so it is kept. Layers differ
  * by their centers alone; without centers one encoder serves them all.

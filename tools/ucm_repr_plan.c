@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ucm_repr_plan.c - the space that a block's representation goes to, for ucm
- * sparse repr; and back, how those of a space were made.
+ * repr; and back, how those of a space were made.
  *
  * A block's header says what its keys are, the command line what is to be made
  * of them. Centers and channels are files of numbers without a header: their

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ucm_repr_show.c - what a space of representations holds, for ucm sparse repr
+/* ucm_repr_show.c - what a space of representations holds, for ucm repr
  * stat. */
 #include <config.h>
 

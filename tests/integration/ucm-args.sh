@@ -130,16 +130,22 @@ exporter status --serve
 flush sync flush
 lookup stat --present
 replay trace replay
-repr sparse repr
 rescan sync rescan
 touch warm --touch
 unpin pin --off
 where stat --where
 EOF
-[ $names = 11 ] || failed=1
+[ $names = 10 ] || failed=1
 "$ucm" quarantine inspect --help 2>&1 >"$work/out" | grep -qx \
 	"ucm quarantine inspect: use 'ucm quarantine list'" || {
 	echo "FAIL: ucm quarantine inspect"
 	failed=1
 }
+# One that is gone is refused, with where it is now.
+"$ucm" sparse recall --help >"$work/out" 2>"$work/err"
+if [ $? != 2 ] || [ -s "$work/out" ] ||
+	! grep -q "'ucm repr'.*bench/recall" "$work/err"; then
+	echo "FAIL: ucm sparse"
+	failed=1
+fi
 exit $failed

@@ -33,8 +33,7 @@ completes 'ucm ls --sort a' 'age atime'
 completes 'ucm hash --scheme s' 'sha256'
 completes 'ucm quarantine ' 'list restore purge'
 [ ! -f "$top_builddir/libucmsparse.la" ] || {
-	completes 'ucm sparse repr ' 'build verify stat'
-	completes 'ucm sparse ' 'recall repr'
+	completes 'ucm repr ' 'build verify stat'
 }
 completes 'ucm sync ' 'checkpoint rescan'
 completes 'ucm trace replay --po' '--policy'

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# ucm sparse repr: what it makes of blocks is what a program of another hand makes of
+# ucm repr: what it makes of blocks is what a program of another hand makes of
 # them; it lies in the sibling space, as ordinary blocks; what is damaged, or made
 # otherwise, is found.
 
@@ -10,14 +10,14 @@ start_test sparse root fuse python3
 blocks="python3 $top_srcdir/tests/lib/repr_blocks.py"
 nobody=00000000000000000000000000000001
 
-# says STATUS 'text' arguments of ucm sparse repr...
+# says STATUS 'text' arguments of ucm repr...
 says() {
 	says_want=$1
 	says_text=$2
 	shift 2
-	"$ucm" sparse repr "$@" >"$work/out" 2>&1
+	"$ucm" repr "$@" >"$work/out" 2>&1
 	says_got=$?
-	if same "status of ucm sparse repr $*" "$says_want" $says_got &&
+	if same "status of ucm repr $*" "$says_want" $says_got &&
 		check "it says: $says_text" \
 			grep -qF -- "$says_text" "$work/out"; then
 		return
@@ -67,9 +67,9 @@ done <"$work/hnd"
 
 # ---- hash codes, and merged channels ----
 
-# told SPACE PATTERN: what ucm sparse repr stat says
+# told SPACE PATTERN: what ucm repr stat says
 told() {
-	"$ucm" sparse repr stat -m "$mnt" --to "$1" >"$work/out"
+	"$ucm" repr stat -m "$mnt" --to "$1" >"$work/out"
 	check "stat says: $2" grep -q -- "$2" "$work/out"
 }
 
@@ -105,7 +105,7 @@ says 0 '12 blocks: 12 built;' build $codes counts --kind codes --counts \
 	--rope-dim 8
 told counts 'codes   counts, 32 bits and 8 of the last 8 channels, seed 0$'
 same 'JSON of codes' 'codes opaque counts 32 8 8 0 False None' "$(
-	"$ucm" sparse repr stat -j -m "$mnt" --to counts |
+	"$ucm" repr stat -j -m "$mnt" --to counts |
 		python3 -c 'import json, sys
 f = json.load(sys.stdin)
 print(f["kind"], f["dtype"], *f["codes"].values())')"
@@ -130,7 +130,7 @@ says 1 'channels: head 0, number' build $codes few --kind channels \
 	--channels "$work/few"
 says 0 '12 blocks: 12 built;' build $codes int8 --kind channels --dtype int8
 same 'JSON of channels' 'channels int8 4 40 None' "$(
-	"$ucm" sparse repr stat -j -m "$mnt" --to int8 |
+	"$ucm" repr stat -j -m "$mnt" --to int8 |
 		python3 -c 'import json, sys
 f = json.load(sys.stdin)
 print(f["kind"], f["dtype"], *f["channels"].values())')"
@@ -143,7 +143,7 @@ check 'what was refused has made no space' [ ! -e "$mnt/spaces/few" ]
 
 says 0 'kind    normed, float32' stat -m "$mnt" --to of-normed
 same 'JSON' "normed float32 2 40 4 3 512" "$(
-	"$ucm" sparse repr stat -j -m "$mnt" --to of-normed |
+	"$ucm" repr stat -j -m "$mnt" --to of-normed |
 		python3 -c 'import json, sys
 f = json.load(sys.stdin)
 print(f["kind"], f["dtype"], f["num_heads"], f["head_dim"], f["block_size"],

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_recall_make.c - requests with something planted in them.
+ * recall_make.c - requests with something planted in them.
  *
  * With N a normal number of variance 1, drawn anew wherever it stands:
  *
@@ -26,7 +26,7 @@
  */
 #include <config.h>
 
-#include "tools/ucm_recall.h"
+#include "bench/recall.h"
 
 #include <errno.h>
 #include <math.h>

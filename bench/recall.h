@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_recall.h - made-up requests, of which it is known what attention looks
+ * recall.h - made-up requests, of which it is known what attention looks
  * for, and the ways to score their blocks.
  */
-#ifndef UCM_TOOLS_RECALL_H
-#define UCM_TOOLS_RECALL_H
+#ifndef UCM_BENCH_RECALL_H
+#define UCM_BENCH_RECALL_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -13,7 +13,7 @@
 #include <ucm/position.h>
 #include <ucm/sparse.h>
 
-/* What is planted, and how requests are drawn; see ucm_recall_make.c. */
+/* What is planted, and how requests are drawn; see recall_make.c. */
 enum ucm_recall_workload {
 	UCM_RECALL_NEEDLES, /* single tokens */
 	UCM_RECALL_TOPICS,  /* whole blocks */
@@ -60,7 +60,7 @@ int ucm_recall_draw(struct ucm_recall *recall,
 struct ucm_keys ucm_recall_keys(const struct ucm_recall *recall);
 uint32_t ucm_recall_last_tokens(const struct ucm_recall *recall);
 
-/* ---- ways to score (ucm_recall_score.c) ---- */
+/* ---- ways to score (recall_score.c) ---- */
 
 struct ucm_recall_method {
 	const char *name;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_recall_score.c - one score for each block of a request, in every way that
+ * recall_score.c - one score for each block of a request, in every way that
  * the library has, as its users would call it; and in two ways that look at all
  * keys.
  */
 #include <config.h>
 
-#include "tools/ucm_recall.h"
+#include "bench/recall.h"
 
 #include <errno.h>
 #include <stdlib.h>

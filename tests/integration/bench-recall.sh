@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# ucm sparse recall: the figures are those of the options, everywhere; what holds
+# bench/recall: the figures are those of the options, everywhere; what holds
 # of any selection holds; and ways to score find, and miss, what they should.
 #
 # The requests of the last part are drawn anew each time, from a seed that is
@@ -10,11 +10,12 @@
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/verbs.sh"
 start_test sparse python3
+[ -x "$top_builddir/bench/recall" ] || skip "bench/recall is not built"
 seed=${UCMFS_TEST_SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}
 echo "seed: $seed (UCMFS_TEST_SEED=$seed makes the same requests)"
 
 recall() {
-	"$ucm" sparse recall "$@"
+	"$top_builddir/bench/recall" "$@"
 }
 
 # ---- the same figures everywhere ----
@@ -94,10 +95,10 @@ json '(x["ratio"] is None and x["topk"] == x["selected"] == 7 and
 
 # ---- what is wrong with a command line ----
 
-status 'no action' 2 "$ucm" sparse
-says "'': must be recall"
-status 'another action' 2 "$ucm" sparse forget
-says "'forget': must be recall"
+status '--help' 0 recall --help
+says '--topic-strength LOGIT'
+status 'an unknown option' 2 recall --none
+says '--none'
 status 'an operand' 2 recall file
 says 'too many arguments: file'
 while read -r text options; do
