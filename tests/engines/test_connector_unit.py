@@ -1858,7 +1858,7 @@ class DaemonFails(Case):
         self.assertEqual(runner.stats["tokens loaded"], 96)
 
     def test_not_mapped(self) -> None:
-        """Where the index is not in memory a thread is asked, and a request
+        """Where the index is not in memory the daemon is asked, and a request
         that waits too long for it is computed."""
         from ucmfs import index
 
@@ -1873,14 +1873,14 @@ class DaemonFails(Case):
             self.one(runner, self.prompt(100))
             self.assertEqual(runner.stats["tokens loaded"], 96)
             slow = self.runner()
-            asker = self.half(slow)._link.now.asker
-            asker.ask(lambda: time.sleep(1.0))
-            request = slow.scheduler.requests[slow.add(self.prompt(100), 3)]
-            connector = slow.scheduler.connector
-            self.assertEqual(connector.get_num_new_matched_tokens(
-                request, 0), (None, False))
-            slow.settle()
+            asker = self.half(slow)._link.now._asker
+            asker.add(lambda: time.sleep(1.0))
+            self.one(slow, self.prompt(100))
             self.assertEqual(slow.stats["tokens loaded"], 0)
+            self.until(slow, lambda: not self.half(slow)._pause)
+            self.forget(slow)
+            self.one(slow, self.prompt(100))
+            self.assertEqual(slow.stats["tokens loaded"], 96)
 
 
 class ServedFails(DaemonFails):

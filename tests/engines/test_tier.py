@@ -56,7 +56,8 @@ from ucmfs.vllm.fingerprint import (EngineConfigs, engine_configs,
 from ucmfs.vllm.mount import log
 from ucmfs.vllm.options import TierOptions, parse
 from ucmfs.vllm.slots import PAGE, geometry_of, pieces_of
-from ucmfs.vllm import answers, tier
+from ucmfs.vllm import tier
+from ucmfs.vllm import mount as mount_py
 from ucmfs.vllm import slots as slots_py
 from ucmfs.vllm.tier import tier_manifest
 
@@ -167,14 +168,7 @@ class Slots:
         return [self.tier.lookup(key, context) for key in keys]
 
     def hits(self, keys: List[bytes]) -> List[bool]:
-        """As vLLM, which asks again while nobody knows."""
-        end = time.monotonic() + PATIENCE
-        found = self.look(keys)
-        while LookupResult.RETRY in found:
-            assert time.monotonic() < end, "look-ups have no answer"
-            time.sleep(0.001)
-            found = self.look(keys)
-        return [one is LookupResult.HIT for one in found]
+        return [one is LookupResult.HIT for one in self.look(keys)]
 
     def tell(self) -> None:
         """As if the loader had told of all jobs."""
@@ -528,65 +522,37 @@ class RoundTrips(MountCase):
         with mock.patch.object(index.Index, "info", info):
             return self.slots()
 
-    def test_an_index_that_is_not_mapped_is_asked_by_a_thread(self) -> None:
+    def test_where_the_index_is_not_mapped_the_daemon_is_asked(self) -> None:
         first, keys = self.slots(), keys_of(0, 1)
         first.fill(0)
         first.store(keys[:1], [0])
         second = self.unmapped()
-        self.assertEqual(second.look(keys), [LookupResult.RETRY] * 2)
         self.assertEqual(second.hits(keys), [True, False])
         self.assertTrue(second.load(keys[:1], [3]).success)
 
-    def test_what_is_not_known_is_asked_for_again(self) -> None:
-        first, keys = self.slots(), keys_of(0, 1)
-        first.fill(0)
-        first.store(keys[:1], [0])
-        second = self.unmapped()
+    def test_a_daemon_that_does_not_answer_is_a_pause(self) -> None:
+        slots, keys = self.unmapped(), keys_of(0)
+        slots.fill(0)
+        slots.store(keys, [0])
         let_go = threading.Event()
         self.addCleanup(let_go.set)
-        lookup = index.Index.lookup
-
-        def held_up(this: Any, ids: bytes) -> Any:
-            let_go.wait(PATIENCE)
-            return lookup(this, ids)
-
-        with mock.patch.object(index.Index, "lookup", held_up):
-            for _ in range(3):
-                self.assertEqual(second.look(keys), [LookupResult.RETRY] * 2)
-            self.assertEqual(second.stats().get("lookups"), None)
+        with mock.patch.object(mount_py, "LATE_SECONDS", 0.01), \
+                mock.patch.object(index.Index, "lookup",
+                                  lambda *_: let_go.wait(PATIENCE)):
+            self.assertEqual(slots.hits(keys), [False])
+            self.assertFalse(slots.tier._store.connected)
             let_go.set()
-            # one may be known before the other, and is counted each time
-            self.assertEqual(second.hits(keys), [True, False])
-        second.stats()
-        self.assertEqual(second.hits(keys), [True, False])
-        told = second.stats()
-        self.assertEqual((told["lookups"], told["lookup_hits"]), (2, 1))
+        self.until(lambda: slots.hits(keys) == [True], "no answer")
 
-    def test_what_another_saves_later_is_found(self) -> None:
-        first, second, keys = self.slots(), self.unmapped(), keys_of(0, 1)
-        self.assertEqual(second.hits(keys), [False, False])
-        first.fill(0)
-        first.store(keys[:1], [0])
-        self.assertEqual(second.hits(keys), [False, False])
-        with mock.patch.object(answers, "FRESH_SECONDS", 0.0):
-            self.until(lambda: second.hits(keys) == [True, False],
-                       "it is not found")
-
-    def test_what_another_has_removed_is_a_miss(self) -> None:
-        slots, keys = self.unmapped(), keys_of(0, 1)
-        slots.fill(0, 1)
-        slots.store(keys, [0, 1])
+    def test_what_another_saves_or_removes_is_known(self) -> None:
+        slots, other, keys = self.unmapped(), self.slots(), keys_of(0, 1)
+        self.assertEqual(slots.hits(keys), [False, False])
+        other.fill(0, 1)
+        other.store(keys, [0, 1])
+        self.assertEqual(slots.hits(keys), [True, True])
         with Blocks(self.mount.path) as blocks:
             blocks.remove(slots.tier._store.ids_of(keys), slots.tier.space)
-        with mock.patch.object(slots_py, "AVOID_SECONDS", 0.0):
-            with mock.patch.object(answers, "FRESH_SECONDS", 50.0):
-                self.assertEqual(slots.hits(keys), [True, True])
-                self.assertFalse(slots.load(keys[:1], [2]).success)
-                self.assertEqual(slots.hits(keys), [False, True])
-            with mock.patch.object(answers, "FRESH_SECONDS", 0.0):
-                self.until(lambda: slots.hits(keys) == [False, False],
-                           "it is found")
-            self.assertFalse(slots.load(keys, [2, 3]).success)
+        self.assertEqual(slots.hits(keys), [False, False])
 
     def test_short_hashes_and_groups_are_told_apart(self) -> None:
         slots = self.slots()
@@ -696,9 +662,8 @@ class Lookups(MountCase):
             context.set_offload_key_position(key, 16 * (i + 1))
         asked: List[int] = []
         store = slots.tier._store
-        plain_lookup, plain_has = store.lookup, store.has
+        plain_lookup = store.lookup
         store.lookup = lambda k: asked.append(len(k)) or plain_lookup(k)
-        store.has = lambda k: asked.append(1) or plain_has(k)
         for _ in range(2):
             asked.clear()
             got = [slots.tier.lookup(key, context) is LookupResult.HIT

@@ -33,6 +33,7 @@ START_SECONDS = 10.0  # for a mount that does not answer when an engine starts
 CLOSE_SECONDS = 10.0  # for each step of an end, where the mount hangs
 WARN_SECONDS = 10.0
 CHORES_MOST = 10_000
+LATE_SECONDS = 0.25  # for a daemon that is asked what it has
 TOUCHES_MOST = 100_000  # blocks that wait to be told
 PAUSE_SECONDS = 1.0
 PAUSE_MOST = 30.0
@@ -86,9 +87,8 @@ def apart(name: str, call: Callable[[], Any]) -> threading.Thread:
 class Question:
     """Something that a thread finds out."""
 
-    def __init__(self, find: Callable[[], Any], now: float) -> None:
+    def __init__(self, find: Callable[[], Any]) -> None:
         self._find = find
-        self.asked = now
         self.done = threading.Event()
         self.answer: Any = None
         self.error: Exception | None = None
@@ -122,10 +122,17 @@ class Chores:
                 self._thread = apart(self._name, self._run)
             self._wake.notify()
 
-    def ask(self, find: Callable[[], Any], now: float = 0.0) -> Question:
-        question = Question(find, now)
+    def ask(self, find: Callable[[], Any]) -> Any:
+        """What a call returns, or raises. Timeout: not within LATE_SECONDS,
+        with what was added before."""
+        question = Question(find)
         self.add(question.find)
-        return question
+        if not question.done.wait(LATE_SECONDS):
+            raise Timeout(errno.ETIMEDOUT, f"{self._name}: no answer within "
+                          f"{LATE_SECONDS:g} s")
+        if question.error is not None:
+            raise question.error
+        return question.answer
 
     def _run(self) -> None:
         while True:
@@ -286,12 +293,28 @@ class Space(NamedTuple):
     manifest: dict[str, Any]
 
 
+class Unmapped:
+    """Stands for an index that asks the daemon, which may hang: look-ups raise
+    Timeout then. It belongs to the asker's thread."""
+
+    def __init__(self, index: Any, asker: Chores) -> None:
+        self._index = index
+        self._asker = asker
+
+    def prefix(self, ids: bytes) -> tuple[int, bool]:
+        return self._asker.ask(lambda: self._index.prefix(ids))
+
+    def lookup(self, ids: bytes) -> tuple[bytes, bytes]:
+        return self._asker.ask(lambda: self._index.lookup(ids))
+
+    def close(self) -> None:
+        self._asker.add(self._index.close)
+
+
 class Open:
     """Spaces that are open: of each its name, id, index and hasher.
 
-    asker: None where all indexes are mapped and answer from memory. Else a
-    lookup is a call to the daemon, which may hang (why: the reason): these
-    belong to the asker's thread.
+    mapped: all indexes answer from memory; else why not.
     """
 
     def __init__(self, mount: str, spaces: Sequence[Space],
@@ -304,8 +327,9 @@ class Open:
         self.ids: list[bytes] = []
         self.hashers: list[Any] = []
         self.indexes: list[Any] = []
-        self.asker: Chores | None = None
+        self.mapped = True
         self.why = ""
+        self._asker = Chores("ucmfs-lookup")
         self.new: list[Space] = []  # they were not there before
         try:
             for name, manifest in spaces:
@@ -319,10 +343,12 @@ class Open:
                 self.indexes.append(Index(mount, name))
             for info in [index.info() for index in self.indexes]:
                 if info["backend"] != "map":
-                    self.asker = Chores("ucmfs-lookup")
-                    self.why = info["why"]
+                    self.mapped, self.why = False, info["why"]
+            if not self.mapped:
+                self.indexes = [Unmapped(index, self._asker)
+                                for index in self.indexes]
         except BaseException:
-            self._close_indexes()
+            self.close()
             raise
 
     @property
@@ -332,15 +358,9 @@ class Open:
 
     def close(self) -> None:
         """May hang."""
-        if self.asker is None:
-            self._close_indexes()
-        else:
-            self.asker.add(self._close_indexes)
-            self.asker.end()
-
-    def _close_indexes(self) -> None:
         for index in self.indexes:
             index.close()
+        self._asker.end()
 
 
 # Behind the model's name in that of a space: the manifest's digest, the group,

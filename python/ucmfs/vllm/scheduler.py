@@ -23,6 +23,7 @@ names or indexes is in the order of all groups' homes.
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import json
@@ -33,7 +34,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence, Union
 
 import numpy
 
-from ..errors import ConfigError, UcmfsError
+from ..errors import ConfigError, Timeout, UcmfsError
 from ..hash import Hasher
 from .adapters import Adapters
 from .benefit import Benefit
@@ -46,8 +47,8 @@ from .hits import (ID, Budget, Ids, all_shards, longest_hit, of_groups,
 from .metadata import (NO_ID, Job, Loaded, Part, UcmfsMetadata,
                        UcmfsWorkerMetadata)
 from .metrics import UcmfsStats
-from .mount import (Chores, Link, Open, Pause, Question, Teller, close_all,
-                    leave_spaces, log, pin_blocks)
+from .mount import (LATE_SECONDS, Chores, Link, Open, Pause, Teller,
+                    close_all, leave_spaces, log, pin_blocks)
 from .options import ConnectorOptions
 from .pins import Pins
 from .spaces import load_mode, manifest_for, plan_for, spaces_for
@@ -57,8 +58,6 @@ from .wishes import USUAL, Wishes, wishes_of
 # How long a step waits for the spaces of other weights.
 RESET_SECONDS = 0.5
 ADAPTERS_MOST = 64  # whose hashers are kept
-# A lookup that is not from memory may take so long.
-LATE_SECONDS = 0.25
 # Saves of a request that have failed are tried so often, and so long after the
 # first failure; each further one waits four times as long.
 TRIES = 4
@@ -88,7 +87,6 @@ class Known:
     # The last answer: tokens the engine had, and those promised.
     asked: tuple[int, int] | None = None
     lookup_seconds: float = 0.0
-    question: tuple[Any, Question] | None = None
     cut: bool = False
     too_slow: bool = False
     # Blocks of each group, from the first on, that are in the store, being
@@ -310,7 +308,7 @@ class UcmfsScheduler:
     # ---- loads ----
 
     def get_num_new_matched_tokens(self, request: Any, num_computed: int,
-                                   ) -> tuple[int | None, bool]:
+                                   ) -> tuple[int, bool]:
         began = time.perf_counter()
         self._settle()
         known = self._known(request)
@@ -319,8 +317,6 @@ class UcmfsScheduler:
         known.cut = known.too_slow = False
         tokens = self._hit(known, num_computed)
         known.lookup_seconds = time.perf_counter() - began
-        if tokens is None:
-            return None, False
         more = tokens - num_computed
         known.too_slow = more > 0 and not self.benefit.worth(
             self._bytes_of(more), more)
@@ -355,9 +351,8 @@ class UcmfsScheduler:
                 of_stage(self.plan, known.ids.all[g][first * step:last * step],
                          stage), name)
 
-    def _hit(self, known: Known, local: int) -> int | None:
-        """Tokens of a request that are here or in the store; 0: no more;
-        None: nobody knows yet."""
+    def _hit(self, known: Known, local: int) -> int:
+        """Tokens of a request that are here or in the store; 0: no more."""
         request = known.request
         # vLLM keeps steps that are under way off the pages of loads only
         # where it has been told to expect loads.
@@ -378,41 +373,27 @@ class UcmfsScheduler:
         if here is None:
             return 0
         try:
-            ids = self._ids(known, here)
-            if here.asker is not None:
-                return self._hit_later(known, here, ids, local, limit)
-            end = self._clock() + self._options.lookup_budget_us / 1e6
-            indexes = [Budget(i, end, self._clock) for i in here.indexes]
-            tokens = longest_hit(self.plan, self._of_groups(indexes), ids,
-                                 local, limit)
+            return self._look(known, here, local, limit)
+        except Timeout:
+            known.cut = True
+            self._pause.ended(errno.ETIMEDOUT, LATE_SECONDS)
         except UcmfsError as error:
             self._link.lost(error)
-            return 0
-        known.cut = any(index.cut for index in indexes)
+        return 0
+
+    def _look(self, known: Known, here: Open, local: int, limit: int) -> int:
+        """The budget is for what is in memory: a daemon has LATE_SECONDS."""
+        ids = self._ids(known, here)
+        end = self._clock() + self._options.lookup_budget_us / 1e6
+        budgets = [Budget(i, end, self._clock) for i in here.indexes] \
+            if here.mapped else []
+        tokens = longest_hit(self.plan, self._of_groups(
+            budgets or here.indexes), ids, local, limit)
+        known.cut = any(each.cut for each in budgets)
         return tokens
 
     def _of_groups(self, indexes: Sequence[Any]) -> Sequence[Any]:
         return of_groups(self.plan, self._homes, indexes)
-
-    def _hit_later(self, known: Known, here: Open, ids: Ids, local: int,
-                   limit: int) -> int | None:
-        """The same by a thread: None as long as it is not known, and no hit
-        if that takes too long."""
-        assert here.asker is not None
-        key = (self._space, local, limit)
-        if known.question is None or known.question[0] != key:
-            known.question = key, here.asker.ask(
-                lambda: longest_hit(self.plan, self._of_groups(here.indexes),
-                                    ids, local, limit), self._clock())
-        question = known.question[1]
-        if not question.done.is_set():
-            known.cut = self._clock() - question.asked > LATE_SECONDS
-            return 0 if known.cut else None
-        known.question = None
-        if question.error is not None:
-            self._link.lost(question.error)
-            return 0
-        return question.answer
 
     def update_state_after_alloc(self, request: Any, blocks: Any,
                                  num_external: int) -> None:
@@ -614,7 +595,7 @@ class UcmfsScheduler:
             return ()
         ids, num = self._ids(known, here), len(places)
         there = bytes(num)
-        if here.asker is None:
+        if here.mapped:
             present, _ = self._of_groups(here.indexes)[g].lookup(
                 _ids_at(ids.all[g], places, ID * self.plan.shards))
             there = all_shards(present, self.plan.shards)

@@ -19,7 +19,7 @@ import time
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from ucmfs._pack import split_ids
-from ucmfs.errors import InvalidArgument, UcmfsError, from_errno
+from ucmfs.errors import InvalidArgument, Timeout, UcmfsError, from_errno
 from ucmfs.hash import Hasher
 from ucmfs.layout import Geometry, Layout, Region
 from ucmfs.loader import Group, Loader
@@ -28,8 +28,8 @@ from ucmfs.task import Completions, Outcome, Task
 
 from .expected import Expected
 from .hugepages import use_huge_pages
-from .mount import (Attempt, Chores, Link, Pause, Space, Teller, Touches,
-                    apart, close_all, deadline_of, end_tasks_in_time,
+from .mount import (LATE_SECONDS, Attempt, Chores, Link, Pause, Space, Teller,
+                    Touches, apart, close_all, deadline_of, end_tasks_in_time,
                     leave_spaces, log, pin_blocks, remove_blocks)
 
 ID_BYTES = 16
@@ -217,11 +217,10 @@ class SlotStore:
         self._base: Movers | None = None  # the last that was open
         try:
             here = self._link.now
-            if here is not None and here.why:
+            if here is not None and not here.mapped:
                 log.warning(
                     "ucmfs: %s: look-ups ask the daemon instead of its shared "
-                    "memory (%s), in a thread: a request waits a step longer",
-                    mount, here.why)
+                    "memory (%s)", mount, here.why)
             self._layout = lambda direct: layout_of(
                 geometry, memory.address, memory.num_slots, direct)
             self._make = lambda: Movers.open(
@@ -346,12 +345,6 @@ class SlotStore:
             key[:-GROUP_BYTES], len(key) - GROUP_BYTES,
             int.from_bytes(key[-GROUP_BYTES:], "big"))
 
-    def has(self, key: bytes) -> bool:
-        """lookup() of one, for less."""
-        id = self._id_of(key)
-        return self._ask(lambda index: index.prefix(id)[0] == 1, False) \
-            and not self._avoid.has_now(id)
-
     def lookup(self, keys: Sequence[bytes]) -> bytes:
         """A byte of 1 for each key whose block is there."""
         ids = self.ids_of(keys)
@@ -391,9 +384,11 @@ class SlotStore:
             return absent
         try:
             return look(here.indexes[0])
+        except Timeout:
+            self._pause.ended(errno.ETIMEDOUT, LATE_SECONDS)
         except UcmfsError as error:
             self._link.lost(error)
-            return absent
+        return absent
 
     # ---- jobs ----
 

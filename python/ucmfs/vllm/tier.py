@@ -56,9 +56,8 @@ from .metrics import BUCKETS, SHARED, by_cause
 from .mount import Teller, cause_of, log
 from .options import TierOptions, parse
 from .shares import Layers, layers_of
-from .slots import GROUP_BYTES, Finished, Memory, geometry_of
+from .slots import GROUP_BYTES, Finished, Memory, SlotStore, geometry_of
 from .spaces import space_prefix
-from .tier_store import THERE, UNKNOWN, TierStore
 from .wishes import USUAL, Wishes, wishes_of
 
 # Memory that hanging reads may write to, when its tier has ended.
@@ -257,9 +256,8 @@ class _Known:
 class UcmfsTier(SecondaryTierManager):
     """Blocks of KV cache in a space of a mount of ucmfs.
 
-    A look-up is answered HIT or MISS from the daemon's shared memory; what
-    nobody can say yet is a MISS. Without that memory a thread looks, and a
-    look-up is a RETRY until it has: vLLM asks again in the next step. A block
+    A look-up is answered HIT or MISS from the daemon's shared memory, or, of a
+    private space, by the daemon; what nobody can say yet is a MISS. A block
     that fails to load fails alone; it is a MISS for a while, and removed if it
     is damaged. While the daemon is gone all is a MISS and stores are dropped.
     """
@@ -304,7 +302,7 @@ class UcmfsTier(SecondaryTierManager):
         self._lookups = self._hits = 0
         self._told_connected: bool | None = None
         self._mount_label = (self.config.mount,)
-        self._store = TierStore(
+        self._store = SlotStore(
             _memory_of(primary_kv_view), mount=self.config.mount,
             space=self.space, manifest=manifest, verify=self.config.verify,
             deadline_ms=self.config.deadline_ms,
@@ -394,8 +392,6 @@ class UcmfsTier(SecondaryTierManager):
             found = self._verdicts.get(key)
         if found is None:
             found = self._ask(key, req_context)
-        if found == UNKNOWN:
-            return LookupResult.RETRY
         self._lookups += 1
         self._hits += found
         return LookupResult.HIT if found else LookupResult.MISS
@@ -403,10 +399,10 @@ class UcmfsTier(SecondaryTierManager):
     def _ask(self, key: bytes, req_context: Any) -> int:
         known = self._known(req_context)
         keys = known.batch(key, known.positions(req_context))
-        verdicts = self._store.verdicts(keys)
+        verdicts = self._store.lookup(keys)
         self._verdicts.update(zip(keys, verdicts))
-        found = keys if verdicts.count(THERE) == len(keys) else [
-            each for each, verdict in zip(keys, verdicts) if verdict == THERE]
+        found = keys if 0 not in verdicts else list(
+            itertools.compress(keys, verdicts))
         self._found(known, found)
         if len(keys) > 1:
             self._expect(known, found)
