@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which settings of vLLM decide about the bytes of KV blocks, field by field.
 
-Of each configuration class every field is in one of two lists, or in the parts
-of the manifest that fingerprint.py writes by name. A field that is in none of
-them, as a newer vLLM may have, goes in: that costs a cold cache, and leaving
-it out would cost wrong tokens. A setting that has its default does not go in:
-it would only make the manifest of each version another one, which the era
-sees to.
+Of each configuration class every field goes in that is not HARMLESS, nor in
+the parts of the manifest that fingerprint.py writes by name (ELSEWHERE). So
+does one that a newer vLLM brings: that costs a cold cache, and leaving it out
+would cost wrong tokens; tests/engines/test_fingerprint.py lists those that are
+meant to. A setting that has its default does not go in: it would only make the
+manifest of each version another one, which the era sees to.
 
 HARMLESS holds what decides how fast, how much or where: limits, ports, paths,
 sampling, logging, and what moves rounding alone (compilation, fused kernels,
@@ -62,41 +62,6 @@ ELSEWHERE: dict[str, frozenset[str]] = {
     "MambaConfig": frozenset(),
     "KernelConfig": frozenset(),
     "LoRAConfig": _names("lora_dtype target_modules"),
-}
-
-# What changes bytes, or may: in the manifest where it has not its default.
-COUNTS: dict[str, frozenset[str]] = {
-    # quant_config is made of the model's configuration and these settings
-    "VllmConfig": _names("engram_config diffusion_config additional_config"),
-    "ModelConfig": _names(
-        "trust_remote_code quantization_config hf_overrides "
-        "model_class_overrides model_impl io_processor_plugin "
-        "word_embeddings_untied_by_checkpoint"),
-    "MultiModalConfig": _names(
-        "media_io_kwargs mm_processor_kwargs mm_device_do_normalize "
-        "mm_encoder_only mm_encoder_attn_backend mm_encoder_attn_dtype "
-        "mm_encoder_fp8_scale_path video_pruning_method"),
-    "LoadConfig": _names("model_loader_extra_config ignore_patterns"),
-    "CacheConfig": _names(
-        "enable_mamba_shared_prefix_checkpoint replayssm_buffer_len "
-        "use_kda_recoverssm user_specified_mamba_block_size"),
-    "ParallelConfig": _names(
-        "dcp_kv_cache_interleave_size worker_extension_cls"),
-    "AttentionConfig": _names(
-        "minimax_m3_msa_decode_backend minimax_m3_indexer_cp "
-        "use_trtllm_attention trtllm_ragged_backend "
-        "disable_flashinfer_q_quantization mla_prefill_backend "
-        "use_prefill_query_quantization indexer_kv_dtype "
-        "indexer_sparse_logits hisparse_config use_non_causal "
-        "sparse_mla_force_mqa"),
-    "MambaConfig": _names(
-        "backend enable_stochastic_rounding stochastic_rounding_philox_rounds "
-        "ssu_algorithm"),
-    # some of them quantise what goes through them
-    "KernelConfig": _names(
-        "moe_backend sparse_indexer_topk_backend linear_backend "
-        "linear_backend_per_quant monokernel"),
-    "LoRAConfig": _names("default_mm_loras enable_tower_connector_lora"),
 }
 
 HARMLESS: dict[str, frozenset[str]] = {
