@@ -15,6 +15,7 @@ from tests.python.support import (LIMIT, MOUNT, id_of, needs_mount,
 from ucmfs.blocks import Blocks
 from ucmfs.errors import NotConnected
 from ucmfs.vllm import expected as module
+from ucmfs.vllm import mount as mount_py
 from ucmfs.vllm.expected import MOST, Expected
 
 
@@ -103,10 +104,10 @@ class Case(unittest.TestCase):
             for i in range(num):
                 expected.add(id_of(i), "s")
             self.assertTrue(FakeBlocks.reached.wait(LIMIT))
-            with mock.patch.object(module, "END_SECONDS", 0.01):
+            with mock.patch.object(mount_py, "CLOSE_SECONDS", 0.01):
                 expected.close()
             expected.add(id_of(0), "s")
-            thread = expected._thread
+            thread = expected._chores._thread
             FakeBlocks.go_on.set()
             thread.join(LIMIT)
             self.assertFalse(thread.is_alive())

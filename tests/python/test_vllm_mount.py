@@ -95,12 +95,11 @@ class ChoresTest(Case):
         self.assertTrue(chores.end())
 
     def test_as_many_as_there_may_be(self) -> None:
-        chores, gate, seen = Chores("test"), self.gate(), []
+        chores, gate, seen = Chores("test", 3), self.gate(), []
         chores.add(gate)
         self.assertTrue(gate.reached.wait(LIMIT))
-        with seconds(CHORES_MOST=3):
-            for _ in range(10):
-                chores.add(lambda: seen.append(1))
+        for _ in range(10):
+            chores.add(lambda: seen.append(1))
         gate.open.set()
         self.assertTrue(chores.end())
         self.assertEqual(len(seen), 3)

@@ -8,58 +8,45 @@ left out. What has gone all the same fails to load, as ever.
 
 from __future__ import annotations
 
-import queue
-import threading
-
 from ..blocks import Blocks
 from ..errors import UcmfsError
-from .mount import apart, log
+from .mount import Chores, log
 
 AGAIN_SECONDS = 10.0  # a request that waits is reported again; the mount
                       # forgets after 20
 MOST = 256            # lists that wait to be reported
-END_SECONDS = 1.0
 
 
 class Expected:
     def __init__(self, mount: str) -> None:
         self._mount = mount
-        self._todo: queue.Queue[tuple[bytes, str] | None] = queue.Queue(MOST)
-        self._thread: threading.Thread | None = None
+        self._chores = Chores("ucmfs-expected", MOST)
+        self._blocks: Blocks | None = None
         self._ended = False
 
     def add(self, ids: bytes, space: str) -> None:
         """ids: one after another, head first."""
-        if self._ended or not ids or not self._put((ids, space)):
+        if ids:
+            self._chores.add(lambda: self._report(ids, space))
+
+    def _report(self, ids: bytes, space: str) -> None:
+        if self._ended:
             return
-        if self._thread is None:
-            self._thread = apart("ucmfs-expected", self._run)
-
-    def _put(self, each: tuple[bytes, str] | None) -> bool:
         try:
-            self._todo.put_nowait(each)
-        except queue.Full:
-            return False
-        return True
+            self._blocks = self._blocks or Blocks(self._mount)
+            self._blocks.touch(ids, space, expected=True)
+        except UcmfsError as error:
+            log.debug("ucmfs: expected blocks of %s: unreported: %s", space,
+                      error)
+            self._disconnect()
 
-    def _run(self) -> None:
-        blocks: Blocks | None = None
-        while (each := self._todo.get()) is not None and not self._ended:
-            try:
-                blocks = blocks or Blocks(self._mount)
-                blocks.touch(*each, expected=True)
-            except UcmfsError as error:
-                log.debug("ucmfs: expected blocks of %s: unreported: %s",
-                          each[1], error)
-                if blocks is not None:
-                    blocks.close()
-                blocks = None
-        if blocks is not None:
-            blocks.close()
+    def _disconnect(self) -> None:
+        if self._blocks is not None:
+            self._blocks.close()
+        self._blocks = None
 
     def close(self) -> None:
         """What is not reported yet is left out."""
         self._ended = True
-        self._put(None)  # one that is full wakes the thread anyway
-        if self._thread is not None:
-            self._thread.join(END_SECONDS)
+        if self._chores.end():
+            self._disconnect()

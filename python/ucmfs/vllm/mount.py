@@ -19,6 +19,7 @@ import re
 import threading
 import time
 from collections import deque
+from concurrent import futures
 from typing import Any, Callable, Iterable, NamedTuple, Sequence
 
 from .. import _log
@@ -84,29 +85,20 @@ def apart(name: str, call: Callable[[], Any]) -> threading.Thread:
     return thread
 
 
-class Question:
-    """Something that a thread finds out."""
-
-    def __init__(self, find: Callable[[], Any]) -> None:
-        self._find = find
-        self.done = threading.Event()
-        self.answer: Any = None
-        self.error: Exception | None = None
-
-    def find(self) -> None:
-        try:
-            self.answer = self._find()
-        except Exception as error:  # reported to whoever asked
-            self.error = error
-        self.done.set()
+def _answer(answer: futures.Future[Any], find: Callable[[], Any]) -> None:
+    try:
+        answer.set_result(find())
+    except Exception as error:  # reported to the asker
+        answer.set_exception(error)
 
 
 class Chores:
     """Calls that may hang, one after another, in a thread that is started
     with the first. Nobody waits for them but end()."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, most: int = CHORES_MOST) -> None:
         self._name = name
+        self._most = most
         self._todo: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -115,7 +107,7 @@ class Chores:
     def add(self, chore: Callable[[], None]) -> None:
         """It is dropped if too many wait, or the end has come."""
         with self._wake:
-            if self._ending or len(self._todo) >= CHORES_MOST:
+            if self._ending or len(self._todo) >= self._most:
                 return
             self._todo.append(chore)
             if self._thread is None:
@@ -125,14 +117,12 @@ class Chores:
     def ask(self, find: Callable[[], Any]) -> Any:
         """What a call returns, or raises. Timeout: not within LATE_SECONDS,
         with what was added before."""
-        question = Question(find)
-        self.add(question.find)
-        if not question.done.wait(LATE_SECONDS):
+        answer: futures.Future[Any] = futures.Future()
+        self.add(functools.partial(_answer, answer, find))
+        if not futures.wait([answer], LATE_SECONDS).done:
             raise Timeout(errno.ETIMEDOUT, f"{self._name}: no answer within "
                           f"{LATE_SECONDS:g} s")
-        if question.error is not None:
-            raise question.error
-        return question.answer
+        return answer.result()
 
     def _run(self) -> None:
         while True:
