@@ -9,8 +9,8 @@
  * Opens are counted where they are known without a search: each open file has
  * its number with whoever opened it. Only a claim has to find it, by a chain of
  * the files with that reference; a file is put into its chain when it is opened
- * and taken out when it is closed. A number may fall at any time without a lock: a claim that
- * sees it too high is refused, as if it had come a moment before.
+ * and taken out when it is closed. A number may fall at any time without a lock: a
+ * claim that sees it too high is refused, as if it had come a moment before.
  *
  * Who unlinks a block by its name asks nobody, and a block may leave a place
  * where it is not read while an older reader still has it open there. What the file
