@@ -223,9 +223,7 @@ static int hash_all(struct job *job)
 		err = explain(job, job->ids + job->num_blocks);
 	else if (!err)
 		print_ids(job);
-	if (!err && (fflush(stdout) || ferror(stdout)))
-		err = ucm_tool_complain("standard output: %s", strerror(errno));
-	return err;
+	return err ? err : ucm_tool_flush();
 }
 
 static int run(int argc, char **argv)

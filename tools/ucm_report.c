@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
 
 #define SECOND ((int64_t)1000000000)
@@ -111,16 +112,10 @@ void ucm_report_text(struct ucm_report *report, const struct ucm_id *id,
 
 /* ---- the summary ---- */
 
-static void print_text(const struct ucm_report *report,
-		       const struct ucm_count *counts, uint64_t blocks,
-		       uint64_t bytes, double seconds)
+/* Returns what stands before the next one. */
+static const char *print_counts(const struct ucm_count *counts,
+				const char *between)
 {
-	const struct ucm_count ours[] = { { "absent", report->absent },
-					  { "damaged", report->damaged },
-					  { "failed", report->failed } };
-	const char *between = ": ";
-
-	printf("%" PRIu64 " block%s", blocks, blocks == 1 ? "" : "s");
 	for (; counts->name; counts++) {
 		if (!counts->number)
 			continue;
@@ -128,13 +123,22 @@ static void print_text(const struct ucm_report *report,
 		       counts->name);
 		between = ", ";
 	}
-	for (unsigned i = 0; i < 3; i++) {
-		if (!ours[i].number)
-			continue;
-		printf("%s%" PRIu64 " %s", between, ours[i].number,
-		       ours[i].name);
-		between = ", ";
-	}
+	return between;
+}
+
+static void print_text(const struct ucm_report *report,
+		       const struct ucm_count *counts, uint64_t blocks,
+		       uint64_t bytes, double seconds)
+{
+	const struct ucm_count ours[] = { { "absent", report->absent },
+					  { "damaged", report->damaged },
+					  { "failed", report->failed },
+					  { NULL, 0 } };
+	const char *between;
+
+	printf("%" PRIu64 " block%s", blocks, blocks == 1 ? "" : "s");
+	between = print_counts(counts, ": ");
+	print_counts(ours, between);
 	printf("; %" PRIu64 " bytes in %.3f s\n", bytes, seconds);
 }
 
@@ -160,14 +164,11 @@ static int print_json(const struct ucm_report *report,
 		err = -ENOMEM;
 	if (!err)
 		err = json_object_set(root, "failures", report->failures);
-	if (!err)
-		err = json_dumpf(root, stdout, JSON_INDENT(2));
-	if (!err)
-		putchar('\n');
-	json_decref(root);
-	if (err)
-		ucm_tool_complain("no memory for the JSON object");
-	return err;
+	if (err) {
+		json_decref(root);
+		root = NULL;
+	}
+	return ucm_json_print(root, 0);
 }
 
 int ucm_report_end(struct ucm_report *report, const struct ucm_count *counts,
@@ -175,15 +176,10 @@ int ucm_report_end(struct ucm_report *report, const struct ucm_count *counts,
 {
 	int64_t ns = ucm_monotonic_ns() - report->progress.started_ns;
 	double seconds = (double)ns / (double)SECOND;
-	int err = 0;
 
 	ucm_progress_clear(&report->progress);
-	if (report->to)
-		print_text(report, counts, blocks, bytes, seconds);
-	else
-		err = print_json(report, counts, blocks, bytes, seconds);
-	if (!err && (fflush(stdout) || ferror(stdout)))
-		err = ucm_tool_complain("standard output: %s",
-					strerror(errno));
-	return err;
+	if (!report->to)
+		return print_json(report, counts, blocks, bytes, seconds);
+	print_text(report, counts, blocks, bytes, seconds);
+	return ucm_tool_flush();
 }

@@ -38,7 +38,7 @@ void ucm_report_text(struct ucm_report *report, const struct ucm_id *id,
 /*
  * Print the summary on standard output: counts, of which those that are 0 are
  * left out of the text, bytes and time; names end with one that is NULL. 0, or
- * -errno and a line on standard error.
+ * UCM_EXIT_FAILED and a line on standard error.
  */
 struct ucm_count {
 	const char *name;

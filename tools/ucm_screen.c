@@ -127,14 +127,6 @@ static void get_size(unsigned *lines, unsigned *columns)
 		*columns = size.ws_col;
 }
 
-unsigned ucm_screen_lines(void)
-{
-	unsigned lines, columns;
-
-	get_size(&lines, &columns);
-	return lines;
-}
-
 /* Names may hold anything; on a screen it must not move the cursor. */
 static void put_line(const char *at, size_t len)
 {

@@ -16,9 +16,6 @@ void ucm_screen_close(void);
 /* Show text, cut to what there is room for. 0 or -errno. */
 int ucm_screen_draw(const char *text);
 
-/* Lines that there is room for. */
-unsigned ucm_screen_lines(void);
-
 /* Wait for a key or until fd (-1: none) can be read, but not longer (-1: for
  * ever): the key; UCM_SCREEN_FD; 0: neither, or the size has changed; -errno:
  * there will be no more. */

@@ -90,38 +90,33 @@ void ucm_trace_print_text(const struct ucm_trace_view *view,
 		result_name(record), record->pid, record->uid);
 }
 
-static json_t *number(uint64_t value)
-{
-	return json_integer((json_int_t)value);
-}
-
 int ucm_trace_print_json(const struct ucm_trace_view *view,
 			 const struct ucm_trace_record *record, FILE *out)
 {
 	char hex[UCM_ID_HEX + 1], op[NAME_MAX_SHOWN + 1];
 	char name[NAME_MAX_SHOWN + 1];
 	const char *tier = tier_name(view, record, name);
-	json_t *json = json_object();
+	json_t *json;
 	int err = 0;
 
 	ucm_id_format(&record->id, hex);
-	json_object_set_new(json, "seq", number(record->seq));
-	json_object_set_new(json, "time_ns", number(record->time_ns));
-	json_object_set_new(json, "op", json_string(op_name(view, record, op)));
-	json_object_set_new(json, "block", json_string(hex));
-	json_object_set_new(json, "space", number(record->space));
-	json_object_set_new(json, "tier",
-			    tier ? json_string(tier) : json_null());
-	json_object_set_new(json, "dir", record->dir == UCM_TRACE_NONE
-						 ? json_null()
-						 : number(record->dir));
-	json_object_set_new(json, "bytes", number(record->bytes));
-	json_object_set_new(json, "duration_ns", number(record->duration_ns));
-	json_object_set_new(json, "result", json_string(result_name(record)));
-	json_object_set_new(json, "pid", number(record->pid));
-	json_object_set_new(json, "uid", number(record->uid));
-	if (json_object_size(json) != 12 ||
-	    json_dumpf(json, out, JSON_COMPACT))
+	json = json_pack(
+		"{sI sI ss ss sI ss? so sI sI ss sI sI}",
+		"seq", (json_int_t)record->seq,
+		"time_ns", (json_int_t)record->time_ns,
+		"op", op_name(view, record, op),
+		"block", hex,
+		"space", (json_int_t)record->space,
+		"tier", tier,
+		"dir", record->dir == UCM_TRACE_NONE
+			       ? json_null()
+			       : json_integer(record->dir),
+		"bytes", (json_int_t)record->bytes,
+		"duration_ns", (json_int_t)record->duration_ns,
+		"result", result_name(record),
+		"pid", (json_int_t)record->pid,
+		"uid", (json_int_t)record->uid);
+	if (!json || json_dumpf(json, out, JSON_COMPACT))
 		err = -ENOMEM;
 	fputc('\n', out);
 	json_decref(json);
