@@ -28,14 +28,6 @@ void ucm_tree_block_name(const struct ucm_id *id,
 	memcpy(name + UCM_ID_HEX, SUFFIX, sizeof(SUFFIX));
 }
 
-bool ucm_tree_is_old_repr(const char *name)
-{
-	struct ucm_id id;
-
-	return strlen(name) == UCM_ID_HEX + 5 &&
-	       !strcmp(name + UCM_ID_HEX, ".repr") && !ucm_id_parse(name, &id);
-}
-
 int ucm_tree_parse_bucket(const char *name)
 {
 	static const char digits[] = "0123456789abcdef";

@@ -54,8 +54,6 @@ int ucm_tree_parse_block(const char *name, struct ucm_id *out);
 void ucm_tree_block_name(const struct ucm_id *id,
 			 char name[UCM_TREE_BLOCK_LEN + 1]);
 
-/* "3f9a…e1.repr": a file of representations, as an earlier version had it. */
-bool ucm_tree_is_old_repr(const char *name);
 
 /* ".nfs", and hexadecimal digits: what an NFS client, on any machine, keeps of a file
  * that was removed while it had it open. It removes that itself. */

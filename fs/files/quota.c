@@ -33,7 +33,6 @@
 #include "fs/files/files.h"
 #include "fs/tier/wait.h"
 
-#define OLD_NOTE "quotas" /* in .ucmfs, of earlier versions */
 #define XATTR "user.ucmfs."
 #define ROOM_WAIT_MS 5000
 #define VALUE_MAX 32
@@ -555,13 +554,7 @@ static void load_all(struct ucm_files_tree *tree)
 {
 	struct ucm_files_entries tops;
 	char path[PATH_MAX];
-	struct stat st;
 
-	if (!ucm_os_stat(tree->at->ctlfd, OLD_NOTE, &st))
-		ucm_warning("%s/" UCM_TREE_OWN "/" OLD_NOTE ": quotas of an "
-			    "earlier version, which are not kept: set them "
-			    "with ucm quota, and remove this file",
-			    tree->at->medium.path);
 	if (ucm_files_entries(tree->at->dirfd, UCM_FILES_ROOT, &tops))
 		return;
 	for (size_t i = 0; i < tops.num; i++) {

@@ -91,24 +91,13 @@ static void batch_add(struct batch *batch, const struct ucm_id *id)
 		batch_run(batch);
 }
 
-/* Representations that an earlier version had beside their blocks. */
-static bool drop_old(const struct batch *batch, unsigned bucket,
-		     const char *name)
-{
-	struct ucm_medium *medium = batch->store->dirs.at[batch->dir];
-
-	return ucm_tree_is_old_repr(name) && !medium->readonly &&
-	       medium->ops->unlink &&
-	       !medium->ops->unlink(medium, batch->space->folder, bucket, name);
-}
-
 static void scan_name(struct batch *batch, unsigned bucket, const char *name)
 {
 	struct ucm_key key = { .space = batch->space->number };
 	struct ucm_store *store = batch->store;
 	struct ucm_entry entry;
 
-	if (ucm_tree_is_remains(name) || drop_old(batch, bucket, name))
+	if (ucm_tree_is_remains(name))
 		return;
 	if (ucm_tree_parse_block(name, &key.id) ||
 	    ucm_tree_bucket(&key.id) != bucket)

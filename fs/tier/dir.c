@@ -738,16 +738,6 @@ static int directory_set_aside(struct ucm_medium *medium, const char *folder,
 				       id);
 }
 
-static int directory_unlink(struct ucm_medium *medium, const char *folder,
-			    unsigned bucket, const char *name)
-{
-	char path[UCM_TREE_PATH_MAX], full[UCM_TREE_PATH_MAX + NAME_MAX + 2];
-
-	ucm_tree_bucket_path(folder, bucket, path);
-	snprintf(full, sizeof(full), "%s/%s", path, name);
-	return ucm_os_unlink(ucm_directory_fd(medium), full);
-}
-
 static const struct ucm_medium_ops directory_ops = {
 	.kind = "directory",
 	.begin = directory_begin,
@@ -760,7 +750,6 @@ static const struct ucm_medium_ops directory_ops = {
 	.find = directory_find,
 	.open = directory_open_block,
 	.remove = directory_remove,
-	.unlink = directory_unlink,
 	.set_aside = directory_set_aside,
 	.put = directory_put,
 	.put_again = directory_put_again,

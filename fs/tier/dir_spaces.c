@@ -128,34 +128,14 @@ static bool is_manifest(const char *name)
 	return false;
 }
 
-/* What an earlier version has left, if no scan has come by. */
-static void clear_old(int bucket)
-{
-	_cleanup_free_ char *names = NULL;
-
-	if (ucm_os_list(bucket, ".", &names))
-		return; /* rmdir says what is wrong */
-	for (const char *name = names; *name; name += strlen(name) + 1) {
-		if (ucm_tree_is_old_repr(name))
-			ucm_os_unlink(bucket, name);
-	}
-}
-
 static int clear_bucket(int folder, unsigned bucket)
 {
-	_cleanup_fd_ int fd = -1;
 	char name[3];
 	int err;
 
 	ucm_tree_bucket_name(bucket, name);
 	err = ucm_os_rmdir(folder, name);
-	if (err != -ENOTEMPTY)
-		return err == -ENOENT ? 0 : err;
-	fd = ucm_os_open(folder, name, O_RDONLY | O_DIRECTORY, 0);
-	if (fd < 0)
-		return fd;
-	clear_old(fd);
-	return ucm_os_rmdir(folder, name);
+	return err == -ENOENT ? 0 : err;
 }
 
 /* Away with its buckets; with those that are not empty all else stays. */

@@ -246,9 +246,6 @@ struct ucm_medium_ops {
 		    struct stat *st);
 	int (*remove)(struct ucm_medium *medium, const char *folder,
 		      const struct ucm_id *id);
-	/* A file of a bucket that is no block. NULL: there are none. */
-	int (*unlink)(struct ucm_medium *medium, const char *folder,
-		      unsigned bucket, const char *name);
 	/* Out of the way, where people can look at it. */
 	int (*set_aside)(struct ucm_medium *medium, const char *folder,
 			 const struct ucm_id *id);

@@ -770,12 +770,6 @@ static int memory_remove(struct ucm_medium *medium, const char *folder,
 	return step_unlink(path_of(medium, folder, id));
 }
 
-static int memory_unlink(struct ucm_medium *medium, const char *folder,
-			 unsigned bucket, const char *name)
-{
-	return step_unlink(at(medium, "%s/%02x/%s", folder, bucket, name));
-}
-
 static int memory_commit(struct ucm_medium *medium, const char *name,
 			 const char *folder, const struct ucm_id *id,
 			 bool sync)
@@ -1268,7 +1262,6 @@ static const struct ucm_medium_ops memory_ops = {
 	.find = memory_find,
 	.open = memory_open_block,
 	.remove = memory_remove,
-	.unlink = memory_unlink,
 	.set_aside = memory_set_aside,
 	.put = memory_put,
 	.put_again = memory_put_again,

@@ -587,15 +587,6 @@ UNIT_TEST(a_mark_that_cannot_be_read_is_none)
 	ck_assert_uint_eq(tree.quotas->num, 0);
 }
 
-UNIT_TEST(quotas_of_an_earlier_version_are_named)
-{
-	tree_store("$/a");
-	end();
-	fx_put(fx_path("$/a/.ucmfs/quotas"), "ucmfs-quotas 1 1\n", 17);
-	begin();
-	ck_assert(fx_logged("a/.ucmfs/quotas: quotas of an earlier version"));
-}
-
 UNIT_TEST(a_mark_goes_with_its_folder)
 {
 	struct ucm_files_mark_info info;

@@ -191,37 +191,6 @@ UNIT_TEST(what_is_no_block_is_left_alone_and_counted)
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 0);
 }
 
-/* In any bucket, and though the block is there; a link to one is no such file. */
-UNIT_TEST(representations_of_an_earlier_version_are_removed)
-{
-	static const char hex[] = "3f9a101112131415161718191a1b1ce1";
-	unsigned before;
-
-	prepare();
-	fx_put(fx_path("$/a/blocks/%.35s.repr", fx_name(&good)), good.bytes,
-	       good.len);
-	before = fx_count(fx_path("$/a/blocks/%.2s", fx_name(&file)));
-	fx_put(fx_path("$/a/blocks/%.2s/%s.repr", fx_name(&file), hex),
-	       good.bytes, good.len);
-	scan();
-	ck_assert(!fx_exists(fx_path("$/a/blocks/%.35s.repr",
-				     fx_name(&good))));
-	ck_assert_uint_eq(fx_count(fx_path("$/a/blocks/%.2s",
-					   fx_name(&file))), before);
-	ck_assert_uint_eq(fx_set->stats.strays, 0);
-}
-
-UNIT_TEST(representations_that_cannot_be_removed_are_counted)
-{
-	prepare();
-	fx_put(fx_path("$/a/blocks/%.35s.repr", fx_name(&good)), good.bytes,
-	       good.len);
-	fx_fail_on("unlink", ".repr", 1, -EIO, true);
-	scan();
-	ck_assert_uint_eq(fx_set->stats.strays, 1);
-	fx_fail(NULL, 0, 0, false);
-}
-
 UNIT_TEST(things_under_a_blocks_name_that_are_no_files_are_left_alone,
 	  .rows = 4)
 {

@@ -11,22 +11,6 @@
 
 #define HEX "3f9a101112131415161718191a1b1ce1"
 
-static const struct {
-	const char *name;
-	bool is_one;
-} old_reprs[] = {
-	{ HEX ".repr", true }, { HEX ".bin", false }, { HEX ".repr2", false },
-	{ HEX, false },	       { ".repr", false },    { HEX "0.repr", false },
-	{ "3F9a101112131415161718191a1b1ce1.repr", false },
-};
-
-UNIT_TEST(representations_of_an_earlier_version_are_known_by_their_names,
-	  .rows = NUM_ROWS(old_reprs))
-{
-	ck_assert(ucm_tree_is_old_repr(old_reprs[_i].name) ==
-		  old_reprs[_i].is_one);
-}
-
 UNIT_TEST(a_name_is_an_id_and_back)
 {
 	char name[UCM_TREE_BLOCK_LEN + 1], path[UCM_TREE_BELOW_LEN + 1];
