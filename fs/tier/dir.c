@@ -534,14 +534,7 @@ static void directory_beat(struct ucm_medium *medium)
 static void directory_tell(struct ucm_medium *medium, enum ucm_medium_use use,
 			   dev_t mount)
 {
-	static const enum ucm_lock_state states[] = {
-		[UCM_MEDIUM_USE_STARTING] = UCM_LOCK_STARTING,
-		[UCM_MEDIUM_USE_SERVING] = UCM_LOCK_SERVING,
-		[UCM_MEDIUM_USE_ENDING] = UCM_LOCK_ENDING,
-		[UCM_MEDIUM_USE_PRIVATE] = UCM_LOCK_PRIVATE,
-	};
-
-	ucm_lock_tell(ucm_directory_of(medium)->lockfd, states[use], mount);
+	ucm_lock_tell(ucm_directory_of(medium)->lockfd, use, mount);
 }
 
 static int directory_room(struct ucm_medium *medium,

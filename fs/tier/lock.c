@@ -48,10 +48,10 @@
 	"or a disk hangs"
 
 static const char *const words[] = {
-	[UCM_LOCK_STARTING] = "starting",
-	[UCM_LOCK_SERVING] = "serving",
-	[UCM_LOCK_ENDING] = "ending",
-	[UCM_LOCK_PRIVATE] = "private",
+	[UCM_MEDIUM_USE_STARTING] = "starting",
+	[UCM_MEDIUM_USE_SERVING] = "serving",
+	[UCM_MEDIUM_USE_ENDING] = "ending",
+	[UCM_MEDIUM_USE_PRIVATE] = "private",
 };
 
 /* Of this process: 0: not known. */
@@ -105,7 +105,7 @@ static bool is_ending(const char *text)
 
 	if (sscanf(text, "%15s", word) != 1)
 		return false;
-	if (!strcmp(word, words[UCM_LOCK_ENDING]))
+	if (!strcmp(word, words[UCM_MEDIUM_USE_ENDING]))
 		return true;
 	return sscanf(text, "serving %llu %u:%u %x", &where, &a, &b, &place) ==
 		       4 &&
@@ -198,11 +198,11 @@ int ucm_lock_take(int ctldir, const char *path, unsigned wait_s,
 
 	if (err)
 		return refuse(fd, path, err, error);
-	ucm_lock_tell(fd, UCM_LOCK_STARTING, 0);
+	ucm_lock_tell(fd, UCM_MEDIUM_USE_STARTING, 0);
 	return fd;
 }
 
-void ucm_lock_tell(int lockfd, enum ucm_lock_state state, dev_t mount)
+void ucm_lock_tell(int lockfd, enum ucm_medium_use use, dev_t mount)
 {
 	char text[RECORD_BYTES + 1], said[RECORD_BYTES];
 	unsigned place = 0;
@@ -212,7 +212,7 @@ void ucm_lock_tell(int lockfd, enum ucm_lock_state state, dev_t mount)
 		return;
 	if (mount)
 		is_mounted(mount, &place);
-	snprintf(said, sizeof(said), "%s %llu %u:%u %x %d %llu", words[state],
+	snprintf(said, sizeof(said), "%s %llu %u:%u %x %d %llu", words[use],
 		 mount_namespace(), major(mount), minor(mount), place,
 		 (int)getpid(), ucm_process_namespace());
 	snprintf(text, sizeof(text), "%-*s\n", RECORD_BYTES - 1, said);

@@ -14,14 +14,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "fs/tier/config.h"
-
-enum ucm_lock_state {
-	UCM_LOCK_STARTING,
-	UCM_LOCK_SERVING, /* until its mount is gone */
-	UCM_LOCK_ENDING,
-	UCM_LOCK_PRIVATE, /* it serves its clients, and ends with them */
-};
+#include "fs/tier/medium.h"
 
 /*
  * Lock a directory's control directory: a descriptor, which is the lock. Waits
@@ -34,6 +27,6 @@ int ucm_lock_take(int ctldir, const char *path, unsigned wait_s,
 
 /* Tell those who wait. mount: the device of a mount that is SERVING. Nothing
  * happens if lockfd is -1, or if it is not known: then nobody waits. */
-void ucm_lock_tell(int lockfd, enum ucm_lock_state state, dev_t mount);
+void ucm_lock_tell(int lockfd, enum ucm_medium_use use, dev_t mount);
 
 #endif

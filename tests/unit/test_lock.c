@@ -95,9 +95,9 @@ UNIT_FIXTURE(.setup = setup, .teardown = teardown);
 UNIT_TEST(one_that_starts_or_serves_is_not_waited_for)
 {
 	must_be_refused_at_once(in_use_by_us());
-	ucm_lock_tell(held, UCM_LOCK_SERVING, mounted_device());
+	ucm_lock_tell(held, UCM_MEDIUM_USE_SERVING, mounted_device());
 	must_be_refused_at_once(in_use_by_us());
-	ucm_lock_tell(held, UCM_LOCK_SERVING, 0); /* without a mount */
+	ucm_lock_tell(held, UCM_MEDIUM_USE_SERVING, 0); /* without a mount */
 	must_be_refused_at_once(in_use_by_us());
 }
 
@@ -137,13 +137,13 @@ static void must_be_waited_for(void)
 
 UNIT_TEST(one_that_is_ending_is_waited_for)
 {
-	ucm_lock_tell(held, UCM_LOCK_ENDING, 0);
+	ucm_lock_tell(held, UCM_MEDIUM_USE_ENDING, 0);
 	must_be_waited_for();
 }
 
 UNIT_TEST(one_whose_mount_is_gone_is_waited_for)
 {
-	ucm_lock_tell(held, UCM_LOCK_SERVING, makedev(4000, 1000000));
+	ucm_lock_tell(held, UCM_MEDIUM_USE_SERVING, makedev(4000, 1000000));
 	must_be_waited_for();
 }
 
@@ -154,7 +154,7 @@ UNIT_TEST(another_mount_of_its_device_number_is_not_its_own)
 	unsigned long long where;
 	unsigned a, b, place;
 
-	ucm_lock_tell(held, UCM_LOCK_SERVING, mounted_device());
+	ucm_lock_tell(held, UCM_MEDIUM_USE_SERVING, mounted_device());
 	ck_assert_int_gt(pread(held, text, 64, 0), 0);
 	ck_assert_int_eq(sscanf(text, "serving %llu %u:%u %x", &where, &a, &b,
 				&place), 4);
@@ -167,7 +167,7 @@ UNIT_TEST(another_mount_of_its_device_number_is_not_its_own)
 
 UNIT_TEST(a_private_one_is_waited_for)
 {
-	ucm_lock_tell(held, UCM_LOCK_PRIVATE, 0);
+	ucm_lock_tell(held, UCM_MEDIUM_USE_PRIVATE, 0);
 	must_be_waited_for();
 }
 
@@ -175,7 +175,7 @@ UNIT_TEST(a_private_one_that_has_clients_is_refused_soon)
 {
 	int64_t before = ucm_monotonic_ms();
 
-	ucm_lock_tell(held, UCM_LOCK_PRIVATE, 0);
+	ucm_lock_tell(held, UCM_MEDIUM_USE_PRIVATE, 0);
 	ck_assert_int_eq(take(60), -EBUSY);
 	ck_assert_int_lt(ucm_monotonic_ms() - before, 30000);
 	ck_assert_str_eq(error.text, in_use_by_us());
@@ -185,7 +185,7 @@ UNIT_TEST(the_wait_is_bounded)
 {
 	int64_t before = ucm_monotonic_ms();
 
-	ucm_lock_tell(held, UCM_LOCK_ENDING, 0);
+	ucm_lock_tell(held, UCM_MEDIUM_USE_ENDING, 0);
 	ck_assert_int_eq(take(0), -EBUSY);
 	ck_assert(!fx_logged("waiting"));
 	ck_assert_int_eq(take(1), -EBUSY);
@@ -226,8 +226,8 @@ UNIT_TEST(a_lock_in_which_nothing_can_be_written_is_one)
 	fx_fail("write", 1, -ENOSPC, false);
 	held = ucm_lock_take(ctl, "dir", 0, &error);
 	ck_assert_int_ge(held, 0);
-	ucm_lock_tell(held, UCM_LOCK_ENDING, 0);
+	ucm_lock_tell(held, UCM_MEDIUM_USE_ENDING, 0);
 	fx_fail(NULL, 0, 0, false);
 	ck_assert_int_eq(take(0), -EBUSY);
-	ucm_lock_tell(-1, UCM_LOCK_ENDING, 0); /* harmless */
+	ucm_lock_tell(-1, UCM_MEDIUM_USE_ENDING, 0); /* harmless */
 }
