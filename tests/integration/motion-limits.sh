@@ -93,9 +93,11 @@ json 'x["index"]["unsaved"] == 0' cat "$mnt/.ucmfs/stats.json"
 do_umount
 rm -r "$work/x" "$work/y"
 
-# what has no room below is named: ten blocks fill it, and may not go
+# what has no room below is named: ten blocks fill it, and may not go. One mover: a
+# copy that ends counts twice for a moment, which two at once could take for a full tier.
 mkdir "$work/x" "$work/y"
-need do_mount -o write=fast:back,limit=low:380K "fast=$work/x:low=$work/y"
+need do_mount -c movers=1 -o write=fast:back,limit=low:380K \
+	"fast=$work/x:low=$work/y"
 make_blocks --count 10
 status 'with room' 0 "$ucm" sync flush "$mnt"
 need "$ucm" pin -m "$mnt" --all
