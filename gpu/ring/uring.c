@@ -9,12 +9,12 @@
  *
  * What may hang must not do so in the thread that submits. FUSE sends some
  * requests to its server and waits for them on the spot whatever io_uring asks
- * of it: a write, a read through the page cache. Those are always given to a worker of the kernel (IOSQE_ASYNC). A
- * direct read is one only where may_hang says so, because workers cost time and
- * are few: io_uring asks a file that is not ready at once whether it can be
- * polled, which FUSE asks its server, once in a mount's life. A close needs
- * nothing: the kernel gives it to a worker wherever a file system has a say in
- * it (flush).
+ * of it: a write, a read through the page cache. Those are always given to a worker
+ * of the kernel (IOSQE_ASYNC). A direct read is one only where may_hang says so,
+ * because workers cost time and are few: io_uring asks a file that is not ready at
+ * once whether it can be polled, which FUSE asks its server, once in a mount's life. A
+ * close needs nothing: the kernel gives it to a worker wherever a file system has a say
+ * in it (flush).
  *
  * To be woken, it polls an eventfd whenever it sleeps.
  *
