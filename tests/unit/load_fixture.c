@@ -311,7 +311,7 @@ static struct {
 	bool holding;
 	enum ucm_io_op held_op;
 	off_t held_from, held_end;
-	unsigned held_skip, held;
+	unsigned held_skip, held, gate;
 	enum ucm_io_op fail_op;
 	unsigned fail_nth; /* 0: none */
 	int fail_err;
@@ -327,6 +327,8 @@ static struct {
 
 static void pass_gate(const struct ucm_io *io)
 {
+	unsigned gate = faults.gate;
+
 	if (!faults.holding || io->op != faults.held_op ||
 	    io->offset < faults.held_from || io->offset >= faults.held_end)
 		return;
@@ -336,7 +338,7 @@ static void pass_gate(const struct ucm_io *io)
 	}
 	faults.held++;
 	pthread_cond_broadcast(&faults.changed);
-	while (faults.holding)
+	while (faults.holding && faults.gate == gate)
 		pthread_cond_wait(&faults.changed, &faults.lock);
 	faults.held--;
 }
@@ -421,6 +423,15 @@ void lf_wait_held(unsigned num)
 					      &until);
 	pthread_mutex_unlock(&faults.lock);
 	ck_assert_msg(!late, "fewer than %u operations are held", num);
+}
+
+void lf_let_pass(unsigned more)
+{
+	pthread_mutex_lock(&faults.lock);
+	faults.gate++;
+	faults.held_skip = more;
+	pthread_cond_broadcast(&faults.changed);
+	pthread_mutex_unlock(&faults.lock);
 }
 
 void lf_release(void)

@@ -101,6 +101,8 @@ void lf_hold(enum ucm_io_op op, unsigned skip);
 void lf_hold_at(enum ucm_io_op op, off_t from, off_t end);
 void lf_wait_held(unsigned num); /* until so many do; for ten seconds */
 void lf_release(void);
+/* Those that are held pass, and so many after them; then they are held again. */
+void lf_let_pass(unsigned more);
 
 /* The nth operation of this kind from now on, and all after it (unless
  * only_once), end with err. */

@@ -158,17 +158,6 @@ UNIT_TEST(prefetch_goes_on_beside_loads_that_do_not_end,
 
 /* ---- priorities ---- */
 
-static size_t num_ended(const struct ucm_task *task, size_t num)
-{
-	const struct ucm_outcome *outcomes = ucm_task_outcomes(task);
-	size_t ended = 0;
-
-	for (size_t i = 0; i < num; i++)
-		ended += __atomic_load_n(&outcomes[i].err, __ATOMIC_ACQUIRE) !=
-			 -EINPROGRESS;
-	return ended;
-}
-
 static const struct ucm_request low = { .priority = UCM_LOAD_PREFETCH };
 
 /* One read is held, and the window has room for no other. */
@@ -182,10 +171,9 @@ UNIT_TEST(demand_goes_before_prefetch)
 	lf_wait_held(1);
 	prefetch = lf_submit(loader, false, 0, 16, &low);
 	demand = lf_submit(loader, false, 16, 7, NULL);
-	lf_release();
+	lf_let_pass(7 + 2); /* the two may be begun before the others are open */
 	ck_assert_int_eq(ucm_task_wait(demand, 20000), 0);
-	/* what was begun after the last read of the others */
-	ck_assert_uint_le(num_ended(prefetch, 16), 2);
+	lf_release();
 	ends_well(plug);
 	ends_well(demand);
 	ends_well(prefetch);
@@ -203,9 +191,9 @@ UNIT_TEST(a_block_that_is_prefetched_can_be_demanded)
 	lf_wait_held(1);
 	prefetch = lf_submit(loader, false, 0, 16, &low);
 	demand = lf_submit(loader, false, 15, 1, NULL);
-	lf_release();
+	lf_let_pass(1 + 2);
 	ck_assert_int_eq(ucm_task_wait(demand, 20000), 0);
-	ck_assert_uint_le(num_ended(prefetch, 16), 2);
+	lf_release();
 	ck_assert(lf_page_is(&cache, 0, 0, 4, 15) ||
 		  lf_page_is(&cache, 0, 0, 4, 0));
 	ends_well(plug);
