@@ -11,10 +11,9 @@
  *
  * The source opens files, many in a request: those of a directory and a space that
  * have come since its last request; what one directory keeps waiting holds up no
- * other. Which directory that is the source knows
- * only for the moment; where the file really was its answer says. A file that is
- * OPENING or whose head is coming has waiters: they are woken by ucm_load_go(), in
- * their order.
+ * other. Which directory that is the source knows only for the moment; where the file
+ * really was its answer says. A file that is OPENING or whose head is coming has
+ * waiters: they are woken by ucm_load_go(), in their order.
  */
 #include <config.h>
 
@@ -457,7 +456,7 @@ static void take_given(struct ucm_load_file *file,
 		of->dir.no_direct = true;
 		file->direct = false;
 	}
-	if (!err && of->dir.quick)
+	if (!err && of->dir.quick && file->engine->shared->hints)
 		ucm_verified_begin(file, &st);
 	take_file(file, given->fd, &st, err);
 }
@@ -608,8 +607,8 @@ static void look_again(struct ucm_load_file *file)
 {
 	struct stat st;
 
-	if (file->engine->shared->source_ops->where && !file->stamp &&
-	    file->dir->quick && !ucm_os_fstat(file->fd, &st))
+	if (file->engine->shared->hints && !file->stamp && file->dir->quick &&
+	    !ucm_os_fstat(file->fd, &st))
 		ucm_verified_begin(file, &st);
 }
 

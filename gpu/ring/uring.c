@@ -39,7 +39,6 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/osguard.h"
 
 #define MAX_PINNED 1024
 
