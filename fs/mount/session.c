@@ -501,8 +501,8 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 	err = fuse_session_mount(daemon->session, mountpoint);
 	if (!err) {
 		daemon->device = device_of_mount(mountpoint);
-		ucm_store_serving(daemon->store, daemon->device);
 		err = serve(daemon);
+		ucm_store_ending(daemon->store);
 		if (does_one_hang(daemon))
 			cut_connection(mountpoint);
 		fuse_session_unmount(daemon->session);
@@ -585,15 +585,12 @@ static int serve_socket(struct ucm_daemon *daemon)
 		err = ucm_store_begin(daemon->store);
 	if (err)
 		return err;
-	if (daemon->options->ends_with_peers)
-		ucm_store_serving_privately(daemon->store);
-	else
-		ucm_store_serving(daemon->store, 0);
 	if (daemon->options->foreground)
 		choose_log(daemon->options);
 	err = start_store(daemon);
 	if (!err)
 		err = serve_until_signal(daemon);
+	ucm_store_ending(daemon->store);
 	ucm_index_memory_unserve(ucm_index_live(daemon->store->index));
 	if (!ucm_socket_stop(daemon, daemon->store->close_ms))
 		daemon->store->left = true;

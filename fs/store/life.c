@@ -163,31 +163,20 @@ int ucm_store_start(struct ucm_store *store)
 	return err;
 }
 
-static void life_tell_all(struct ucm_store *store, enum ucm_medium_use use,
-			  dev_t mount)
+void ucm_store_ending(struct ucm_store *store)
 {
 	for (unsigned i = 0; i < store->dirs.num; i++) {
 		struct ucm_medium *medium = store->dirs.at[i];
 
-		if (medium->ops->tell)
-			medium->ops->tell(medium, use, mount);
+		if (medium->ops->ending)
+			medium->ops->ending(medium);
 	}
-}
-
-void ucm_store_serving(struct ucm_store *store, dev_t mount)
-{
-	life_tell_all(store, UCM_MEDIUM_USE_SERVING, mount);
-}
-
-void ucm_store_serving_privately(struct ucm_store *store)
-{
-	life_tell_all(store, UCM_MEDIUM_USE_PRIVATE, 0);
 }
 
 void ucm_store_quiet(struct ucm_store *store)
 {
 	if (!atomic_exchange(&store->stopping, true))
-		life_tell_all(store, UCM_MEDIUM_USE_ENDING, 0);
+		ucm_store_ending(store);
 	ucm_scan_stop(store);
 }
 

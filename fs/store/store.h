@@ -134,11 +134,8 @@ int ucm_store_begin(struct ucm_store *store);
 /* The same, if that has not been done; start the scan and the checkpoints. */
 int ucm_store_start(struct ucm_store *store);
 
-/* Tell other starts that a mount, of this device, uses the directories: when
- * it is gone they wait for us to end. */
-void ucm_store_serving(struct ucm_store *store, dev_t mount);
-/* The same of a daemon that ends with its last client: they wait a few seconds. */
-void ucm_store_serving_privately(struct ucm_store *store);
+/* Other starts wait longer for the directories from here on. */
+void ucm_store_ending(struct ucm_store *store);
 
 /* Nothing more is begun. Close follows. */
 void ucm_store_quiet(struct ucm_store *store);

@@ -531,10 +531,9 @@ static void directory_beat(struct ucm_medium *medium)
 		     ucm_monotonic_ms() + UCM_OWNER_BEAT_MS);
 }
 
-static void directory_tell(struct ucm_medium *medium, enum ucm_medium_use use,
-			   dev_t mount)
+static void directory_ending(struct ucm_medium *medium)
 {
-	ucm_lock_tell(ucm_directory_of(medium)->lockfd, use, mount);
+	ucm_lock_ending(ucm_directory_of(medium)->lockfd);
 }
 
 static int directory_room(struct ucm_medium *medium,
@@ -735,7 +734,7 @@ static const struct ucm_medium_ops directory_ops = {
 	.kind = "directory",
 	.begin = directory_begin,
 	.beat = directory_beat,
-	.tell = directory_tell,
+	.ending = directory_ending,
 	.close = directory_close,
 	.free = directory_free,
 	.list = directory_list,

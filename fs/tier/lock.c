@@ -2,17 +2,14 @@
 /*
  * lock.c - the lock of a directory, and what is written into it.
  *
- *   "serving NAMESPACE MAJOR:MINOR PLACE PID NAMESPACE"
+ *   "used PID NAMESPACE", or "ending PID NAMESPACE"
  *
- * are the mount namespace, the mount's device (0:0: none), a checksum of its path; who
- * has the lock, and the namespace of that number. All of the file is locked.
+ * say who has the lock, and the namespace of that number, which means nothing in
+ * another one. All of the file is locked.
  *
- * The kernel takes a mount away before the daemon hears of it. So "serving" is
- * believed only while the mount is there (its device number may soon be that of
- * another mount elsewhere); a process in another namespace cannot see that, and
- * takes the word for it. Nor does a process id mean anything in another one.
- * "private" is a daemon that ends soon after its last client has gone, which may
- * have happened.
+ * umount(8) returns before the daemon hears of it, and a private daemon ends soon
+ * after its last client: so each is waited for a few seconds, and one that says that
+ * it is ending as long as that may take.
  *
  * The locks are open-file ones: they die with their process, and are not given up
  * when another part of it closes the file.
@@ -23,16 +20,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <ucm/block.h>
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -42,48 +34,10 @@
 
 #define POLL_NS (10 * 1000 * 1000)
 #define RECORD_BYTES 64 /* always as long, so that it is overwritten whole */
-#define PRIVATE_WAIT_S 4 /* longer than an idle one lives (serve/server.c) */
+#define GRACE_S 4 /* longer than an idle private one lives (serve/server.c) */
 #define STILL_ENDING                                             \
 	", which is ending: files of its mount may still be open, " \
 	"or a disk hangs"
-
-static const char *const words[] = {
-	[UCM_MEDIUM_USE_STARTING] = "starting",
-	[UCM_MEDIUM_USE_SERVING] = "serving",
-	[UCM_MEDIUM_USE_ENDING] = "ending",
-	[UCM_MEDIUM_USE_PRIVATE] = "private",
-};
-
-/* Of this process: 0: not known. */
-static unsigned long long mount_namespace(void)
-{
-	struct stat st;
-
-	return stat("/proc/self/ns/mnt", &st) ? 0 : st.st_ino;
-}
-
-/* Is a device mounted, and where: at *place, or (0) at any, which is stored? As
- * good as yes if that cannot be learned. */
-static bool is_mounted(dev_t device, unsigned *place)
-{
-	FILE *file = fopen("/proc/self/mountinfo", "re");
-	char line[2 * PATH_MAX], path[PATH_MAX];
-	unsigned a, b, here;
-	bool found = !file;
-
-	while (!found && fgets(line, sizeof(line), file)) {
-		if (sscanf(line, "%*u %*u %u:%u %*s %4095s", &a, &b, path) !=
-			    3 ||
-		    makedev(a, b) != device)
-			continue;
-		here = ucm_crc32c(0, path, strlen(path));
-		found = !*place || here == *place;
-		*place = found ? here : *place;
-	}
-	if (file)
-		fclose(file);
-	return found;
-}
 
 static void read_text(int fd, char text[RECORD_BYTES + 1])
 {
@@ -92,26 +46,9 @@ static void read_text(int fd, char text[RECORD_BYTES + 1])
 		*text = '\0';
 }
 
-static bool is_private(const char *text)
-{
-	return !strncmp(text, "private ", strlen("private "));
-}
-
 static bool is_ending(const char *text)
 {
-	char word[16];
-	unsigned a, b, place = 0;
-	unsigned long long where;
-
-	if (sscanf(text, "%15s", word) != 1)
-		return false;
-	if (!strcmp(word, words[UCM_MEDIUM_USE_ENDING]))
-		return true;
-	return sscanf(text, "serving %llu %u:%u %x", &where, &a, &b, &place) ==
-		       4 &&
-	       (a || b) && /* it has a mount */
-	       where && where == mount_namespace() &&
-	       !is_mounted(makedev(a, b), &place);
+	return !strncmp(text, "ending ", strlen("ending "));
 }
 
 /* ---- who has it ---- */
@@ -127,7 +64,7 @@ static struct holder holder_of(const char *text)
 	unsigned long long where;
 	int pid;
 
-	if (sscanf(text, "%*s %*u %*u:%*u %*x %d %llu", &pid, &where) != 2 ||
+	if (sscanf(text, "%*s %d %llu", &pid, &where) != 2 ||
 	    !where || where != ucm_process_namespace())
 		return holder;
 	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
@@ -160,8 +97,7 @@ static int wait_for(int fd, const char *path, unsigned wait_s)
 
 		read_text(fd, text);
 		if (waited_s >= wait_s ||
-		    !(is_ending(text) ||
-		      (is_private(text) && waited_s < PRIVATE_WAIT_S)))
+		    (waited_s >= GRACE_S && !is_ending(text)))
 			break;
 		if (!told)
 			ucm_info("%s: waiting for another ucmfs to end", path);
@@ -190,6 +126,20 @@ static int refuse(int fd, const char *path, int err, struct ucm_error *error)
 	return err;
 }
 
+/* A directory that is full can be used all the same. */
+static void write_text(int fd, const char *use)
+{
+	char text[RECORD_BYTES + 1], said[RECORD_BYTES];
+	int err;
+
+	snprintf(said, sizeof(said), "%s %d %llu", use, (int)getpid(),
+		 ucm_process_namespace());
+	snprintf(text, sizeof(text), "%-*s\n", RECORD_BYTES - 1, said);
+	err = ucm_os_write_at(fd, text, RECORD_BYTES, 0);
+	if (err)
+		ucm_debug(TIER, 1, ".ucmfs/lock: %s", strerror(-err));
+}
+
 int ucm_lock_take(int ctldir, const char *path, unsigned wait_s,
 		  struct ucm_error *error)
 {
@@ -198,25 +148,12 @@ int ucm_lock_take(int ctldir, const char *path, unsigned wait_s,
 
 	if (err)
 		return refuse(fd, path, err, error);
-	ucm_lock_tell(fd, UCM_MEDIUM_USE_STARTING, 0);
+	write_text(fd, "used");
 	return fd;
 }
 
-void ucm_lock_tell(int lockfd, enum ucm_medium_use use, dev_t mount)
+void ucm_lock_ending(int lockfd)
 {
-	char text[RECORD_BYTES + 1], said[RECORD_BYTES];
-	unsigned place = 0;
-	int err;
-
-	if (lockfd < 0)
-		return;
-	if (mount)
-		is_mounted(mount, &place);
-	snprintf(said, sizeof(said), "%s %llu %u:%u %x %d %llu", words[use],
-		 mount_namespace(), major(mount), minor(mount), place,
-		 (int)getpid(), ucm_process_namespace());
-	snprintf(text, sizeof(text), "%-*s\n", RECORD_BYTES - 1, said);
-	err = ucm_os_write_at(lockfd, text, RECORD_BYTES, 0);
-	if (err)
-		ucm_debug(TIER, 1, ".ucmfs/lock: %s", strerror(-err));
+	if (lockfd >= 0)
+		write_text(lockfd, "ending");
 }

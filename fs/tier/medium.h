@@ -109,14 +109,6 @@ int ucm_file_verify(const struct ucm_file *file, const struct stat *st,
 
 #define UCM_TEMP_NAME_MAX 48 /* of a file that is being written */
 
-/* What is said to others who would like to have it. */
-enum ucm_medium_use {
-	UCM_MEDIUM_USE_STARTING,
-	UCM_MEDIUM_USE_SERVING, /* until its mount is gone */
-	UCM_MEDIUM_USE_ENDING,
-	UCM_MEDIUM_USE_PRIVATE, /* until its last client has gone */
-};
-
 /* What a medium can hold. Two of the same device share their room. */
 struct ucm_medium_room {
 	uint64_t total_bytes, free_bytes;
@@ -220,10 +212,8 @@ struct ucm_medium_ops {
 	/* Show others that we are there, if it is time; from any thread that comes
 	 * by at least every second. NULL: not needed. */
 	void (*beat)(struct ucm_medium *medium);
-	/* Tell others. mount: the device of a mount that is SERVING. NULL:
-	 * nobody asks. */
-	void (*tell)(struct ucm_medium *medium, enum ucm_medium_use use,
-		     dev_t mount);
+	/* Its user is about to end: others wait for that. NULL: none does. */
+	void (*ending)(struct ucm_medium *medium);
 	/* All but its memory: a thread that hangs may still look at it. */
 	void (*close)(struct ucm_medium *medium);
 	void (*free)(struct ucm_medium *medium);

@@ -284,7 +284,7 @@ static int memory_prepare(const char *path, const struct ucm_config *config,
 	if (err)
 		return err;
 	/* a daemon may wait */
-	medium->ops->tell(medium, UCM_MEDIUM_USE_ENDING, 0);
+	medium->ops->ending(medium);
 	ucm_medium_close(medium, false);
 	ucm_medium_free(medium);
 	return 0;

@@ -3,7 +3,7 @@
 #
 # umount and mount at once: umount(8) returns before the daemon has closed, and
 # the start waits for it. A directory in use by a daemon that is not ending is
-# refused at once.
+# refused after some seconds.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test root fuse
@@ -64,7 +64,7 @@ before=$(date +%s%N)
 refused 'in use by another ucmfs' 'a directory in use is refused' \
 	"$ucmfs" "$work/tier" "$work/mnt2"
 took=$((($(date +%s%N) - before) / 1000000))
-check "at once ($took ms)" test $took -lt 5000
+check "soon ($took ms)" test $took -lt 20000
 
 # one that does not end, though its mount is gone: something holds it
 exec 8<"$mnt/.ucmfs/stats.json"

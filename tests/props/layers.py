@@ -82,7 +82,6 @@ FILE_CALLS_KNOWN = {
     ("index/memory", "mmap"),   # of its own memory file
     ("index/memory", "close"),
     ("tier/dir", "close"),      # of folders: no server is told
-    ("tier/lock", "stat"),      # of /proc/self/ns/mnt
     ("tier/lock", "close"),     # local file systems only
 }
 

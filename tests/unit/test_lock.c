@@ -9,8 +9,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -47,15 +45,6 @@ static int take(unsigned wait_s)
 	return fd < 0 ? fd : 0;
 }
 
-/* A device that is mounted where we are: the root's. */
-static dev_t mounted_device(void)
-{
-	struct stat st;
-
-	ck_assert_int_eq(stat("/proc/self", &st), 0);
-	return st.st_dev;
-}
-
 static void say(const char *text)
 {
 	ck_assert_int_eq(ftruncate(held, 0), 0);
@@ -80,40 +69,19 @@ static const char *in_use_by_us(void)
 	return text;
 }
 
-static void must_be_refused_at_once(const char *why)
-{
-	int64_t before = ucm_monotonic_ms();
-
-	ck_assert_int_eq(take(60), -EBUSY);
-	ck_assert_int_lt(ucm_monotonic_ms() - before, 30000);
-	ck_assert_str_eq(error.text, why);
-	ck_assert(!fx_logged("waiting"));
-}
-
 UNIT_FIXTURE(.setup = setup, .teardown = teardown);
 
-UNIT_TEST(one_that_starts_or_serves_is_not_waited_for)
-{
-	must_be_refused_at_once(in_use_by_us());
-	ucm_lock_tell(held, UCM_MEDIUM_USE_SERVING, mounted_device());
-	must_be_refused_at_once(in_use_by_us());
-	ucm_lock_tell(held, UCM_MEDIUM_USE_SERVING, 0); /* without a mount */
-	must_be_refused_at_once(in_use_by_us());
-}
-
-/* Of an older version, of another mount namespace, and whatever else. */
+/* Of an older version, of another process namespace, and whatever else. */
 static const char *const sayings[] = {
-	"", "\n", "x", "serving", "serving 1 0:0 0", "serving 0 4000:4000 0",
-	"serving 1 4000:4000 0", "serving -1 -1:-1 -1", "\xff\xff\xff",
-	"endin", "serving 1 0:0 0 1", "starting 1 0:0 0 1 1",
-	"starting 1 0:0 0 -1 0", "starting 1 0:0 0 x 1",
+	"", "\n", "x", "serving 1 4000:4000 0", "\xff\xff\xff", "endin",
+	"used", "used 1 1", "used -1 0", "used x 1",
 };
 
-UNIT_TEST(what_cannot_be_understood_is_not_waited_for,
-	  .rows = NUM_ROWS(sayings))
+UNIT_TEST(what_cannot_be_understood_is_in_use, .rows = NUM_ROWS(sayings))
 {
 	say(sayings[_i]);
-	must_be_refused_at_once("dir: in use by another ucmfs");
+	ck_assert_int_eq(take(0), -EBUSY);
+	ck_assert_str_eq(error.text, "dir: in use by another ucmfs");
 }
 
 static void *let_go(void *arg)
@@ -135,63 +103,41 @@ static void must_be_waited_for(void)
 	pthread_join(thread, NULL);
 }
 
-UNIT_TEST(one_that_is_ending_is_waited_for)
+/* Its mount may be gone, or its last client. */
+UNIT_TEST(one_that_may_be_ending_is_waited_for)
 {
-	ucm_lock_tell(held, UCM_MEDIUM_USE_ENDING, 0);
 	must_be_waited_for();
 }
 
-UNIT_TEST(one_whose_mount_is_gone_is_waited_for)
-{
-	ucm_lock_tell(held, UCM_MEDIUM_USE_SERVING, makedev(4000, 1000000));
-	must_be_waited_for();
-}
-
-/* Numbers of devices are soon used again. */
-UNIT_TEST(another_mount_of_its_device_number_is_not_its_own)
-{
-	char text[65] = "";
-	unsigned long long where;
-	unsigned a, b, place;
-
-	ucm_lock_tell(held, UCM_MEDIUM_USE_SERVING, mounted_device());
-	ck_assert_int_gt(pread(held, text, 64, 0), 0);
-	ck_assert_int_eq(sscanf(text, "serving %llu %u:%u %x", &where, &a, &b,
-				&place), 4);
-	ck_assert_uint_ne(place, 0);
-	snprintf(text, sizeof(text), "serving %llu %u:%u %x", where, a, b,
-		 place ^ 1);
-	say(text);
-	must_be_waited_for();
-}
-
-UNIT_TEST(a_private_one_is_waited_for)
-{
-	ucm_lock_tell(held, UCM_MEDIUM_USE_PRIVATE, 0);
-	must_be_waited_for();
-}
-
-UNIT_TEST(a_private_one_that_has_clients_is_refused_soon)
+UNIT_TEST(one_that_goes_on_is_refused_after_seconds)
 {
 	int64_t before = ucm_monotonic_ms();
 
-	ucm_lock_tell(held, UCM_MEDIUM_USE_PRIVATE, 0);
 	ck_assert_int_eq(take(60), -EBUSY);
 	ck_assert_int_lt(ucm_monotonic_ms() - before, 30000);
 	ck_assert_str_eq(error.text, in_use_by_us());
+	ck_assert(fx_logged("waiting for another ucmfs to end"));
+}
+
+UNIT_TEST(one_that_is_ending_is_waited_for_longer)
+{
+	int64_t before = ucm_monotonic_ms();
+
+	ucm_lock_ending(held);
+	ck_assert_int_eq(take(5), -EBUSY);
+	ck_assert_int_ge(ucm_monotonic_ms() - before, 5000);
+	ck_assert_ptr_nonnull(strstr(error.text, in_use_by_us()));
+	ck_assert_ptr_nonnull(strstr(error.text, "), which is ending"));
 }
 
 UNIT_TEST(the_wait_is_bounded)
 {
 	int64_t before = ucm_monotonic_ms();
 
-	ucm_lock_tell(held, UCM_MEDIUM_USE_ENDING, 0);
 	ck_assert_int_eq(take(0), -EBUSY);
 	ck_assert(!fx_logged("waiting"));
 	ck_assert_int_eq(take(1), -EBUSY);
 	ck_assert_int_ge(ucm_monotonic_ms() - before, 1000);
-	ck_assert_ptr_nonnull(strstr(error.text, in_use_by_us()));
-	ck_assert_ptr_nonnull(strstr(error.text, "), which is ending"));
 }
 
 UNIT_TEST(one_that_ends_between_two_looks_is_no_user)
@@ -226,8 +172,8 @@ UNIT_TEST(a_lock_in_which_nothing_can_be_written_is_one)
 	fx_fail("write", 1, -ENOSPC, false);
 	held = ucm_lock_take(ctl, "dir", 0, &error);
 	ck_assert_int_ge(held, 0);
-	ucm_lock_tell(held, UCM_MEDIUM_USE_ENDING, 0);
+	ucm_lock_ending(held);
 	fx_fail(NULL, 0, 0, false);
 	ck_assert_int_eq(take(0), -EBUSY);
-	ucm_lock_tell(-1, UCM_MEDIUM_USE_ENDING, 0); /* harmless */
+	ucm_lock_ending(-1); /* harmless */
 }
