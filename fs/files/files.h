@@ -126,19 +126,9 @@ typedef bool ucm_files_visit_fn(void *arg, const char *path,
 int ucm_files_walk(int dirfd, const char *path, ucm_files_visit_fn *visit,
 		   void *arg);
 
-/* Adds what is in files/ of each directory to its tier, in a thread. What is
- * changed by others than new files while it runs may be counted wrong. */
-struct ucm_files_count {
-	struct ucm_dirs *dirs;
-	pthread_t thread;
-	bool running;
-	_Atomic bool stopping;
-	_Atomic bool done;
-};
-int ucm_files_count_start(struct ucm_files_count *count,
-			  struct ucm_dirs *dirs);
-/* End it, as far as it has come. Before the directories are closed. */
-void ucm_files_count_stop(struct ucm_files_count *count);
+/* Adds what is in files/ of each directory to its tier. What is changed by others
+ * than new files while it runs may be counted wrong. Stopped, it ends. */
+void ucm_files_count(struct ucm_dirs *dirs, const _Atomic bool *stopping);
 
 /* ---- for the files above ---- */
 

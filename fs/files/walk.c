@@ -162,8 +162,8 @@ int ucm_files_walk(int dirfd, const char *path, ucm_files_visit_fn *visit,
 /* ---- counting ---- */
 
 struct counting {
-	struct ucm_files_count *count;
 	struct ucm_medium *medium;
+	const _Atomic bool *stopping;
 	int64_t since_ns; /* what was changed later is counted as it changes */
 };
 
@@ -176,14 +176,15 @@ static bool count_file(void *arg, const char *path, const struct stat *st)
 	if (ucm_time_ns(&st->st_ctim) < counting->since_ns)
 		atomic_fetch_add(&counting->medium->files,
 				 (int64_t)(ucm_file_takes(st) / st->st_nlink));
-	return !atomic_load(&counting->count->stopping);
+	return !atomic_load(counting->stopping);
 }
 
-static void count_directory(struct ucm_files_count *count, unsigned dir)
+static void count_directory(struct ucm_dirs *dirs, unsigned dir,
+			    const _Atomic bool *stopping)
 {
-	struct ucm_medium *medium = count->dirs->at[dir];
+	struct ucm_medium *medium = dirs->at[dir];
 	const struct ucm_directory *at = ucm_directory_of(medium);
-	struct counting counting = { count, medium, INT64_MAX };
+	struct counting counting = { medium, stopping, INT64_MAX };
 	struct stat st;
 	int err;
 
@@ -193,36 +194,13 @@ static void count_directory(struct ucm_files_count *count, unsigned dir)
 	err = ucm_files_walk(at->dirfd, UCM_FILES_ROOT, count_file, &counting);
 	if (!err || err == -ECANCELED)
 		return;
-	ucm_dirs_count_error(count->dirs, dir, err);
+	ucm_dirs_count_error(dirs, dir, err);
 	ucm_error("%s/" UCM_FILES_ROOT ": counting: %s", medium->path,
 		  strerror(-err));
 }
 
-static void *count_main(void *arg)
+void ucm_files_count(struct ucm_dirs *dirs, const _Atomic bool *stopping)
 {
-	struct ucm_files_count *count = arg;
-
-	for (unsigned dir = 0;
-	     dir < count->dirs->num && !atomic_load(&count->stopping); dir++)
-		count_directory(count, dir);
-	atomic_store(&count->done, true);
-	return NULL;
-}
-
-int ucm_files_count_start(struct ucm_files_count *count, struct ucm_dirs *dirs)
-{
-	int err;
-
-	*count = (struct ucm_files_count){ .dirs = dirs };
-	err = pthread_create(&count->thread, NULL, count_main, count);
-	count->running = !err;
-	return -err;
-}
-
-void ucm_files_count_stop(struct ucm_files_count *count)
-{
-	atomic_store(&count->stopping, true);
-	if (count->running)
-		pthread_join(count->thread, NULL);
-	count->running = false;
+	for (unsigned dir = 0; dir < dirs->num && !atomic_load(stopping); dir++)
+		count_directory(dirs, dir, stopping);
 }

@@ -61,7 +61,6 @@ struct ucm_daemon {
 	struct ucm_options *options;
 	struct ucm_store *store;
 	struct ucm_files_tree file_tree;
-	struct ucm_files_count file_count;
 	const char *mountpoint; /* absolute, while it is mounted */
 	struct fuse_session *session;
 	struct ucm_handles files;

@@ -418,12 +418,10 @@ static int serve(struct ucm_daemon *daemon)
 		return err;
 	tell_what_is_lacking(daemon->options);
 	ucm_files_warn_of_others(&daemon->file_tree);
+	daemon->store->scan.beside = ucm_files_count;
 	err = leave_starter(daemon);
 	if (!err)
 		err = start_store(daemon);
-	if (!err)
-		err = ucm_files_count_start(&daemon->file_count,
-					    &daemon->store->dirs);
 	if (!err)
 		err = start_quotas(daemon);
 	if (!err) {
@@ -517,7 +515,6 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 			daemon->store->left = true;
 		if (!ucm_crews_close(daemon, daemon->store->close_ms))
 			daemon->store->left = true;
-		ucm_files_count_stop(&daemon->file_count);
 		ucm_expiry_stop(daemon);
 	} else {
 		ucm_fusermount_explain();

@@ -30,12 +30,12 @@ struct task {
 
 static unsigned dir_of_task(const struct ucm_store *store, uint64_t number)
 {
-	return (unsigned)(number / UCM_BUCKETS / store->scan_spaces);
+	return (unsigned)(number / UCM_BUCKETS / store->scan.spaces);
 }
 
 static struct task scan_task_of(struct ucm_store *store, uint64_t number)
 {
-	unsigned space = (unsigned)(number / UCM_BUCKETS % store->scan_spaces);
+	unsigned space = (unsigned)(number / UCM_BUCKETS % store->scan.spaces);
 
 	return (struct task){
 		.space = ucm_namespace_get(&store->names, space),
@@ -57,7 +57,7 @@ static int scan_run_task(struct ucm_store *store, uint64_t number)
 
 bool ucm_scan_knows(struct ucm_store *store, unsigned dir)
 {
-	for (unsigned i = 0; i < store->scan_spaces; i++) {
+	for (unsigned i = 0; i < store->scan.spaces; i++) {
 		struct ucm_space *space = ucm_namespace_get(&store->names, i);
 
 		for (unsigned word = 0; space && word < 4; word++) {
@@ -84,7 +84,7 @@ bool ucm_scan_knows_all(struct ucm_store *store)
  * never counts as whole, and what it lacks is probed for. */
 static bool all_scanned(struct ucm_store *store)
 {
-	if (atomic_load(&store->dirs_left))
+	if (atomic_load(&store->scan.dirs_left))
 		return false;
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
 		if (!ucm_scan_knows(store, dir))
@@ -150,7 +150,7 @@ void ucm_scan_read_pins(struct ucm_store *store, unsigned dir)
  * know, and its times do not show. */
 static void scan_audit(struct ucm_store *store)
 {
-	for (uint64_t number = 0; number < store->num_tasks; number++) {
+	for (uint64_t number = 0; number < store->scan.num_tasks; number++) {
 		struct task task = scan_task_of(store, number);
 
 		if (atomic_load(&store->stopping))
@@ -175,13 +175,13 @@ static void scan_ended(struct ucm_store *store)
 static void dir_ended(struct ucm_store *store, unsigned dir)
 {
 	ucm_scan_read_pins(store, dir);
-	atomic_fetch_sub(&store->dirs_left, 1);
+	atomic_fetch_sub(&store->scan.dirs_left, 1);
 	scan_ended(store);
 }
 
 void ucm_scan_retry(struct ucm_store *store, unsigned dir)
 {
-	uint64_t num = (uint64_t)store->scan_spaces * UCM_BUCKETS;
+	uint64_t num = (uint64_t)store->scan.spaces * UCM_BUCKETS;
 
 	if (atomic_load(&store->keepers[dir].tasks_left) ||
 	    ucm_scan_knows(store, dir))
@@ -210,7 +210,7 @@ static void scan_settle_all(struct ucm_store *store)
 	unsigned shard;
 
 	while (atomic_load(&store->doubts) && !atomic_load(&store->stopping) &&
-	       (shard = atomic_fetch_add(&store->next_shard, 1)) < UCM_BUCKETS)
+	       (shard = atomic_fetch_add(&store->scan.next_shard, 1)) < UCM_BUCKETS)
 		scan_settle_shard(store, shard, UCM_ALL_DIRS);
 }
 
@@ -237,7 +237,7 @@ static void task_ended(struct ucm_store *store, uint64_t number)
 
 	if (atomic_fetch_sub(&store->keepers[dir].tasks_left, 1) == 1)
 		dir_ended(store, dir);
-	if (atomic_fetch_add(&store->tasks_done, 1) + 1 < store->num_tasks)
+	if (atomic_fetch_add(&store->scan.tasks_done, 1) + 1 < store->scan.num_tasks)
 		return;
 	pthread_mutex_lock(&store->keepers_lock);
 	pthread_cond_broadcast(&store->keepers_wake);
@@ -247,7 +247,7 @@ static void task_ended(struct ucm_store *store, uint64_t number)
 static void wait_for_last_task(struct ucm_store *store)
 {
 	pthread_mutex_lock(&store->keepers_lock);
-	while (atomic_load(&store->tasks_done) < store->num_tasks &&
+	while (atomic_load(&store->scan.tasks_done) < store->scan.num_tasks &&
 	       !atomic_load(&store->stopping))
 		pthread_cond_wait(&store->keepers_wake, &store->keepers_lock);
 	pthread_mutex_unlock(&store->keepers_lock);
@@ -256,18 +256,22 @@ static void wait_for_last_task(struct ucm_store *store)
 static void *scan_main(void *arg)
 {
 	struct ucm_store *store = arg;
+	void (*beside)(struct ucm_dirs *dirs, const _Atomic bool *stopping);
 	uint64_t task;
 
 	while (!atomic_load(&store->stopping) &&
-	       (task = atomic_fetch_add(&store->next_task, 1)) <
-		       store->num_tasks) {
+	       (task = atomic_fetch_add(&store->scan.next_task, 1)) <
+		       store->scan.num_tasks) {
 		ucm_scan_read_pins(store, dir_of_task(store, task));
 		scan_run_task(store, task);
 		task_ended(store, task);
 	}
+	beside = atomic_exchange(&store->scan.beside, NULL);
+	if (beside)
+		beside(&store->dirs, &store->stopping);
 	wait_for_last_task(store);
 	scan_settle_all(store);
-	if (!atomic_exchange(&store->audited, true)) {
+	if (!atomic_exchange(&store->scan.audited, true)) {
 		scan_audit(store);
 		ucm_snapshots_close(store);
 	}
@@ -276,19 +280,19 @@ static void *scan_main(void *arg)
 
 int ucm_scan_start(struct ucm_store *store)
 {
-	uint64_t num = (uint64_t)store->scan_spaces * UCM_BUCKETS;
+	uint64_t num = (uint64_t)store->scan.spaces * UCM_BUCKETS;
 
-	store->num_tasks = store->dirs.num * num;
-	store->dirs_left = store->dirs.num;
+	store->scan.num_tasks = store->dirs.num * num;
+	store->scan.dirs_left = store->dirs.num;
 	for (unsigned dir = 0; dir < store->dirs.num; dir++)
 		store->keepers[dir].tasks_left = num;
 	for (unsigned i = 0; i < store->config->scan_threads; i++) {
-		int err = pthread_create(&store->scan_threads[i], NULL,
+		int err = pthread_create(&store->scan.threads[i], NULL,
 					 scan_main, store);
 
 		if (err)
-			return store->num_scan_threads ? 0 : -err;
-		store->num_scan_threads++;
+			return store->scan.num_threads ? 0 : -err;
+		store->scan.num_threads++;
 	}
 	return 0;
 }
@@ -298,7 +302,7 @@ void ucm_scan_stop(struct ucm_store *store)
 	pthread_mutex_lock(&store->keepers_lock);
 	pthread_cond_broadcast(&store->keepers_wake);
 	pthread_mutex_unlock(&store->keepers_lock);
-	for (unsigned i = 0; i < store->num_scan_threads; i++)
-		pthread_join(store->scan_threads[i], NULL);
-	store->num_scan_threads = 0;
+	for (unsigned i = 0; i < store->scan.num_threads; i++)
+		pthread_join(store->scan.threads[i], NULL);
+	store->scan.num_threads = 0;
 }

@@ -124,7 +124,7 @@ static int recall_find_spaces(struct ucm_snapshot_load *recall,
 
 	recall->space_of = calloc(file->head.num_spaces + 1,
 				  sizeof(*recall->space_of));
-	recall->trusted = calloc(store->scan_spaces, sizeof(*recall->trusted));
+	recall->trusted = calloc(store->scan.spaces, sizeof(*recall->trusted));
 	if (!recall->space_of || !recall->trusted)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < file->head.num_spaces; i++)

@@ -547,7 +547,7 @@ int ucm_store_find_spaces(struct ucm_store *store,
 	err = find_spaces(store, 0, error);
 	if (err)
 		return err;
-	store->scan_spaces = store->names.num;
+	store->scan.spaces = store->names.num;
 	ucm_snapshots_open(store);
 	return 0;
 }

@@ -60,6 +60,22 @@ struct ucm_keeper {
 	_Atomic bool ended; /* the thread, if there was one, is done */
 };
 
+/* The walk of all directories at the start (scan.c). */
+struct ucm_scan {
+	_Atomic uint64_t next_task;
+	_Atomic uint64_t tasks_done;
+	uint64_t num_tasks;
+	unsigned spaces; /* that were there at the start */
+	_Atomic unsigned dirs_left; /* whose tasks have not all been tried */
+	_Atomic unsigned next_shard; /* to settle, once all tasks are done */
+	_Atomic bool audited; /* and what came from snapshots is listed */
+	/* Run once, by a thread that has no task left; NULL: nothing. */
+	void (*_Atomic beside)(struct ucm_dirs *dirs,
+			       const _Atomic bool *stopping);
+	pthread_t threads[64];
+	unsigned num_threads;
+};
+
 struct ucm_store {
 	struct ucm_config *config; /* the caller's; outlives the store */
 	struct ucm_dirs dirs; /* of all tiers */
@@ -87,13 +103,7 @@ struct ucm_store {
 	struct ucm_snapshot_load *recalls[UCM_MAX_DIRS]; /* snapshot_load.c */
 
 	/* scan.c and keeper.c */
-	_Atomic uint64_t next_task;
-	_Atomic uint64_t tasks_done;
-	uint64_t num_tasks;
-	unsigned scan_spaces; /* spaces that were there at the start */
-	_Atomic unsigned dirs_left; /* whose tasks have not all been tried */
-	_Atomic unsigned next_shard; /* to settle, once the scan is over */
-	_Atomic bool audited; /* and to list what came from snapshots */
+	struct ucm_scan scan;
 	_Atomic bool stopping; /* begin nothing more */
 	_Atomic bool closing;  /* no request is left: leave the directories */
 	pthread_mutex_t keepers_lock;
@@ -115,8 +125,6 @@ struct ucm_store {
 	struct ucm_movers *movers; /* mover.h */
 	bool left; /* at the close somebody may still be using it */
 	unsigned close_ms; /* how long the close waits for one that hangs */
-	pthread_t scan_threads[64];
-	unsigned num_scan_threads;
 	bool begun;
 };
 

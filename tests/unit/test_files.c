@@ -17,7 +17,6 @@
 
 static struct ucm_dirs dirs;
 static struct ucm_files_tree tree;
-static struct ucm_files_count count;
 static struct stat found;
 
 /* ---- a tree ---- */
@@ -35,7 +34,6 @@ static void tree_open(void)
 
 static void tree_close(void)
 {
-	ucm_files_count_stop(&count);
 	ucm_dirs_close(&dirs);
 }
 
@@ -45,18 +43,13 @@ static void tree_teardown(void)
 	fx_teardown();
 }
 
-static bool is_counted(void *arg)
-{
-	(void)arg;
-	return atomic_load(&count.done);
-}
-
 static void tree_start(void)
 {
+	static const _Atomic bool stopping;
+
 	for (unsigned i = 0; i < dirs.num; i++)
 		ck_assert_int_eq(ucm_medium_begin(dirs.at[i]), 0);
-	ck_assert_int_eq(ucm_files_count_start(&count, &dirs), 0);
-	fx_wait(is_counted, NULL); /* or its calls meet a test's faults */
+	ucm_files_count(&dirs, &stopping);
 }
 
 static void tree_store(const char *source)

@@ -147,7 +147,7 @@ static void start(void)
 static bool has_tried_all(void *arg)
 {
 	(void)arg;
-	return atomic_load(&fx_set->audited);
+	return atomic_load(&fx_set->scan.audited);
 }
 
 /* A start that meets a fault: it may fail, or leave something unread. */

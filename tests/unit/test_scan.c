@@ -81,7 +81,7 @@ UNIT_TEST(blocks_of_every_kind_are_found)
 static bool all_tasks_are_done(void *arg)
 {
 	(void)arg;
-	return atomic_load(&fx_set->tasks_done) == fx_set->num_tasks;
+	return atomic_load(&fx_set->scan.tasks_done) == fx_set->scan.num_tasks;
 }
 
 /* What a want of descriptors, or a slow server, kept from being looked at is
@@ -680,7 +680,7 @@ UNIT_TEST(a_scan_stops_in_the_middle_of_a_bucket)
 static bool all_tasks_tried(void *arg)
 {
 	(void)arg;
-	return atomic_load(&fx_set->tasks_done) == fx_set->num_tasks;
+	return atomic_load(&fx_set->scan.tasks_done) == fx_set->scan.num_tasks;
 }
 
 /* Nothing is known to be absent, and nothing is wrong with the medium. */
