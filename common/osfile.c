@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/fs.h>
 #include <linux/openat2.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -22,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
@@ -44,7 +46,7 @@ enum what {
 	DO_LIST, DO_ENTRIES, DO_PIECE, DO_REOPEN, DO_SEEK, DO_FLUSH,
 	DO_LOCK, DO_FIND_LOCK, DO_CHMOD, DO_SYMLINK, DO_READLINK, DO_ADVISE, DO_CLOSE,
 	DO_STATFS, DO_OPEN_ROOT, DO_STAT_ROOT, DO_REAL_PATH,
-	DO_GET_XATTR, DO_SET_XATTR, DO_LIST_XATTR, DO_REFRESH,
+	DO_GET_XATTR, DO_SET_XATTR, DO_LIST_XATTR, DO_REFRESH, DO_SPREAD,
 	DO_CALLS
 };
 
@@ -76,7 +78,7 @@ static const char *const call_names[DO_CALLS] = {
 	"fdatasync", "fsync", "syncfs", "read", "write", "list", "list",
 	"list", "reopen", "seek", "flush", "lock", "find lock", "chmod",
 	"symlink", "readlink", "advise", "close", "statfs", "open root", "stat root",
-	"real path", "getxattr", "setxattr", "listxattr", "refresh",
+	"real path", "getxattr", "setxattr", "listxattr", "refresh", "spread",
 };
 
 static long open_beneath(int dirfd, const char *path, int flags, mode_t mode)
@@ -448,6 +450,16 @@ static long do_find_lock(const struct args *a)
 	return lock.l_start;
 }
 
+static long spread(int fd)
+{
+	int flags;
+
+	if (ioctl(fd, FS_IOC_GETFLAGS, &flags))
+		return -errno;
+	flags |= FS_TOPDIR_FL;
+	return result(ioctl(fd, FS_IOC_SETFLAGS, &flags));
+}
+
 static long perform(const struct args *a)
 {
 	switch (a->what) {
@@ -466,6 +478,7 @@ static long perform(const struct args *a)
 	case DO_FCHOWN:
 		return result(fchownat(a->fd, "", a->uid, a->gid,
 				       AT_EMPTY_PATH));
+	case DO_SPREAD: return spread(a->fd);
 	case DO_TRUNCATE: return result(ftruncate(a->fd, a->length));
 	case DO_FALLOCATE:
 		return result(fallocate(a->fd, a->flags, a->offset, a->length));
@@ -937,6 +950,11 @@ int ucm_os_fchmod(int fd, mode_t mode)
 int ucm_os_fchown(int fd, uid_t uid, gid_t gid)
 {
 	return CALL(.what = DO_FCHOWN, .fd = fd, .uid = uid, .gid = gid);
+}
+
+int ucm_os_spread(int fd)
+{
+	return CALL(.what = DO_SPREAD, .fd = fd);
 }
 
 int ucm_os_truncate(int fd, off_t size)

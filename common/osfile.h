@@ -103,6 +103,9 @@ int ucm_os_chmod(int dirfd, const char *path, mode_t mode);
 int ucm_os_utimens(int fd, const struct timespec times[2]);
 int ucm_os_fchown(int fd, uid_t uid, gid_t gid);
 int ucm_os_fchmod(int fd, mode_t mode);
+/* Folders made in that one from now on are far from each other on the disk, as are
+ * their files. -errno where the file system has no such flag. */
+int ucm_os_spread(int fd);
 /* Extended attributes, also of a descriptor that is O_PATH: the length, or the
  * length that is needed where size is 0. value NULL: it is removed. */
 int ucm_os_getxattr(int fd, const char *name, void *value, size_t size);

@@ -221,7 +221,13 @@ static int make_layout(struct ucm_directory *dir)
 	if (err)
 		return err;
 	dir->tmpfd = open_dir(dir->ctlfd, "tmp");
-	return dir->tmpfd < 0 ? dir->tmpfd : 0;
+	if (dir->tmpfd < 0)
+		return dir->tmpfd;
+	/* ext4 makes a file in its folder's group of inodes, and passes over each
+	 * inode there that was deleted in the last minutes: where blocks come and
+	 * go, a create took a millisecond. */
+	ucm_os_spread(dir->tmpfd);
+	return 0;
 }
 
 /* Nobody knows yet whether it is a file server's, and whether that answers: so it
@@ -409,6 +415,12 @@ static void directory_close(struct ucm_medium *medium)
 	ucm_guard_close(medium->guard);
 	medium->guard = NULL;
 	close_fd(&dir->lockfd);
+	for (unsigned i = 0; i < UCM_TEMP_FOLDERS; i++) {
+		int fd = atomic_load(&dir->temp_fds[i]);
+
+		if (fd >= 0)
+			ucm_os_close(fd);
+	}
 	close_fd(&dir->tmpfd);
 	close_fd(&dir->ctlfd);
 	close_fd(&dir->dirfd);
@@ -440,6 +452,8 @@ int ucm_directory_open(const char *path, bool readonly,
 		.tmpfd = -1,
 		.lockfd = -1,
 	};
+	for (unsigned i = 0; i < UCM_TEMP_FOLDERS; i++)
+		atomic_init(&dir->temp_fds[i], -1);
 	ucm_temp_whoami(&dir->self);
 	if (getrandom(&dir->instance, sizeof(dir->instance), 0) < 0)
 		dir->instance = (uint32_t)getpid();
@@ -457,31 +471,45 @@ int ucm_directory_open(const char *path, bool readonly,
 
 /* What a stopped daemon left. Without a lock another one,
  * here or on another machine, may be writing it. */
-static bool is_leftover(struct ucm_directory *dir, const char *name,
+static bool is_leftover(struct ucm_directory *dir, const char *path,
 			int64_t now_s)
 {
 	struct stat st;
 
 	return dir->lockfd >= 0 ||
-	       (!ucm_os_stat(dir->tmpfd, name, &st) &&
-		ucm_temp_is_over(&dir->self, name, now_s - st.st_mtime));
+	       (!ucm_os_stat(dir->ctlfd, path, &st) &&
+		ucm_temp_is_over(&dir->self, strrchr(path, '/') + 1,
+				 now_s - st.st_mtime));
+}
+
+/* How many it has removed; of what is no folder, none. */
+static unsigned clear_folder(struct ucm_directory *dir, const char *folder,
+			     int64_t now_s)
+{
+	_cleanup_free_ char *names = NULL;
+	char path[UCM_TREE_PATH_MAX];
+	unsigned removed = 0;
+
+	if (ucm_os_list(dir->ctlfd, folder, &names))
+		return 0;
+	for (const char *name = names; *name; name += strlen(name) + 1) {
+		snprintf(path, sizeof(path), "%s/%s", folder, name);
+		removed += clear_folder(dir, path, now_s);
+		if (is_leftover(dir, path, now_s) &&
+		    !ucm_os_unlink(dir->ctlfd, path))
+			removed++;
+	}
+	return removed;
 }
 
 static void clear_temps(struct ucm_directory *dir)
 {
-	_cleanup_free_ char *names = NULL;
-	unsigned removed = 0;
 	int64_t now_ns = 0;
+	unsigned removed;
 
-	if (ucm_os_list(dir->ctlfd, "tmp", &names) || !*names)
-		return;
 	if (dir->lockfd < 0 && directory_now(&dir->medium, &now_ns))
 		return; /* by its clock: ours may be another */
-	for (const char *name = names; *name; name += strlen(name) + 1) {
-		if (is_leftover(dir, name, now_ns / 1000000000) &&
-		    !ucm_os_unlink(dir->tmpfd, name))
-			removed++;
-	}
+	removed = clear_folder(dir, "tmp", now_ns / 1000000000);
 	if (removed)
 		ucm_info("%s: removed %u unfinished files", dir->medium.path,
 			 removed);
@@ -563,6 +591,37 @@ static int directory_sync(struct ucm_medium *medium)
 
 /* ---- new files ---- */
 
+static int open_temp_folder(struct ucm_directory *dir, unsigned number)
+{
+	char name[12];
+	int err;
+
+	snprintf(name, sizeof(name), "%02x", number);
+	err = make_dir(dir->tmpfd, name);
+	return err ? err : open_dir(dir->tmpfd, name);
+}
+
+/* That of a new file. It stays open: nothing after this needs a descriptor. */
+static int temp_folder(struct ucm_directory *dir, const char *name)
+{
+	unsigned number = ucm_temp_folder(name);
+	int fd = atomic_load(&dir->temp_fds[number]), before = -1;
+
+	if (fd >= 0)
+		return fd;
+	fd = open_temp_folder(dir, number);
+	if (fd < 0 || atomic_compare_exchange_strong(&dir->temp_fds[number],
+						     &before, fd))
+		return fd;
+	ucm_os_close(fd);
+	return before;
+}
+
+static int temps_of(struct ucm_medium *medium, const char *name)
+{
+	return ucm_directory_temps(ucm_directory_of(medium), name);
+}
+
 static int directory_put(struct ucm_medium *medium,
 			 char name_out[UCM_TEMP_NAME_MAX],
 			 struct ucm_file *out)
@@ -574,7 +633,9 @@ static int directory_put(struct ucm_medium *medium,
 	if (medium->readonly)
 		return -EROFS;
 	ucm_temp_name(&dir->self, dir->instance, serial, name_out);
-	fd = ucm_os_open(dir->tmpfd, name_out, O_RDWR | O_CREAT | O_EXCL, 0600);
+	fd = temp_folder(dir, name_out);
+	if (fd >= 0)
+		fd = ucm_os_open(fd, name_out, O_RDWR | O_CREAT | O_EXCL, 0600);
 	if (fd < 0)
 		return fd;
 	*out = ucm_file_of(medium, fd);
@@ -584,7 +645,7 @@ static int directory_put(struct ucm_medium *medium,
 static int directory_put_again(struct ucm_medium *medium, const char *name,
 			       struct ucm_file *out)
 {
-	int fd = ucm_os_open(ucm_directory_of(medium)->tmpfd, name, O_RDWR, 0);
+	int fd = ucm_os_open(temps_of(medium, name), name, O_RDWR, 0);
 
 	if (fd < 0)
 		return fd;
@@ -595,15 +656,16 @@ static int directory_put_again(struct ucm_medium *medium, const char *name,
 static int directory_look(struct ucm_medium *medium, const char *name,
 			  struct stat *out)
 {
-	return ucm_os_stat(ucm_directory_of(medium)->tmpfd, name, out);
+	return ucm_os_stat(temps_of(medium, name), name, out);
 }
 
 static void directory_drop(struct ucm_medium *medium, const char *name)
 {
-	int err = ucm_os_unlink(ucm_directory_of(medium)->tmpfd, name);
+	int err = ucm_os_unlink(temps_of(medium, name), name);
 
 	if (err && err != -ENOENT)
-		ucm_error("%s/" UCM_TREE_OWN "/tmp/%s: %s", medium->path, name,
+		ucm_error("%s/" UCM_TREE_OWN "/tmp/%02x/%s: %s",
+			  medium->path, ucm_temp_folder(name), name,
 			  strerror(-err));
 }
 
@@ -635,7 +697,7 @@ static int directory_commit(struct ucm_medium *medium, const char *name,
 {
 	struct ucm_directory *dir = ucm_directory_of(medium);
 	char path[UCM_TREE_PATH_MAX], bucket[UCM_TREE_PATH_MAX];
-	int err;
+	int from = ucm_directory_temps(dir, name), err;
 
 	if (medium->readonly)
 		return -EROFS;
@@ -645,11 +707,11 @@ static int directory_commit(struct ucm_medium *medium, const char *name,
 	err = ucm_directory_publish(dir, name);
 	if (err)
 		return err;
-	err = ucm_os_link(dir->tmpfd, name, dir->dirfd, path);
+	err = ucm_os_link(from, name, dir->dirfd, path);
 	if (err == -ENOENT) {
 		err = make_bucket(dir, folder, bucket, sync);
 		if (!err)
-			err = ucm_os_link(dir->tmpfd, name, dir->dirfd, path);
+			err = ucm_os_link(from, name, dir->dirfd, path);
 	}
 	if (err)
 		return err;

@@ -13,7 +13,7 @@
  *   .ucmfs/snapshot       see snapshot.h
  *   .ucmfs/lock           held while the directory is used, see lock.h
  *   .ucmfs/owner          in its place where others may be, see owner.h
- *   .ucmfs/tmp/           files being written
+ *   .ucmfs/tmp/00 to 3f/  files being written, see temp.h
  *   .ucmfs/quarantine/    torn and damaged blocks, never deleted by us
  *   .ucmfs/pinned/        one empty file for each pinned block
  *
@@ -41,6 +41,7 @@ struct ucm_directory {
 	int dirfd;
 	int ctlfd; /* .ucmfs */
 	int tmpfd; /* .ucmfs/tmp */
+	_Atomic int temp_fds[UCM_TEMP_FOLDERS]; /* of those below; -1: not yet */
 	int lockfd; /* -1: not locked, as others may be at work there */
 	struct ucm_owner owner; /* then; its start is "" if we are none */
 	_Atomic int64_t beat_due_ms;
@@ -78,12 +79,19 @@ extern const struct ucm_note_ops ucm_directory_notes;   /* dir_notes.c */
  * over. */
 int ucm_directory_check_owner(struct ucm_directory *dir);
 
+/* The folder of a temporary file that was made. */
+static inline int ucm_directory_temps(struct ucm_directory *dir,
+				      const char *name)
+{
+	return atomic_load(&dir->temp_fds[ucm_temp_folder(name)]);
+}
+
 /* Not for others while it is written: its space may be private. Some file
  * systems have no modes. */
 static inline int ucm_directory_publish(struct ucm_directory *dir,
 					const char *temp)
 {
-	int err = ucm_os_chmod(dir->tmpfd, temp, 0644);
+	int err = ucm_os_chmod(ucm_directory_temps(dir, temp), temp, 0644);
 
 	return err == -EPERM || err == -EOPNOTSUPP || err == -ENOSYS ? 0 : err;
 }

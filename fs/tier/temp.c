@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <time.h>
@@ -36,8 +37,14 @@ void ucm_temp_whoami(struct ucm_temp_maker *out)
 void ucm_temp_name(const struct ucm_temp_maker *maker, uint32_t instance,
 		   uint64_t serial, char out[UCM_TEMP_NAME_MAX])
 {
-	snprintf(out, UCM_TEMP_NAME_MAX, "%08x-%08x-%08x-%llu", maker->host,
+	snprintf(out, UCM_TEMP_NAME_MAX, "%08x-%08x-%08x-%02llx", maker->host,
 		 maker->boot, instance, (unsigned long long)serial);
+}
+
+unsigned ucm_temp_folder(const char *name)
+{
+	return (unsigned)strtoul(name + strlen(name) - 2, NULL, 16) %
+	       UCM_TEMP_FOLDERS;
 }
 
 /* Made by this machine before it was started. Machines that were copied may
@@ -48,7 +55,7 @@ static bool is_of_earlier_boot(const struct ucm_temp_maker *self,
 	unsigned host, boot, instance;
 	unsigned long long serial;
 
-	return sscanf(name, "%8x-%8x-%8x-%llu", &host, &boot, &instance,
+	return sscanf(name, "%8x-%8x-%8x-%llx", &host, &boot, &instance,
 		      &serial) == 4 &&
 	       host == self->host && self->boot && boot && boot != self->boot &&
 	       age_s > self->up_s;

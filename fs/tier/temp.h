@@ -28,6 +28,10 @@ void ucm_temp_whoami(struct ucm_temp_maker *out);
 void ucm_temp_name(const struct ucm_temp_maker *maker, uint32_t instance,
 		   uint64_t serial, char out[UCM_TEMP_NAME_MAX]);
 
+/* Their folders: by the last digits of their names. */
+#define UCM_TEMP_FOLDERS 64u
+unsigned ucm_temp_folder(const char *name);
+
 /* Can nobody be writing it? age_s: since it was written to last, by the file
  * system's own clock. */
 bool ucm_temp_is_over(const struct ucm_temp_maker *self, const char *name,

@@ -9,7 +9,6 @@
  */
 #include <config.h>
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <poll.h>
@@ -101,20 +100,24 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	return 0;
 }
 
+static unsigned num_temps;
+
+static int count_temp(const char *path, const struct stat *st, int type,
+		      struct FTW *ftw)
+{
+	(void)path, (void)st, (void)ftw;
+	num_temps += type == FTW_F;
+	return 0;
+}
+
 static unsigned temps_in(const char *dir)
 {
 	char path[200];
-	DIR *folder;
-	struct dirent *entry;
-	unsigned num = 0;
 
 	snprintf(path, sizeof(path), "%s/%s/.ucmfs/tmp", root, dir);
-	folder = opendir(path);
-	while (folder && (entry = readdir(folder)))
-		num += entry->d_name[0] != '.';
-	if (folder)
-		closedir(folder);
-	return num;
+	num_temps = 0;
+	REQUIRE(!nftw(path, count_temp, 4, FTW_PHYS));
+	return num_temps;
 }
 
 /* ---- a peer ---- */

@@ -69,7 +69,7 @@ need do_mount "$work/tier"
 echo left >"$b/.left"
 kill_daemon
 refused 'left' 'a crash leaves its file' \
-	sh -c 'cat "$1"/*; false' sh "$work/tier/.ucmfs/tmp"
+	sh -c 'cat "$1"/*/*; false' sh "$work/tier/.ucmfs/tmp"
 need do_mount "$work/tier"
 absent "$b/.left"
 check 'which the next mount removes' has_no_temps "$work/tier"

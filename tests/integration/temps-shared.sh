@@ -22,8 +22,12 @@ a_file() {
 	touch -d "@$(($(date +%s) - $2))" "$tmp/$1"
 }
 
+names() {
+	find "$tmp" -type f -printf '%f\n' | sort
+}
+
 has_five() {
-	[ "$(find "$tmp" -type f | wc -l)" = 5 ]
+	[ "$(names | wc -l)" = 5 ]
 }
 
 need do_mount "$work/tier"
@@ -35,7 +39,7 @@ check 'it counts as one that others use' \
 	grep -q '"network": true' "$mnt/.ucmfs/stats.json"
 exec 5>"$mnt/blocks/$(small_paths 1)"
 echo half >&5
-mine=$(ls "$tmp")
+mine=$(names)
 host=${mine%%-*}
 rest=${mine#*-}
 boot=${rest%%-*}
@@ -73,7 +77,7 @@ mount_as two
 same 'one that is gone is not waited for' 0 "$(grep -c 'waiting whether' "$log")"
 logged 'taken over from an ucmfs that is gone: host '
 same 'what can be in use stays' "$(printf '%s\n' "$mine" "$twin" "$other" \
-	"$fellow" "$unknown" | sort)" "$(ls "$tmp")"
+	"$fellow" "$unknown" | sort)" "$(names)"
 logged 'removed 2 unfinished files'
 exec 5>"$mnt/blocks/$(small_paths 1)"
 exec 5>&-

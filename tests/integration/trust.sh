@@ -76,7 +76,7 @@ chmod 775 "$tier/spaces/mine"
 no_mount 'spaces/mine is not to be trusted: others may write to it' \
 	'a space that others may fill'
 chmod 755 "$tier/spaces/mine"
-rmdir "$tier/.ucmfs/tmp"
+rm -r "$tier/.ucmfs/tmp"
 : >"$tier/.ucmfs/tmp"
 no_mount '.ucmfs/tmp is not to be trusted: it is no directory' 'a file tmp'
 rm "$tier/.ucmfs/tmp"

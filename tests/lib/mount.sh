@@ -452,7 +452,7 @@ blocks_in() {
 # Names below a directory's .ucmfs/tmp: all that is unfinished.
 has_no_temps() {
 	for dir; do
-		[ -z "$(ls -A "$dir/.ucmfs/tmp")" ] || return 1
+		[ -z "$(find "$dir/.ucmfs/tmp" -type f)" ] || return 1
 	done
 }
 

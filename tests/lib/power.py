@@ -580,7 +580,9 @@ class Check:
 
     def temporaries(self):
         for directory in DIRS:
-            left = os.listdir(f"{DISK}/{directory}/.ucmfs/tmp")
+            left = [name for _, _, names
+                    in os.walk(f"{DISK}/{directory}/.ucmfs/tmp")
+                    for name in names]
             if left:
                 self.problems.append(f"left in {directory}/.ucmfs/tmp: {left}")
 

@@ -723,8 +723,9 @@ class Daemon:
         return num
 
     def temps(self) -> List[str]:
-        return [f"{tier}/.ucmfs/tmp/{name}" for tier in self.tiers
-                for name in os.listdir(f"{tier}/.ucmfs/tmp")]
+        return [f"{folder}/{name}" for tier in self.tiers
+                for folder, _, names in os.walk(f"{tier}/.ucmfs/tmp")
+                for name in names]
 
     def files(self) -> List[str]:
         """Names of all blocks, in all directories."""

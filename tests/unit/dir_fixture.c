@@ -314,6 +314,22 @@ unsigned fx_count(const char *path)
 	return counting.num;
 }
 
+static int count_file(void *arg, const char *path)
+{
+	struct stat st;
+
+	*(unsigned *)arg += !fx_stat(path, &st) && S_ISREG(st.st_mode);
+	return 0;
+}
+
+unsigned fx_count_files(const char *path)
+{
+	unsigned num = 0;
+
+	fx_walk(path, count_file, &num);
+	return num;
+}
+
 /* ---- waiting, and dying ---- */
 
 void fx_wait(bool (*done)(void *arg), void *arg)

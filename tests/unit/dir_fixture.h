@@ -35,6 +35,7 @@ void fx_put(const char *path, const void *bytes, size_t len);
 bool fx_exists(const char *path);
 void fx_read(const char *path, char *text, size_t size);
 unsigned fx_count(const char *path); /* entries; 0 if there is no such folder */
+unsigned fx_count_files(const char *path); /* below it, at any depth */
 
 /* ---- waiting, and dying ---- */
 

@@ -226,19 +226,32 @@ unsigned fx_staged(void)
 	unsigned num = 0;
 
 	for (unsigned dir = 0; dir < fx_set->dirs.num; dir++)
-		num += fx_count(fx_path("%s/.ucmfs/tmp",
+		num += fx_count_files(fx_path("%s/.ucmfs/tmp",
 					fx_set->dirs.at[dir]->path));
 	return num;
+}
+
+/* Which directories open when the first file is made there, and keep. */
+static bool is_folder_of_drafts(const char *name)
+{
+	char path[300], target[300];
+	ssize_t len;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%s", name);
+	len = readlink(path, target, sizeof(target) - 1);
+	target[len < 0 ? 0 : len] = '\0';
+	return len > 15 && !strncmp(target + len - 14, "/.ucmfs/tmp/", 12);
 }
 
 unsigned fx_descriptors(void)
 {
 	DIR *dir = opendir("/proc/self/fd");
+	const struct dirent *entry;
 	unsigned num = 0;
 
 	ck_assert_ptr_nonnull(dir);
-	while (readdir(dir))
-		num++;
+	while ((entry = readdir(dir)))
+		num += !is_folder_of_drafts(entry->d_name);
 	closedir(dir);
 	return num - 3; /* ".", ".." and its own */
 }

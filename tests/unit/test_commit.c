@@ -65,7 +65,7 @@ UNIT_TEST(blocks_of_every_form_are_committed)
 		fx_serves(&file);
 		ck_assert(fx_exists(fx_path("$/d%d/blocks/%s", kind,
 					    fx_name(&file))));
-		ck_assert_uint_eq(fx_count(fx_path("$/d%d/.ucmfs/tmp", kind)),
+		ck_assert_uint_eq(fx_count_files(fx_path("$/d%d/.ucmfs/tmp", kind)),
 				  0);
 		ck_assert_uint_eq(fx_set->stats.commits, 1);
 		ck_assert_uint_eq(fx_set->stats.dropped, 0);
@@ -83,7 +83,7 @@ UNIT_TEST(a_name_is_not_there_before_the_commit)
 	ck_assert_uint_eq(fx_count(fx_path("$/a/blocks")), 0);
 	end(fd);
 	fx_misses(&file);
-	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path(TMP)), 0);
 	ck_assert_uint_eq(fx_set->stats.dropped, 1);
 }
 
@@ -255,7 +255,7 @@ UNIT_TEST(a_wrong_file_is_refused_by_rule_and_kept, .rows = NUM_ROWS(wrongs))
 		fx_misses(&second);
 	}
 	ck_assert_uint_eq(fx_set->stats.commit_refused, 2);
-	ck_assert_uint_eq(fx_count(fx_path(TMP)), 1);
+	ck_assert_uint_eq(fx_count_files(fx_path(TMP)), 1);
 	/* and it can be mended */
 	byte = file.bytes[wrongs[_i].at];
 	ck_assert_int_eq(fx_pwrite(fd, &byte, 1, (off_t)wrongs[_i].at), 1);
@@ -419,7 +419,7 @@ UNIT_TEST(a_second_commit_of_a_block_succeeds_and_leaves_the_first)
 	ck_assert_uint_eq(before.st_ino, after.st_ino);
 	ck_assert_uint_eq(fx_set->stats.commits, 1);
 	ck_assert_uint_eq(fx_set->stats.commit_duplicates, 1);
-	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path(TMP)), 0);
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 1);
 }
 
@@ -447,8 +447,8 @@ UNIT_TEST(two_writers_at_once_both_succeed)
 	fx_serves(&file);
 	ck_assert_uint_eq(fx_count(fx_path("$/a/blocks")) +
 			  fx_count(fx_path("$/b/blocks")), 1);
-	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
-	ck_assert_uint_eq(fx_count(fx_path("$/b/.ucmfs/tmp")), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path("$/a/.ucmfs/tmp")), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path("$/b/.ucmfs/tmp")), 0);
 }
 
 /* The other writer comes in between our look at the index and our link. */
@@ -493,7 +493,7 @@ static void race(const char *source)
 UNIT_TEST(a_rival_who_links_first_in_the_same_directory_wins)
 {
 	race("$/a");
-	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path(TMP)), 0);
 }
 
 UNIT_TEST(a_rival_who_links_first_in_another_directory_wins)
@@ -702,7 +702,7 @@ UNIT_TEST(a_good_file_behind_the_index_is_the_block)
 	fx_serves(&file);
 	ck_assert_uint_eq(fx_set->stats.commit_duplicates, 1);
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 0);
-	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path(TMP)), 0);
 }
 
 static void plant_obstacle(int which)
@@ -731,7 +731,7 @@ UNIT_TEST(whatever_else_has_the_name_makes_room, .rows = 7)
 	ck_assert_int_eq(fx_commit(&file), 0);
 	fx_serves(&file);
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
-	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path(TMP)), 0);
 }
 
 /* The index has it, the disk has not: success must not mean "neither". */
@@ -1102,7 +1102,7 @@ UNIT_TEST(a_file_whose_fdatasync_failed_is_never_committed)
 	ck_assert_uint_eq(fx_calls(), 1);
 	fx_misses(&file);
 	end(fd);
-	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path(TMP)), 0);
 	ck_assert_uint_eq(fx_count(fx_path("$/a/blocks")), 0);
 	atomic_store(&fx_set->dirs.at[0]->retry_s, 0);
 	ck_assert_int_eq(fx_commit(&file), 0); /* written anew */
@@ -1125,7 +1125,7 @@ static void check_after_fault(int err, unsigned nth, const char *failed)
 		ck_assert_msg(!fx_exists(path), "%u: %s", nth, failed);
 	}
 	stuck += !strcmp(failed, "unlink");
-	ck_assert_msg(fx_count(fx_path(TMP)) <= stuck, "%u: %s", nth, failed);
+	ck_assert_msg(fx_count_files(fx_path(TMP)) <= stuck, "%u: %s", nth, failed);
 }
 
 static void sweep(const char *durability)
@@ -1164,7 +1164,7 @@ static void sweep(const char *durability)
 	fx_open();
 	fx_start();
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), nth + 1);
-	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path(TMP)), 0);
 }
 
 UNIT_TEST(no_call_that_fails_leaves_half_a_block, .rows = 3)
@@ -1284,7 +1284,7 @@ UNIT_TEST(what_is_written_during_a_commit_is_judged_again,
 			 intruders[_i].result);
 	ck_assert_ptr_null(intruder_call);
 	ucm_os_fault = NULL;
-	ck_assert_uint_eq(fx_count(fx_path(TMP)), intruders[_i].left);
+	ck_assert_uint_eq(fx_count_files(fx_path(TMP)), intruders[_i].left);
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)),
 			  intruders[_i].quarantined);
 	end(fd);

@@ -6,8 +6,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <linux/magic.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
@@ -219,12 +221,12 @@ UNIT_TEST(a_commit_makes_its_bucket_and_no_folder)
 	fx_mkdirs(fx_path("$/a/spaces/new"));
 	ck_assert_int_eq(commit("spaces/new", false), 0);
 	ck_assert(fx_exists(fx_path("$/a/spaces/new/%s", fx_name(&file))));
-	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path("$/a/.ucmfs/tmp")), 0);
 	ck_assert_int_eq(commit("blocks", false), -EEXIST);
 	put_temp(name);
-	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 1);
+	ck_assert_uint_eq(fx_count_files(fx_path("$/a/.ucmfs/tmp")), 1);
 	dir->ops->drop(dir, name);
-	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path("$/a/.ucmfs/tmp")), 0);
 	close_it(false);
 }
 
@@ -344,9 +346,33 @@ UNIT_TEST(leftovers_of_a_stopped_daemon_go_at_the_start)
 	put_temp(name);
 	put_temp(name);
 	ck_assert_int_eq(ucm_medium_begin(dir), 0);
-	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path("$/a/.ucmfs/tmp")), 0);
 	ck_assert(fx_logged("removed 2 unfinished files"));
 	close_it(true);
+}
+
+/* On ext4 far from each other: see make_layout(). */
+UNIT_TEST(temporary_files_are_spread_over_folders)
+{
+	char name[UCM_TEMP_NAME_MAX];
+	struct statfs fs;
+	int flags = FS_TOPDIR_FL, fd;
+
+	must_open();
+	for (unsigned i = 0; i < 2 * UCM_TEMP_FOLDERS; i++) {
+		put_temp(name);
+		ck_assert(fx_exists(fx_path("$/a/.ucmfs/tmp/%02x/%s",
+					    i % UCM_TEMP_FOLDERS, name)));
+	}
+	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")),
+			  UCM_TEMP_FOLDERS);
+	fd = open(fx_path("$/a/.ucmfs/tmp"), O_RDONLY | O_CLOEXEC);
+	ck_assert_int_eq(fstatfs(fd, &fs), 0);
+	if (fs.f_type == EXT4_SUPER_MAGIC)
+		ck_assert_int_eq(ioctl(fd, FS_IOC_GETFLAGS, &flags), 0);
+	ck_assert(flags & FS_TOPDIR_FL);
+	close(fd);
+	close_it(false);
 }
 
 UNIT_TEST(temporary_names_are_never_used_twice)
@@ -475,7 +501,8 @@ static const char *temp_path(unsigned row)
 	char name[UCM_TEMP_NAME_MAX];
 
 	ucm_temp_name(&maker, 7, row, name);
-	return fx_path("$/a/.ucmfs/tmp/%s", name);
+	return fx_path(row % 2 ? "$/a/.ucmfs/tmp/%s" : "$/a/.ucmfs/tmp/03/%s",
+		       name);
 }
 
 static void put_old_temp(unsigned row)
@@ -510,6 +537,6 @@ UNIT_TEST(there_unfinished_files_of_others_stay)
 UNIT_TEST(where_we_are_alone_all_of_them_go)
 {
 	begin_on(EXT4_SUPER_MAGIC);
-	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path("$/a/.ucmfs/tmp")), 0);
 	close_it(true);
 }

@@ -332,7 +332,7 @@ static void check_files(const struct place *place)
 {
 	for (unsigned i = 0; i < NUM; i++)
 		ck_assert(lf_saved("$/tier", &place->geometry, i));
-	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path("$/tier/.ucmfs/tmp")), 0);
 }
 
 static const enum ucm_io_kind rings[] = { UCM_IO_AUTO, UCM_IO_THREADS };

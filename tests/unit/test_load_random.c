@@ -349,7 +349,7 @@ static void make_world(struct world *world, unsigned index)
 static void end_world(struct world *world)
 {
 	ucm_loader_close(world->loader);
-	must_here(!fx_count(fx_path("%s/.ucmfs/tmp", world->tier)),
+	must_here(!fx_count_files(fx_path("%s/.ucmfs/tmp", world->tier)),
 		  "unfinished files are left");
 	for (unsigned i = 0; i < NUM_GROUPS; i++) {
 		struct group *group = &world->groups[i];

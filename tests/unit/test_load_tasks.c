@@ -800,7 +800,7 @@ UNIT_TEST(many_threads_at_once, .rows = 2)
 	lf_fill_page(&cache, 0, 9999);
 	ck_assert_int_eq(lf_save(loader, 9999, 1, NULL, NULL), 0);
 	ucm_loader_close(loader);
-	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path("$/tier/.ucmfs/tmp")), 0);
 	for (unsigned i = 0; i < WORKERS; i++)
 		lf_cache_close(&workers[i].cache);
 }

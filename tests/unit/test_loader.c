@@ -245,7 +245,7 @@ static unsigned count_drafts(const char *dir, bool *any_block)
 	unsigned num;
 
 	*any_block = false;
-	glob(fx_path("%s/.ucmfs/tmp/*", dir), 0, NULL, &found);
+	glob(fx_path("%s/.ucmfs/tmp/*/*", dir), 0, NULL, &found);
 	num = (unsigned)found.gl_pathc;
 	for (unsigned i = 0; i < num; i++) {
 		FILE *file = fopen(found.gl_pathv[i], "r");

@@ -195,7 +195,7 @@ UNIT_TEST(a_damaged_block_is_not_copied)
 	fx_close_file(fd);
 	ck_assert_int_eq(copy_to(0, 1, false), -ENOENT);
 	ck_assert(!is_there(0) && !lies_in("$/b", 0));
-	ck_assert_uint_eq(fx_count("$/b/.ucmfs/tmp"), 0);
+	ck_assert_uint_eq(fx_count_files("$/b/.ucmfs/tmp"), 0);
 	ck_assert(fx_logged("quarantined"));
 	sums_are_right();
 }
@@ -252,7 +252,7 @@ UNIT_TEST(what_has_changed_since_it_was_read_is_not_copied)
 			 -EBUSY);
 	ck_assert_uint_eq(entry_of(0).copy, 0);
 	ck_assert(!lies_in("$/b", 0));
-	ck_assert_uint_eq(fx_count("$/b/.ucmfs/tmp"), 0);
+	ck_assert_uint_eq(fx_count_files("$/b/.ucmfs/tmp"), 0);
 	sums_are_right();
 }
 
@@ -293,7 +293,7 @@ UNIT_TEST(no_call_that_fails_loses_a_block)
 		fx_fail(NULL, 0, 0, false);
 		ck_assert_msg(is_there(0), "call %u: the block is gone", nth);
 		fx_serves(&fx_files[0]);
-		ck_assert_uint_eq(fx_count("$/b/.ucmfs/tmp"), 0);
+		ck_assert_uint_eq(fx_count_files("$/b/.ucmfs/tmp"), 0);
 		/* back to where it began */
 		if (entry_of(0).dir == 1 || entry_of(0).copy == 2) {
 			if (!entry_of(0).copy)

@@ -544,8 +544,8 @@ static const struct operation operations[] = {
 
 static void no_temporaries(void)
 {
-	holds(!fx_count(fx_path("%s/.ucmfs/tmp", dir_a)));
-	holds(!fx_count(fx_path("%s/.ucmfs/tmp", dir_b)));
+	holds(!fx_count_files(fx_path("%s/.ucmfs/tmp", dir_a)));
+	holds(!fx_count_files(fx_path("%s/.ucmfs/tmp", dir_b)));
 }
 
 static void end_of_test(void)

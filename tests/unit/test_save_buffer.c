@@ -89,7 +89,7 @@ static void check_saved(unsigned num)
 {
 	for (unsigned i = 0; i < num; i++)
 		ck_assert(lf_saved("$/tier", &lf_geometry, i));
-	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path("$/tier/.ucmfs/tmp")), 0);
 }
 
 static unsigned found_by(struct ucm_loader *loader, unsigned num)
@@ -296,7 +296,7 @@ UNIT_TEST(held_layers_are_committed_after_they_are_saved,
 static bool has_no_temps(void *arg)
 {
 	(void)arg;
-	return !fx_count(fx_path("$/tier/.ucmfs/tmp"));
+	return !fx_count_files(fx_path("$/tier/.ucmfs/tmp"));
 }
 
 /* Layers that are in the buffer go as well, and do not come up later. */

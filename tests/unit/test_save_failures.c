@@ -54,7 +54,7 @@ static void check_nothing(unsigned from, unsigned end)
 {
 	for (unsigned i = from; i < end; i++)
 		ck_assert(!fx_exists(lf_path("$/tier", i)));
-	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path("$/tier/.ucmfs/tmp")), 0);
 }
 
 static void check_saved(unsigned from, unsigned end)
@@ -139,7 +139,7 @@ UNIT_TEST(one_that_fails_is_alone, .rows = NUM_ROWS(ways))
 		failed++;
 	}
 	ck_assert_uint_eq(failed, 1);
-	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path("$/tier/.ucmfs/tmp")), 0);
 	ucm_loader_close(loader);
 }
 
@@ -329,7 +329,7 @@ static void check_present(unsigned from, unsigned end)
 static bool has_no_temps(void *arg)
 {
 	(void)arg;
-	return !fx_count(fx_path("$/tier/.ucmfs/tmp"));
+	return !fx_count_files(fx_path("$/tier/.ucmfs/tmp"));
 }
 
 /* ---- layers ---- */
@@ -422,11 +422,11 @@ UNIT_TEST(blocks_that_wait_for_layers_take_few_files, .rows = NUM_ROWS(ways))
 		if (layer < 3) {
 			ck_assert_uint_le(lf_open_files(".ucmfs/tmp"), MOST);
 			ck_assert_uint_eq(
-				fx_count(fx_path("$/tier/.ucmfs/tmp")), HALF);
+				fx_count_files(fx_path("$/tier/.ucmfs/tmp")), HALF);
 		}
 	}
 	check_saved(0, HALF);
-	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path("$/tier/.ucmfs/tmp")), 0);
 	ck_assert_uint_eq(lf_open_files(".ucmfs/tmp"), 0);
 	/* of the next blocks some stay open, too */
 	for (unsigned i = 0; i < HALF; i++)
@@ -485,7 +485,7 @@ UNIT_TEST(a_file_that_cannot_be_opened_again_fails_its_block_alone)
 		whole += fx_exists(lf_path("$/tier", i));
 	ck_assert_uint_eq(whole, HALF - 1);
 	/* it lacks two layers, and goes */
-	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), 1);
+	ck_assert_uint_eq(fx_count_files(fx_path("$/tier/.ucmfs/tmp")), 1);
 	ucm_save_abandon(loader, 0, NULL, 0);
 	fx_wait(has_no_temps, NULL);
 	ucm_loader_close(loader);
@@ -763,7 +763,7 @@ UNIT_TEST(a_layer_that_fails_takes_the_block_along, .rows = NUM_ROWS(ways))
 		ck_assert(!fx_exists(lf_path("$/tier", i)));
 	save_and_wait(loader, 0, 3, 0);
 	check_saved(0, NUM);
-	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path("$/tier/.ucmfs/tmp")), 0);
 	ucm_loader_close(loader);
 }
 
@@ -773,7 +773,7 @@ UNIT_TEST(what_is_abandoned_goes, .rows = NUM_ROWS(ways))
 	struct ucm_id id = lf_id(2);
 
 	save_and_wait(loader, 0, 3, 0);
-	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), NUM);
+	ck_assert_uint_eq(fx_count_files(fx_path("$/tier/.ucmfs/tmp")), NUM);
 	ucm_save_abandon(loader, 0, &id, 1);
 	ucm_save_abandon(loader, 7, &id, 1); /* no such group: nothing */
 	save_and_wait(loader, 3, 1, 0);

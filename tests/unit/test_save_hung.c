@@ -135,7 +135,7 @@ static const struct ucm_loader_options ways[] = {
 static bool has_no_temps(void *arg)
 {
 	(void)arg;
-	return !fx_count(fx_path("$/tier/.ucmfs/tmp"));
+	return !fx_count_files(fx_path("$/tier/.ucmfs/tmp"));
 }
 
 UNIT_FIXTURE(.setup = setup, .teardown = teardown);
@@ -234,7 +234,7 @@ UNIT_TEST(a_drop_that_hangs_keeps_nobody, .rows = NUM_ROWS(ways))
 	ucm_loader_close(loader);
 	for (unsigned i = 0; i < 2; i++)
 		ck_assert(lf_saved("$/tier", &lf_geometry, i));
-	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path("$/tier/.ucmfs/tmp")), 0);
 }
 
 /* It knows what it has written: whatever the file system says of the file's

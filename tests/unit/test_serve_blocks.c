@@ -535,7 +535,7 @@ static void create_with_few(void *arg)
 		memcpy(ids[i].bytes, &i, sizeof(i));
 	client = fx_client();
 	before = fx_descriptors();
-	limit_descriptors(num * 3 / 4);
+	limit_descriptors(before + num / 2);
 	must(ucm_client_create(client, NULL, ids, num, 4096, fds, created) ==
 	     -EMFILE);
 	must(ucm_client_open(client, NULL, &file.key.id, 1, fds, NULL) == 0);

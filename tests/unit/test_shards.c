@@ -617,7 +617,7 @@ UNIT_TEST(a_created_block_is_seen_after_its_commit)
 
 static unsigned temporaries(void)
 {
-	return fx_count("$/tier/.ucmfs/tmp");
+	return fx_count_files("$/tier/.ucmfs/tmp");
 }
 
 UNIT_TEST(a_block_given_up_leaves_nothing)

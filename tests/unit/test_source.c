@@ -211,7 +211,7 @@ UNIT_TEST(drafts_become_blocks_or_nothing)
 	write_block(fd, 1, 1);
 	ck_assert_int_eq(ops->commit(source, draft, fd, NULL, 0), -EINVAL);
 	ck_assert(!fx_exists(lf_path("$/a", 1)));
-	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path("$/a/.ucmfs/tmp")), 0);
 	/* whole */
 	fd = draft_of(source, 1, &draft);
 	write_block(fd, 1, 0);
@@ -220,7 +220,7 @@ UNIT_TEST(drafts_become_blocks_or_nothing)
 	ck_assert(lf_saved("$/a", &lf_geometry, 1));
 	/* once */
 	ck_assert_int_eq(draft_of(source, 1, &draft), -EEXIST);
-	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path("$/a/.ucmfs/tmp")), 0);
 	ops->close(source);
 }
 

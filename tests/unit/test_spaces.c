@@ -323,7 +323,7 @@ UNIT_TEST(a_space_that_is_being_removed_takes_no_block)
 	ck_assert_int_eq(rival_err, -EINVAL);
 	ck_assert(fx_logged("being removed"));
 	ck_assert(!fx_exists(fx_path("$/a/spaces/llama")));
-	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
+	ck_assert_uint_eq(fx_count_files(fx_path("$/a/.ucmfs/tmp")), 0);
 }
 
 UNIT_TEST(a_removal_that_failed_leaves_the_space_in_use)
