@@ -6,10 +6,14 @@
 #include <config.h>
 
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "common/clock.h"
+#include "common/osfile.h"
 #include "fs/store/inside.h"
 #include "fs/store/mover.h"
+#include "fs/store/mover_inside.h"
 #include "fs/store/pressure.h"
 #include "fs/store/wishes.h"
 #include "tests/unit/store_fixture.h"
@@ -43,6 +47,51 @@ UNIT_TEST(a_directory_is_relieved_each_time_that_it_fills_up)
 		fx_commit_files(i, 8);
 		fx_wait(is_below_high, NULL);
 	}
+}
+
+static char unreadable[16]; /* a bucket */
+
+static int cannot_be_read(const char *call, const char *path)
+{
+	return !strcmp(call, "list") && path && strstr(path, unreadable) ? -EIO
+									  : 0;
+}
+
+static bool has_begun_another_round(void *arg)
+{
+	int64_t *before = arg, now;
+
+	pthread_mutex_lock(&fx_set->movers->lock);
+	now = fx_set->movers->learnt_ms;
+	pthread_mutex_unlock(&fx_set->movers->lock);
+	return now != *before && (*before = now);
+}
+
+/* A child may be there that needs what would go. */
+UNIT_TEST(nothing_is_evicted_before_all_has_been_read)
+{
+	int64_t before = 0;
+
+	fx_configure_lru("fast=$/a");
+	fx_option("limit", "fast:80K");
+	start();
+	fx_commit_files(0, 8);
+	fx_close();
+	ck_assert_int_eq(fx_unlink(fx_path("$/a/.ucmfs/snapshot")), 0);
+	fx_config.high = 60;
+	fx_config.low = 30;
+	snprintf(unreadable, sizeof(unreadable), "blocks/%.2s",
+		 fx_name(&fx_files[0]));
+	ucm_os_fault = cannot_be_read;
+	fx_open();
+	ck_assert_int_eq(ucm_store_start(fx_set), 0);
+	for (unsigned i = 0; i < 3; i++)
+		fx_wait(has_begun_another_round, &before);
+	ck_assert_uint_eq(fx_set->evictions, 0);
+	fx_close();
+	ucm_os_fault = NULL;
+	start();
+	fx_wait(is_below_high, NULL);
 }
 
 static bool is_not_relieved(void *arg)

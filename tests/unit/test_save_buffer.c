@@ -367,7 +367,7 @@ UNIT_TEST(a_block_saved_twice_is_there_once, .rows = NUM_ROWS(ways))
 
 /* ---- more than is written at a time ---- */
 
-#define LARGE 12 /* blocks of 512 KiB, of which staging memory would hold four */
+#define LARGE 24 /* blocks of 512 KiB: more than are begun at a time, in halves */
 
 static void setup_large(void)
 {
