@@ -4,9 +4,8 @@
  *
  * Whoever needs a bucket lists it: the scan in its turn, or a listing before
  * that; twice does no harm. Its names are looked at in batches (examine.c). A
- * file that cannot be read is kept by name (unread.h) and looked at again
- * later; want of descriptors or memory leaves the whole bucket to be read
- * again.
+ * file that cannot be read is a miss until the next start or rescan; want of
+ * descriptors or memory leaves the whole bucket to be read again.
  */
 #include <config.h>
 
@@ -16,7 +15,6 @@
 #include <string.h>
 
 #include "common/cleanup.h"
-#include "common/clock.h"
 #include "common/log.h"
 #include "hashing/tree.h"
 
@@ -50,16 +48,16 @@ static bool is_to_be_read_again(int err)
 	}
 }
 
-static void note_failure(struct batch *batch, const struct ucm_id *id, int err)
+static void note_failure(struct batch *batch, int err)
 {
-	struct ucm_key key = { .id = *id, .space = batch->space->number };
+	struct ucm_keeper *keeper = &batch->store->keepers[batch->dir];
 
 	if (err >= 0 || err == -ENOENT || err == -EFBIG)
 		return;
-	if (is_to_be_read_again(err) ||
-	    !ucm_unread_add(&batch->store->unread, &key, batch->dir,
-			    ucm_monotonic_ms()))
+	if (is_to_be_read_again(err))
 		batch->err = err;
+	else if (atomic_load(&ucm_keeper_medium(keeper)->recovery.unclean))
+		atomic_store(&keeper->unread, true);
 }
 
 static void batch_run(struct batch *batch)
@@ -69,7 +67,7 @@ static void batch_run(struct batch *batch)
 			batch->store, batch->space, &batch->files[i].id,
 			batch->dir, &batch->files[i].file, &batch->files[i].st);
 
-		note_failure(batch, &batch->files[i].id, err);
+		note_failure(batch, err);
 		ucm_file_close(&batch->files[i].file);
 	}
 	batch->num = 0;
@@ -82,7 +80,7 @@ static void batch_add(struct batch *batch, const struct ucm_id *id)
 				      batch->dir, file,
 				      &batch->files[batch->num].st);
 
-	note_failure(batch, id, err);
+	note_failure(batch, err);
 	if (err)
 		return;
 	ucm_file_want(file, UCM_BLOCK_PAGE);
@@ -177,24 +175,4 @@ int ucm_store_fill_bucket(struct ucm_store *store, struct ucm_space *space,
 		ucm_store_scan_bucket(store, space, dir, bucket);
 	}
 	return 0;
-}
-
-void ucm_store_read_again(struct ucm_store *store, const struct ucm_key *key,
-			  unsigned dir)
-{
-	int64_t now_ms = ucm_monotonic_ms();
-	struct ucm_unread_file file;
-	unsigned cursor = 0;
-
-	while (ucm_unread_next(&store->unread, key, dir, now_ms, &cursor,
-			       &file)) {
-		struct ucm_space *space =
-			ucm_namespace_get(&store->names, file.key.space);
-		int found = space ? ucm_store_examine(store, space,
-						      &file.key.id, file.dir)
-				  : 0;
-
-		if (found >= 0)
-			ucm_unread_remove(&store->unread, &file.key, file.dir);
-	}
 }

@@ -33,9 +33,7 @@ const char *ucm_store_unknown(struct ucm_store *store, unsigned dir)
 
 	if (!ucm_scan_knows(store, dir))
 		return "it has not been read to its end";
-	/* after a crash, what could not be read may be torn: it is a doubt, too */
-	if (atomic_load(&medium->recovery.unclean) &&
-	    ucm_unread_any(&store->unread, dir))
+	if (atomic_load(&store->keepers[dir].unread))
 		return "it has files that could not be read";
 	if (atomic_load(&store->keepers[dir].doubts))
 		return "it has blocks in doubt";

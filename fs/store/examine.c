@@ -15,7 +15,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "common/clock.h"
 #include "common/log.h"
 #include "fs/block/verify.h"
 #include "hashing/tree.h"
@@ -104,7 +103,7 @@ static bool is_good_copy(struct ucm_store *store, struct ucm_space *space,
 
 	if (ucm_file_verify(file, st, &key->id, NULL, NULL, &block, &fault,
 			    &plane)) {
-		ucm_unread_add(&store->unread, key, dir, ucm_monotonic_ms());
+		atomic_store(&store->keepers[dir].unread, true);
 		return false;
 	}
 	if (!fault && !(block.flags & UCM_BLOCK_HAS_CRC) &&
@@ -160,7 +159,7 @@ static int examine_admit_file(struct ucm_store *store, struct ucm_space *space,
 		entry.epoch = atomic_load(&recovery->epoch);
 	/* its directory may have had its checkpoint without this file */
 	if (ucm_recovery_doubts(recovery, st) ||
-	    ucm_unread_has(&store->unread, &key, dir))
+	    atomic_load(&store->keepers[dir].unread))
 		entry.flags |= UCM_ENTRY_DOUBT;
 	if (entry.flags & UCM_ENTRY_DOUBT &&
 	    ucm_index_find(store->index, &key, &there, NULL) &&

@@ -9,8 +9,7 @@
  *   sync_lock of a directory's keeper, over a sync and the checks before it
  *   one of name_locks, over the calls that change a name's file; recursive
  *   the lock of a snapshot's section (snapshot_load.c), while it is taken in
- *   the lock of a space, of the table of spaces, of
- *   unread.h, or of a shard of the index
+ *   the lock of a space, of the table of spaces, or of a shard of the index
  *   below that of a shard: its memory's, a chain's of open files; above none,
  *   and below a pool's of victims: that of expected.h
  *
@@ -243,11 +242,6 @@ void ucm_snapshots_free(struct ucm_store *store);
  * the first time); then its names go on to be probed for. */
 int ucm_store_scan_bucket(struct ucm_store *store, struct ucm_space *space,
 			  unsigned dir, unsigned bucket);
-
-/* Look again at the files of a block (NULL: of any) that could not be read, in a
- * directory or in UCM_UNREAD_ANY_DIR, if it is time to. */
-void ucm_store_read_again(struct ucm_store *store, const struct ucm_key *key,
-			  unsigned dir);
 
 /* ---- spaces (learn.c, spaces.c) ---- */
 

@@ -2,7 +2,7 @@
 /*
  * keeper.c - a thread for each directory, which looks after it.
  *
- * It reads again what could not be read, checks what is in doubt, renews the
+ * It lists again what could not be listed, checks what is in doubt, renews the
  * checkpoint, and leaves the directory clean at the end.
  *
  * A thread of its own, because a disk that hangs holds whoever asks it: neither
@@ -48,7 +48,6 @@ static void keeper_look_after(struct ucm_keeper *keeper)
 	if (medium->ops->beat) /* also where the movers do not wait for it */
 		medium->ops->beat(medium);
 	ucm_scan_retry(keeper->store, keeper->dir);
-	ucm_store_read_again(keeper->store, NULL, keeper->dir);
 	ucm_scan_settle(keeper->store, keeper->dir);
 	if (atomic_load(&keeper->store->stopping))
 		return; /* the configuration is gone by now */

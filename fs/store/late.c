@@ -120,8 +120,7 @@ int ucm_store_check_written(struct ucm_store *store, ucm_ref ref,
 }
 
 /* Nobody can say what the writer has left: its file is looked at by the next
- * reader, and if it is a second copy only, before its directory is called
- * clean. */
+ * reader, and if it is a second copy only, by the next start. */
 static void late_unread(struct ucm_store *store, const struct ucm_temp *temp)
 {
 	struct ucm_entry entry;
@@ -131,8 +130,7 @@ static void late_unread(struct ucm_store *store, const struct ucm_temp *temp)
 	if (entry.dir == temp->dir)
 		ucm_store_doubt(store, temp->ref);
 	else
-		ucm_unread_add(&store->unread, &temp->key, temp->dir,
-			       ucm_monotonic_ms());
+		atomic_store(&store->keepers[temp->dir].unread, true);
 }
 
 void ucm_store_recheck(struct ucm_store *store, const struct ucm_temp *temp,

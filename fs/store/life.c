@@ -100,7 +100,6 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 	store->config = config;
 	init_name_locks(store);
 	ucm_holds_init(&store->holds);
-	ucm_unread_init(&store->unread);
 	ucm_pins_init(&store->pins);
 	ucm_offers_init(&store->offers);
 	store->close_ms = CLOSE_MS;
@@ -225,7 +224,6 @@ void ucm_store_close(struct ucm_store *store)
 	pthread_cond_destroy(&store->keepers_ended);
 	for (unsigned i = 0; i < 256; i++)
 		pthread_mutex_destroy(&store->name_locks[i]);
-	ucm_unread_fini(&store->unread);
 	ucm_offers_fini(&store->offers);
 	free(store);
 }

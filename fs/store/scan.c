@@ -210,7 +210,8 @@ static void scan_settle_all(struct ucm_store *store)
 	unsigned shard;
 
 	while (atomic_load(&store->doubts) && !atomic_load(&store->stopping) &&
-	       (shard = atomic_fetch_add(&store->scan.next_shard, 1)) < UCM_BUCKETS)
+	       (shard = atomic_fetch_add(&store->scan.next_shard, 1)) <
+		       UCM_BUCKETS)
 		scan_settle_shard(store, shard, UCM_ALL_DIRS);
 }
 
@@ -237,7 +238,8 @@ static void task_ended(struct ucm_store *store, uint64_t number)
 
 	if (atomic_fetch_sub(&store->keepers[dir].tasks_left, 1) == 1)
 		dir_ended(store, dir);
-	if (atomic_fetch_add(&store->scan.tasks_done, 1) + 1 < store->scan.num_tasks)
+	if (atomic_fetch_add(&store->scan.tasks_done, 1) + 1 <
+	    store->scan.num_tasks)
 		return;
 	pthread_mutex_lock(&store->keepers_lock);
 	pthread_cond_broadcast(&store->keepers_wake);

@@ -52,23 +52,16 @@ static int find_or_probe(struct ucm_store *store, const struct ucm_key *key,
 	bool scanned = atomic_load_explicit(&store->scanned,
 					    memory_order_acquire);
 	struct ucm_space *space;
-	int err = 0;
+	int err;
 
 	if (ucm_index_find(store->index, key, out, ref))
 		return 0;
-	if (atomic_load_explicit(&store->unread.num, memory_order_relaxed)) {
-		err = ucm_wait_for_any(&store->dirs);
-		if (err)
-			return err;
-		ucm_store_read_again(store, key, UCM_UNREAD_ANY_DIR);
-	} else if (scanned) {
+	if (scanned)
 		return -ENOENT;
-	}
 	space = ucm_namespace_get(&store->names, key->space);
 	if (!space)
 		return -ENOENT;
-	if (!atomic_load_explicit(&store->scanned, memory_order_acquire))
-		err = store_probe(store, space, &key->id);
+	err = store_probe(store, space, &key->id);
 	if (err)
 		return err;
 	return ucm_index_find(store->index, key, out, ref) ? 0 : -ENOENT;

@@ -31,7 +31,6 @@
 #include "fs/store/namespace.h"
 #include "fs/store/offers.h"
 #include "fs/store/pins.h"
-#include "fs/store/unread.h"
 #include "fs/store/value.h"
 #include "fs/tier/config.h"
 #include "fs/tier/dirs.h"
@@ -50,6 +49,7 @@ struct ucm_keeper {
 	unsigned dir;
 	_Atomic uint64_t doubts;     /* its entries that are in doubt */
 	_Atomic uint64_t tasks_left; /* of the scan */
+	_Atomic bool unread; /* what cannot be read there may be torn */
 	pthread_mutex_t pins_lock;   /* held while its pins are read */
 	_Atomic bool pins_known;
 	_Atomic bool dirty; /* something was committed since the checkpoint */
@@ -88,8 +88,7 @@ struct ucm_store {
 	_Atomic uint64_t blocks; /* in the index */
 	_Atomic uint64_t doubts; /* entries that are in doubt, of all keepers */
 	_Atomic uint64_t writers; /* files that are open after their commit */
-	_Atomic bool scanned;    /* the whole index is filled, */
-	struct ucm_unread unread; /* except for what could not be read */
+	_Atomic bool scanned; /* the index is filled, but for what cannot be read */
 	/* For the size of a space's first blocks: the largest block that there
 	 * has been, and the most that a file of unknown size had when it was
 	 * dropped. */

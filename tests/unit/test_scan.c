@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/osfile.h"
+#include "fs/store/calls.h"
 #include "fs/store/inside.h"
 #include "tests/unit/memory_medium.h"
 #include "tests/unit/store_fixture.h"
@@ -547,13 +548,6 @@ UNIT_TEST(a_scan_can_be_stopped_in_the_middle)
 
 /* ---- files that cannot be read ---- */
 
-/* The time to look again has come. */
-static void let_time_pass(void)
-{
-	for (unsigned i = 0; i < fx_set->unread.num; i++)
-		fx_set->unread.files[i].next_ms = 0;
-}
-
 static void scan_with_a_bad_file(void)
 {
 	prepare();
@@ -563,80 +557,36 @@ static void scan_with_a_bad_file(void)
 	fx_start();
 }
 
-UNIT_TEST(a_passing_error_of_one_file_hides_it_no_longer_than_it_lasts)
+static bool never(void *arg)
+{
+	(void)arg;
+	return false;
+}
+
+UNIT_TEST(a_file_that_cannot_be_read_is_a_miss_until_the_next_start, .rows = 2)
 {
 	scan_with_a_bad_file();
 	fx_serves(&good);
 	ck_assert(atomic_load(&fx_set->scanned));
 	fx_misses(&file);
 	fx_fail(NULL, 0, 0, false);
-	let_time_pass();
-	fx_serves(&file);
-	ck_assert_uint_eq(fx_set->unread.num, 0);
-}
-
-/* Or without being asked for. */
-UNIT_TEST(a_file_that_could_not_be_read_is_tried_again)
-{
-	scan_with_a_bad_file();
-	fx_fail(NULL, 0, 0, false);
-	ucm_store_read_again(fx_set, NULL, UCM_UNREAD_ANY_DIR); /* too early */
-	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 1);
-	let_time_pass();
-	ucm_store_read_again(fx_set, NULL, UCM_UNREAD_ANY_DIR);
-	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 2);
-	ck_assert_uint_eq(fx_set->unread.num, 0);
-}
-
-UNIT_TEST(a_bad_sector_is_not_read_for_ever)
-{
-	unsigned tries = 0;
-
-	scan_with_a_bad_file();
-	ck_assert(atomic_load(&fx_set->scanned));
-	fx_fail_on("open", fx_name(&file), 1, -EIO, false);
-	for (unsigned i = 0; i < 100; i++) {
-		let_time_pass();
-		ucm_store_read_again(fx_set, NULL, UCM_UNREAD_ANY_DIR);
-		tries += fx_calls();
-		fx_fail_on("open", fx_name(&file), 1, -EIO, false);
-	}
-	ck_assert_uint_eq(tries, UCM_UNREAD_TRIES);
-	fx_misses(&file); /* once for 10 s, however often it is asked for */
 	fx_misses(&file);
-	ck_assert_uint_le(fx_calls(), 1);
-	fx_fail(NULL, 0, 0, false);
-	let_time_pass();
+	if (_i) {
+		fx_close();
+		fx_open();
+		fx_start();
+	} else {
+		ck_assert_int_eq(ucm_calls_rescan(fx_set, never, NULL), 0);
+	}
 	fx_serves(&file);
 }
 
-UNIT_TEST(a_file_that_could_not_be_read_and_is_gone_is_forgotten)
+UNIT_TEST(a_file_that_cannot_be_read_is_replaced_by_a_new_one)
 {
 	scan_with_a_bad_file();
 	fx_fail(NULL, 0, 0, false);
-	fx_unlink(fx_path("$/a/blocks/%s", fx_name(&file)));
-	let_time_pass();
-	fx_misses(&file);
-	ck_assert_uint_eq(fx_set->unread.num, 0);
-}
-
-UNIT_TEST(names_that_cannot_be_kept_have_their_bucket_read_again)
-{
-	struct ucm_unread unread;
-	struct ucm_key key = { .space = 3 };
-
-	ucm_unread_init(&unread);
-	for (unsigned i = 0; i < UCM_UNREAD_MAX; i++) {
-		key.id.bytes[0] = (uint8_t)i;
-		ck_assert(ucm_unread_add(&unread, &key, 1, 0));
-		ck_assert(ucm_unread_add(&unread, &key, 1, 0)); /* the same */
-	}
-	ck_assert_uint_eq(unread.num, UCM_UNREAD_MAX);
-	ck_assert(!ucm_unread_add(&unread, &key, 2, 0));
-	ucm_unread_remove(&unread, &key, 2); /* harmless */
-	ucm_unread_remove(&unread, &key, 1);
-	ck_assert(ucm_unread_add(&unread, &key, 2, 0));
-	ucm_unread_fini(&unread);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_serves(&file);
 }
 
 static unsigned opened;
