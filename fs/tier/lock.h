@@ -13,9 +13,8 @@
 /*
  * Lock a directory's control directory: a descriptor, which is the lock. Waits
  * for at most wait_s seconds while its user says that it is ending, and for any other
- * a few seconds. On failure error
- * names path, and who uses it: -EBUSY if it is in use, or what the file system
- * says of the lock.
+ * a few seconds. On failure error names path, and who uses it: -EBUSY if it is in use,
+ * or what the file system says of the lock.
  */
 int ucm_lock_take(int ctldir, const char *path, unsigned wait_s,
 		  struct ucm_error *error);

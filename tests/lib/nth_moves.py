@@ -262,7 +262,9 @@ class Scene:
             for file in files:
                 name = f"{file.parent.name}/{file.name}"
                 places[name] = places.get(name, 0) + 1
-            left = list(pathlib.Path(one["path"], ".ucmfs/tmp").glob("*/*"))
+            left = [path for path
+                    in pathlib.Path(one["path"], ".ucmfs/tmp").rglob("*")
+                    if not path.is_dir()]
             if left:
                 return f"temporary files: {left}"
         crowded = [name for name, num in places.items() if num > 2]

@@ -227,7 +227,7 @@ unsigned fx_staged(void)
 
 	for (unsigned dir = 0; dir < fx_set->dirs.num; dir++)
 		num += fx_count_files(fx_path("%s/.ucmfs/tmp",
-					fx_set->dirs.at[dir]->path));
+					      fx_set->dirs.at[dir]->path));
 	return num;
 }
 
