@@ -250,6 +250,9 @@ static int move_switch(struct moving *m)
 		ucm_store_move_to(m->store, m->ref, m->temp.dir);
 	else
 		ucm_store_note_copy(m->store, m->ref, m->temp.dir);
+	/* the entry counts its bytes now: twice, others would be evicted for it */
+	ucm_promise_end(m->temp.promise);
+	m->temp.promise = NULL;
 	return 0;
 }
 
