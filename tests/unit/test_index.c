@@ -808,6 +808,18 @@ UNIT_TEST(parents_in_a_hidden_space_are_hidden)
 	free(before);
 }
 
+/* Its name alone is there, as a child has it. */
+UNIT_TEST(an_absent_parent_is_hidden_with_its_space)
+{
+	struct ucm_entry above = entry_of(1, 7), below = entry_of(2, 7);
+
+	ck_assert_int_eq(ucm_index_add_child(ix, &below, &above.id, NULL), 0);
+	ck_assert(is_seen(&above));
+	ck_assert_int_eq(ucm_index_hide(ix, 7), 0);
+	ck_assert(!is_seen(&below));
+	ck_assert(!is_seen(&above));
+}
+
 /* Whatever its size: chunks that are not full cost, too. */
 UNIT_TEST(a_block_takes_80_bytes_at_most)
 {
