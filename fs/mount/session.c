@@ -34,7 +34,7 @@
 #include "fs/mount/kinds.h"
 #include "fs/mount/request.h"
 #include "fs/mount/unprivileged.h"
-#include "fs/store/mover.h"
+#include "fs/store/motion/motion.h"
 #include "fs/store/wishes.h"
 
 /* ---- what the kernel and libfuse offer ---- */

@@ -20,9 +20,9 @@
 
 #include "common/cleanup.h"
 #include "common/osfile.h"
-#include "fs/store/calls.h"
-#include "fs/store/mover.h"
-#include "fs/store/offers.h"
+#include "fs/store/find/calls.h"
+#include "fs/store/motion/motion.h"
+#include "fs/store/motion/offers.h"
 #include "fs/store/value.h"
 
 /* Who may make a request, beside root and the daemon's user. */

@@ -6,7 +6,7 @@
  */
 #include <config.h>
 
-#include "fs/store/inside.h"
+#include "fs/store/store.h"
 
 #include <errno.h>
 
@@ -130,4 +130,25 @@ void ucm_store_drop(struct ucm_store *store, struct ucm_temp *temp)
 		ucm_wishes_written(store, temp->ref);
 	}
 	newfile_end_promise(temp);
+}
+
+/* ---- the folder of a space ---- */
+
+struct ucm_space_owner ucm_store_owner_of(const struct ucm_space *space)
+{
+	return (struct ucm_space_owner){
+		.uid = space->uid,
+		.gid = space->gid,
+		.is_private = space->is_private,
+	};
+}
+
+int ucm_store_make_folder(struct ucm_store *store, struct ucm_medium *medium,
+			  const struct ucm_space *space)
+{
+	const struct ucm_space_owner owner = ucm_store_owner_of(space);
+
+	return medium->ops->spaces->make(
+		medium, space->folder, &owner,
+		store->config->durability == UCM_DURABILITY_FULL);
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fs/store/inside.h"
+#include "fs/store/store.h"
 
 void ucm_pins_init(struct ucm_pins *pins)
 {
@@ -137,4 +137,56 @@ int ucm_store_mark_pin(struct ucm_store *store, const struct ucm_entry *entry,
 			result = err;
 	}
 	return result;
+}
+
+static bool pins_key_of(struct ucm_store *store, const char *name,
+			const struct ucm_id *id, struct ucm_key *key)
+{
+	struct ucm_space *space = *name ? ucm_namespace_find(&store->names,
+							     name)
+					: store->names.spaces[0];
+
+	if (!space)
+		return false;
+	*key = (struct ucm_key){ .id = *id, .space = space->number };
+	return true;
+}
+
+static void pins_keep(void *arg, const char *name, const struct ucm_id *id)
+{
+	struct ucm_store *store = arg;
+	struct ucm_key key;
+
+	if (pins_key_of(store, name, id, &key))
+		ucm_pins_add(&store->pins, &key);
+}
+
+static void pins_mark(void *arg, const char *name, const struct ucm_id *id)
+{
+	struct ucm_store *store = arg;
+	struct ucm_key key;
+	ucm_ref ref;
+
+	if (pins_key_of(store, name, id, &key) &&
+	    ucm_pins_have(&store->pins, &key) &&
+	    ucm_index_find(store->index, &key, NULL, &ref))
+		ucm_index_flag(store->index, ref, UCM_ENTRY_PINNED, true);
+}
+
+/* What is indexed from now on is pinned at once (entry.c), and then what a probe
+ * has indexed already. */
+void ucm_pins_read(struct ucm_store *store, unsigned dir)
+{
+	struct ucm_keeper *keeper = &store->keepers[dir];
+	struct ucm_medium *medium = store->dirs.at[dir];
+
+	if (atomic_load(&keeper->pins_known))
+		return;
+	pthread_mutex_lock(&keeper->pins_lock);
+	if (!atomic_load(&keeper->pins_known)) {
+		medium->ops->notes->pins(medium, pins_keep, store);
+		medium->ops->notes->pins(medium, pins_mark, store);
+		atomic_store(&keeper->pins_known, true);
+	}
+	pthread_mutex_unlock(&keeper->pins_lock);
 }

@@ -38,4 +38,14 @@ bool ucm_pins_have(struct ucm_pins *pins, const struct ucm_key *key);
 /* It is pinned no more. */
 void ucm_pins_remove(struct ucm_pins *pins, const struct ucm_key *key);
 
+/* ---- the marks ---- */
+
+/* Read those of a directory, if that has not been done; waits for whoever is at
+ * it. */
+void ucm_pins_read(struct ucm_store *store, unsigned dir);
+
+/* The mark of a pinned block, in each of its places. The first error. */
+int ucm_store_mark_pin(struct ucm_store *store, const struct ucm_entry *entry,
+		       bool pinned);
+
 #endif

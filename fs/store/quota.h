@@ -8,7 +8,7 @@
  * promised to it, as soon as that is known.
  *
  * Near the quota, by the marks that tiers have (high, low), movers evict what is
- * worth least in the space (evict.h). Whoever needs room at once evicts himself,
+ * worth least in the space (motion.h). Whoever needs room at once evicts himself,
  * and gets -EDQUOT if nothing may go: with -ENOSPC he would try elsewhere, or
  * wait for others.
  *
@@ -18,9 +18,9 @@
 #ifndef UCM_QUOTA_H
 #define UCM_QUOTA_H
 
-#include "fs/store/evict.h"
 #include "fs/store/members.h"
 #include "fs/store/store.h"
+#include "fs/store/victims.h"
 
 struct ucm_quota {
 	struct ucm_space *space;
@@ -57,19 +57,5 @@ uint64_t ucm_quota_headroom(const struct ucm_store *store,
 uint64_t ucm_quota_try(struct ucm_quota *quota, uint64_t bytes);
 /* The file counts as a block, or is gone. */
 void ucm_quota_end_promise(struct ucm_allowance *part);
-
-/* ---- quota_evict.c ---- */
-
-/*
- * A file of this space is going to take so many bytes; what was promised to it
- * before is part of that. Evicts; not with a name's lock held. -EDQUOT: nothing
- * may go (logged, with what holds the room); -EINPROGRESS (wait.h).
- */
-int ucm_quota_promise(struct ucm_store *store, const struct ucm_key *key,
-		      uint64_t bytes, struct ucm_allowance *part);
-
-/* For a mover: evict a piece of what spaces are over their marks. True: some of
- * it has gone. */
-bool ucm_quota_relieve(struct ucm_store *store);
 
 #endif

@@ -11,9 +11,24 @@
  * and remove return -EINPROGRESS where they would have to wait for a directory;
  * nothing is changed then. Commits, syncs and spaces are for other threads.
  *
- * Split by task: life.c (open to close), store.c (find, read, remove), create.c
- * and commit.c (new blocks), spaces.c, checkpoint.c (what is on disk). What
- * fills the index and keeps it true is declared in inside.h, file by file.
+ * This folder has what a store consists of, and its accounts: spaces, members of
+ * directories, pins, missing room, quotas, promotion requests. Four rooms stand on
+ * it, each on those before it: find/ (which blocks there are, and where), motion/
+ * (evict, move, promote, drain), commit/ (new blocks), start/ (from open to close;
+ * spaces). None calls a later one.
+ *
+ * Locks, outer before inner:
+ *
+ *   sync_lock of a directory's keeper, over a sync and the checks before it
+ *   one of name_locks, over the calls that change a name's file; recursive
+ *   the lock of a snapshot's section (snapshot_load.c), while it is taken in
+ *   the lock of a space, of the table of spaces, or of a shard of the index
+ *   below that of a shard: its memory's, a chain's of open files; above none,
+ *   and below a pool's of victims: that of expected.h
+ *
+ * Nobody holds two name locks, two sync_locks or two locks of the last two
+ * lines. keepers_lock and the lock of a space's quota are held over no other. The
+ * lock of writers of space.json is above all but the first two.
  */
 #ifndef UCM_STORE_H
 #define UCM_STORE_H
@@ -26,10 +41,10 @@
 #include <sys/statvfs.h>
 
 #include "fs/index/index.h"
-#include "fs/store/hold.h"
+#include "fs/store/find/hold.h"
 #include "fs/store/members.h"
 #include "fs/store/namespace.h"
-#include "fs/store/offers.h"
+#include "fs/store/motion/offers.h"
 #include "fs/store/pins.h"
 #include "fs/store/value.h"
 #include "fs/tier/config.h"
@@ -110,7 +125,7 @@ struct ucm_store {
 	pthread_cond_t keepers_ended;
 	struct ucm_keeper keepers[UCM_MAX_DIRS]; /* by directory */
 	struct ucm_members members[UCM_MAX_DIRS]; /* likewise */
-	struct ucm_victims *victims;              /* likewise (evict.h) */
+	struct ucm_victims *victims;              /* likewise (victims.h) */
 	struct ucm_endurance *endurance; /* by tier (endurance.h) */
 	/* pressure.h: what was seen of a directory's file system, and room that
 	 * somebody wanted there */
@@ -121,7 +136,7 @@ struct ucm_store {
 	_Atomic uint64_t evictions; /* blocks that were taken away */
 	struct ucm_quota *_Atomic quotas; /* of spaces (quota.h); all there were */
 	struct ucm_wishes *wishes; /* wishes.h */
-	struct ucm_movers *movers; /* mover.h */
+	struct ucm_movers *movers; /* mover.c */
 	bool left; /* at the close somebody may still be using it */
 	unsigned close_ms; /* how long the close waits for one that hangs */
 	bool begun;
@@ -305,6 +320,21 @@ void ucm_store_abandon(const struct ucm_temp *temp);
 
 /* Forget a temporary file; its name is removed if it was not committed. */
 void ucm_store_drop(struct ucm_store *store, struct ucm_temp *temp);
+
+/* ---- new files (newfile.c); for move.c and create.c ---- */
+
+/* A new file for a block in that tier, for which room is promised. Otherwise as
+ * ucm_store_create(); never -EINPROGRESS. */
+int ucm_store_create_in(struct ucm_store *store, struct ucm_tier *tier,
+			const struct ucm_key *key, const struct ucm_want *want,
+			struct ucm_temp *out, struct ucm_file *file_out);
+
+/* Make a space's folder in a directory that has not got it, with the space's
+ * owner and mode. */
+int ucm_store_make_folder(struct ucm_store *store, struct ucm_medium *medium,
+			  const struct ucm_space *space);
+
+struct ucm_space_owner ucm_store_owner_of(const struct ucm_space *space);
 
 /* ---- spaces ---- */
 

@@ -17,7 +17,7 @@ SPELLER = ("hashing/tree.c", "hashing/tree.h")
 # (file, literal): why it may stand there
 JUSTIFIED = {
     # a line of the log
-    ("fs/store/examine.c", "%s: %s.bin: %s: left alone"): "a message",
+    ("fs/store/find/examine.c", "%s: %s.bin: %s: left alone"): "a message",
     # weights of models, which are looked for by their endings
     ("python/ucmfs/vllm/fingerprint.py", ".bin"): "not a block",
     # asked before libucm is loaded, which a check of options goes without
@@ -83,7 +83,8 @@ def literals_of_python(path):
 
 
 def sources():
-    for pattern in ("common", "hashing", "fs/*", "gpu/*", "tools", "bench"):
+    for pattern in ("common", "hashing", "fs/*", "fs/store/*", "gpu/*", "tools",
+                    "bench"):
         for path in sorted(glob.glob(f"{top}/{pattern}/*.[ch]")):
             yield os.path.relpath(path, top), literals_of_c
     for path in sorted(glob.glob(f"{top}/python/ucmfs/**/*.py",

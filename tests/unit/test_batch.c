@@ -8,9 +8,8 @@
 #include <errno.h>
 #include <limits.h>
 
-#include "fs/store/batch.h"
-#include "fs/store/inside.h"
-#include "fs/store/move.h"
+#include "fs/store/motion/batch.h"
+#include "fs/store/motion/motion.h"
 #include "tests/unit/store_fixture.h"
 
 #define BYTES 8192u /* of a block of FX_PAGED */

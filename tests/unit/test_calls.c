@@ -4,14 +4,14 @@
  */
 #include <config.h>
 
-#include "fs/store/calls.h"
+#include "fs/store/find/calls.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "common/filestamp.h"
-#include "fs/store/inside.h"
+#include "fs/store/find/find.h"
 #include "tests/unit/store_fixture.h"
 
 UNIT_PROGRAM(.variants = fx_media);

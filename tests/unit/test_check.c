@@ -2,12 +2,12 @@
 /* test_check.c - a block that is said to be bad: it is compared in all places. */
 #include <config.h>
 
-#include "fs/store/calls.h"
+#include "fs/store/find/calls.h"
 
 #include <errno.h>
 #include <fcntl.h>
 
-#include "fs/store/inside.h"
+#include "fs/store/store.h"
 #include "tests/unit/store_fixture.h"
 
 UNIT_PROGRAM(.variants = fx_media);

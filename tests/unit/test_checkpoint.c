@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 #include "common/osfile.h"
-#include "fs/store/inside.h"
+#include "fs/store/find/find.h"
+#include "fs/store/start/start.h"
 #include "tests/unit/store_fixture.h"
 
 UNIT_PROGRAM(.variants = fx_media);
@@ -218,7 +219,7 @@ UNIT_TEST(what_one_directory_has_not_told_is_not_the_others)
 	before_a = checkpoint_of("$/a");
 	before_b = checkpoint_of("$/b");
 	atomic_fetch_and(&fx_set->names.spaces[0]->scanned[2], ~UINT64_C(1));
-	ck_assert(!ucm_scan_knows(fx_set, 0));
+	ck_assert(!ucm_store_knows(fx_set, 0));
 	ck_assert_int_eq(ucm_store_checkpoint(fx_set), -EAGAIN);
 	ck_assert_int_eq(checkpoint_of("$/a"), before_a);
 	ck_assert_int_gt(checkpoint_of("$/b"), before_b);

@@ -10,10 +10,8 @@
 #include <pthread.h>
 #include <limits.h>
 
-#include "fs/store/calls.h"
-#include "fs/store/evict.h"
-#include "fs/store/inside.h"
-#include "fs/store/move.h"
+#include "fs/store/find/calls.h"
+#include "fs/store/motion/motion.h"
 #include "fs/store/pressure.h"
 #include "fs/store/quota.h"
 #include "tests/unit/store_fixture.h"

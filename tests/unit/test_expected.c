@@ -4,7 +4,7 @@
  */
 #include <config.h>
 
-#include "fs/store/expected.h"
+#include "fs/store/find/expected.h"
 
 #include <ucm/control.h>
 

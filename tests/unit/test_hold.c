@@ -4,7 +4,7 @@
  */
 #include <config.h>
 
-#include "fs/store/hold.h"
+#include "fs/store/find/hold.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fs/store/inside.h"
+#include "fs/store/store.h"
 #include "tests/unit/random.h"
 #include "tests/unit/store_fixture.h"
 

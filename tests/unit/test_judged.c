@@ -5,7 +5,8 @@
  */
 #include <config.h>
 
-#include "fs/store/inside.h"
+#include "fs/store/find/find.h"
+#include "fs/store/start/start.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -9,11 +9,8 @@
 #include <limits.h>
 #include <string.h>
 
-#include "fs/store/batch.h"
-#include "fs/store/evict.h"
-#include "fs/store/inside.h"
-#include "fs/store/move.h"
-#include "fs/store/mover.h"
+#include "fs/store/motion/batch.h"
+#include "fs/store/motion/motion.h"
 #include "fs/store/pressure.h"
 #include "fs/store/wishes.h"
 #include "tests/unit/store_fixture.h"

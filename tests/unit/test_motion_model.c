@@ -36,11 +36,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "fs/store/calls.h"
-#include "fs/store/evict.h"
-#include "fs/store/inside.h"
-#include "fs/store/move.h"
-#include "fs/store/mover.h"
+#include "fs/store/find/calls.h"
+#include "fs/store/motion/motion.h"
 #include "tests/unit/memory_medium.h"
 #include "fs/store/quota.h"
 #include "tests/unit/random.h"

@@ -9,8 +9,8 @@
 #include <fcntl.h>
 #include <string.h>
 
-#include "fs/store/inside.h"
-#include "fs/store/move.h"
+#include "fs/store/find/find.h"
+#include "fs/store/motion/motion.h"
 #include "tests/unit/store_fixture.h"
 
 static struct fx_file file;

@@ -11,9 +11,9 @@
 
 #include "common/clock.h"
 #include "common/osfile.h"
-#include "fs/store/inside.h"
-#include "fs/store/mover.h"
-#include "fs/store/mover_inside.h"
+#include "fs/store/store.h"
+#include "fs/store/motion/motion.h"
+#include "fs/store/motion/mover_inside.h"
 #include "fs/store/pressure.h"
 #include "fs/store/wishes.h"
 #include "tests/unit/store_fixture.h"

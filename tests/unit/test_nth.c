@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "common/osfile.h"
-#include "fs/store/inside.h"
+#include "fs/store/find/find.h"
 #include "tests/unit/store_fixture.h"
 
 UNIT_PROGRAM(.variants = fx_media);

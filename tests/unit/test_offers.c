@@ -8,10 +8,9 @@
 #include <string.h>
 
 #include "fs/store/endurance.h"
-#include "fs/store/evict.h"
-#include "fs/store/inside.h"
-#include "fs/store/mover.h"
-#include "fs/store/offers.h"
+#include "fs/store/motion/motion.h"
+#include "fs/store/find/find.h"
+#include "fs/store/motion/offers.h"
 #include "fs/store/wishes.h"
 #include "tests/unit/store_fixture.h"
 

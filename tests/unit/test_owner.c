@@ -20,7 +20,7 @@
 
 #include "common/osfile.h"
 #include "common/process.h"
-#include "fs/store/inside.h"
+#include "fs/store/store.h"
 #include "fs/tier/dir.h"
 #include "fs/tier/tier.h"
 #include "tests/unit/child.h"

@@ -8,7 +8,7 @@
 #include <errno.h>
 
 #include "fs/store/pressure.h"
-#include "fs/store/inside.h"
+#include "fs/store/store.h"
 #include "tests/unit/store_fixture.h"
 
 #define BYTES 8192ull /* of a block of FX_PAGED */

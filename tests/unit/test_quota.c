@@ -9,9 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fs/store/evict.h"
-#include "fs/store/inside.h"
-#include "fs/store/move.h"
+#include "fs/store/motion/motion.h"
 #include "fs/store/quota.h"
 #include "tests/unit/store_fixture.h"
 

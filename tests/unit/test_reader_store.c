@@ -12,7 +12,7 @@
 #include "common/osfile.h"
 #include "fs/index/memory.h"
 #include "fs/reader/reader.h"
-#include "fs/store/inside.h"
+#include "fs/store/find/find.h"
 #include "hashing/tree.h"
 #include "tests/unit/fake_server.h"
 #include "tests/unit/store_fixture.h"

@@ -21,7 +21,7 @@
 
 #include "common/clock.h"
 #include "common/osfile.h"
-#include "fs/store/inside.h"
+#include "fs/store/find/find.h"
 #include "tests/unit/store_fixture.h"
 
 UNIT_PROGRAM(.variants = fx_media);

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "common/osfile.h"
-#include "fs/store/calls.h"
-#include "fs/store/inside.h"
+#include "fs/store/find/calls.h"
+#include "fs/store/find/find.h"
 #include "tests/unit/memory_medium.h"
 #include "tests/unit/store_fixture.h"
 

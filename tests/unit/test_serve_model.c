@@ -30,7 +30,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "fs/store/mover.h"
+#include "fs/store/motion/motion.h"
 #include "tests/unit/random.h"
 
 #define IDS 20u

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "common/osfile.h"
-#include "fs/store/inside.h"
+#include "fs/store/find/find.h"
 #include "hashing/tree.h"
 #include "tests/unit/store_fixture.h"
 

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "fs/store/inside.h"
+#include "fs/store/find/find.h"
 #include "tests/unit/memory_medium.h"
 #include "tests/unit/store_fixture.h"
 

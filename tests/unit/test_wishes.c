@@ -7,7 +7,7 @@
 
 #include <errno.h>
 
-#include "fs/store/inside.h"
+#include "fs/store/find/find.h"
 #include "fs/store/wishes.h"
 #include "tests/unit/store_fixture.h"
 

@@ -1,0 +1,953 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * evict.c - making room; see motion.h.
+ *
+ * Candidates are drawn at random from a directory's members, and the policy says
+ * what each is worth; of those that a pool remembers the one goes that is worth
+ * least. What that means for a block that is chosen in a directory:
+ *
+ * - it has another place: it leaves this one, unless that is memory alone;
+ * - it has none: it is moved to another directory of the tier that is not full,
+ *   or to the next tier below that takes it; a tier that is full refuses a block
+ *   that is worth less than what would have to leave it;
+ * - if each tier below refuses it, it is evicted from the store.
+ *
+ * A drain evicts nothing: no block is chosen in a directory that is being drained,
+ * where its room helps no new block, and while such a directory is below, a block
+ * that finds no room there stays. A new block still replaces others at once.
+ *
+ * In the lowest tier only leaves are candidates, blocks that are nobody's
+ * parent: a block whose parent is gone is of no use, as a request needs a chain
+ * from its head. When the last child of a block goes, the block is put on the
+ * list again (entry.c), and offered to the pool here: so a chain that nobody
+ * wants is eaten from its end. In the other tiers nothing is lost, and all are
+ * candidates; a parent is asked for whenever its child is, so that it is worth
+ * no less.
+ *
+ * In a space that is over its quota (quota.h) the same is done with the space's
+ * blocks, wherever they lie, and a leaf that is chosen is evicted from the store:
+ * to move it would free nothing.
+ *
+ * A new block that finds no room takes what leaves at once: in a directory what
+ * has another place, in the lowest tier what is evicted; and where there is
+ * none, the leaf that is worth least in a faster tier.
+ *
+ * What is held (hold.h) may not go. It is looked at when it is taken, not when it
+ * is drawn: only few blocks are held, and asking takes a lock.
+ *
+ * What is expected (expected.h) is spared: it is no candidate, to be lost or to be
+ * moved. Where nothing else may go it goes, too: nobody keeps others from saving by
+ * expecting everything.
+ */
+#include <config.h>
+
+#include "fs/store/motion/motion.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "fs/store/endurance.h"
+#include "fs/store/motion/batch.h"
+#include "fs/store/pressure.h"
+#include "fs/tier/wait.h"
+#include "hashing/tree.h"
+
+/* Draws of which none may go, before it is said that nothing may. */
+#define VAIN_PICKS 64u
+#define FEW 128u   /* blocks, of which all can be looked at */
+/* Of two blocks that are worth about the same, the one stays that is there: what a
+ * policy has learnt is not so exact, and the other costs two copies. */
+#define STAY_MARGIN 0.8
+#define SAMPLE 64u /* of blocks, to say what holds the room */
+
+/* ---- candidates ---- */
+
+struct drawing {
+	struct ucm_store *store;
+	struct ucm_victims *victims;
+	struct ucm_members *members;
+	unsigned dir;
+	struct ucm_quota *quota; /* of its space, not of a directory; or NULL */
+	bool is_lowest;
+	bool leaves; /* no other is a candidate */
+	bool spares; /* what is expected is none */
+	ucm_ref vain[VAIN_PICKS]; /* held, as was seen: not to be tried again */
+	unsigned num_vain;
+	struct ucm_batch *batch; /* of blocks that go to a lower tier, or NULL */
+};
+
+/* May any tier below be written to? */
+static bool goes_down(struct ucm_store *store, const struct ucm_tier *tier)
+{
+	while ((tier = ucm_tier_below(store, tier))) {
+		if (!ucm_endurance_is_spent(store, tier))
+			return true;
+	}
+	return false;
+}
+
+static struct drawing draw_from(struct ucm_store *store, unsigned dir,
+				enum ucm_eviction how)
+{
+	const struct ucm_tier *tier = store->dirs.tier_of[dir];
+
+	return (struct drawing){
+		.store = store,
+		.victims = &store->victims[dir],
+		.members = &store->members[dir],
+		.dir = dir,
+		.is_lowest = !ucm_tier_below(store, tier),
+		.leaves = how == UCM_EVICTION_LEAVES || !goes_down(store, tier),
+	};
+}
+
+/* What goes is lost, as in the lowest tier. */
+static struct drawing draw_from_space(struct ucm_store *store,
+				      struct ucm_quota *quota)
+{
+	return (struct drawing){
+		.store = store,
+		.victims = &quota->victims,
+		.members = &quota->members,
+		.quota = quota,
+		.is_lowest = true,
+		.leaves = true,
+	};
+}
+
+static const char *draw_name(const struct drawing *drawing)
+{
+	return drawing->quota ? drawing->quota->space->folder
+			      : drawing->store->dirs.at[drawing->dir]->path;
+}
+
+/* Is the block one of those to draw from? */
+static bool draw_has(const struct drawing *drawing,
+		     const struct ucm_entry *entry)
+{
+	return drawing->quota ? entry->space == drawing->quota->space->number
+			      : ucm_entry_has_place(entry, drawing->dir);
+}
+
+/* xorshift64* */
+static uint64_t draw_number(struct ucm_victims *victims)
+{
+	uint64_t x = victims->random;
+
+	x ^= x >> 12;
+	x ^= x << 25;
+	x ^= x >> 27;
+	victims->random = x;
+	return x * UINT64_C(0x2545f4914f6cdd1d) >> 16;
+}
+
+/* A mark may lie in either of its places. */
+static bool knows_pins(const struct drawing *drawing,
+		       const struct ucm_entry *entry)
+{
+	const struct ucm_keeper *keepers = drawing->store->keepers;
+
+	return !drawing->store->pins.lacks_some &&
+	       atomic_load(&keepers[entry->dir].pins_known) &&
+	       (!entry->copy ||
+		atomic_load(&keepers[entry->copy - 1].pins_known));
+}
+
+static bool may_go(const struct drawing *drawing,
+		   const struct ucm_entry *entry)
+{
+	return draw_has(drawing, entry) && knows_pins(drawing, entry) &&
+	       !(entry->flags & (UCM_ENTRY_PINNED | UCM_ENTRY_LEAVING |
+				 UCM_ENTRY_WRITABLE)) &&
+	       !(drawing->leaves && entry->children);
+}
+
+/* Is it about to be opened, and would that fail or take longer without this place? */
+static bool is_spared(const struct drawing *drawing, ucm_ref ref,
+		      const struct ucm_entry *entry)
+{
+	bool is_lost = drawing->is_lowest && !entry->children;
+
+	if (!drawing->spares ||
+	    (entry->copy && entry->dir != drawing->dir && !is_lost))
+		return false;
+	return ucm_expected_has(&drawing->store->holds.expected, ref,
+				ucm_monotonic_ms());
+}
+
+/* Or it is about to go. */
+static bool was_vain(const struct drawing *drawing, ucm_ref ref)
+{
+	if (drawing->batch && ucm_batch_has(drawing->batch, ref))
+		return true;
+	for (unsigned i = 0; i < drawing->num_vain; i++) {
+		if (drawing->vain[i] == ref)
+			return true;
+	}
+	return false;
+}
+
+/* Is it listed in vain? What becomes a candidate later is listed again then. */
+static bool is_vain(const struct drawing *drawing,
+		    const struct ucm_entry *entry)
+{
+	return !draw_has(drawing, entry) ||
+	       (drawing->is_lowest && entry->children);
+}
+
+static bool draw_one(void *arg, struct ucm_pool_candidate *out)
+{
+	struct drawing *drawing = arg;
+	struct ucm_members *members = drawing->members;
+	uint64_t number = draw_number(drawing->victims);
+	struct ucm_entry entry;
+	uint32_t place;
+	bool is_there;
+
+	if (!ucm_members_draw(members, number, &place))
+		return false;
+	is_there = ucm_index_at(drawing->store->index, place, &entry,
+				&out->ref);
+	if (!is_there || is_vain(drawing, &entry))
+		ucm_members_drop(members, number, place);
+	if (!is_there || !may_go(drawing, &entry) ||
+	    was_vain(drawing, out->ref) ||
+	    is_spared(drawing, out->ref, &entry))
+		return false;
+	out->state = ucm_value_state(&entry);
+	out->depth = 0;
+	return true;
+}
+
+static bool draw_refresh(void *arg, struct ucm_pool_candidate *candidate)
+{
+	const struct drawing *drawing = arg;
+	struct ucm_entry entry;
+
+	if (!ucm_index_get(drawing->store->index, candidate->ref, &entry) ||
+	    !may_go(drawing, &entry) || was_vain(drawing, candidate->ref) ||
+	    is_spared(drawing, candidate->ref, &entry))
+		return false;
+	candidate->state = ucm_value_state(&entry);
+	return true;
+}
+
+/* Fewer than a pool has room for, and than there are. */
+static bool knows_few(const struct drawing *drawing)
+{
+	uint64_t blocks = atomic_load(
+		drawing->quota
+			? &drawing->quota->space->blocks
+			: &drawing->store->dirs.at[drawing->dir]->blocks);
+
+	return blocks <= FEW && drawing->victims->pool.num < UCM_POOL_MAX &&
+	       drawing->victims->pool.num < blocks;
+}
+
+/* The one that goes next; it is no longer in the pool. peek: it stays. */
+static bool pick(struct drawing *drawing, bool peek, ucm_ref *ref_out,
+		 double *worth_out)
+{
+	const struct ucm_pool_source source = {
+		.draw = draw_one,
+		.refresh = draw_refresh,
+		.arg = drawing,
+	};
+	struct ucm_victims *victims = drawing->victims;
+	struct ucm_pool_candidate candidate;
+	bool found = false;
+
+	pthread_mutex_lock(&victims->lock);
+	/* a list that is full of what is vain is cleaned by drawing, and where
+	 * there are few blocks, all are looked at */
+	for (unsigned i = 0; i < VAIN_PICKS && (!found || knows_few(drawing));
+	     i++)
+		found = ucm_pool_pick(&victims->pool,
+				      drawing->store->value.policy,
+				      ucm_value_now(), &source, &candidate,
+				      worth_out);
+	if (found && !peek)
+		ucm_pool_drop(&victims->pool, candidate.ref);
+	pthread_mutex_unlock(&victims->lock);
+	if (found)
+		*ref_out = candidate.ref;
+	return found;
+}
+
+/* A block whose last child has gone. */
+static void offer_parent(struct drawing *drawing, const struct ucm_entry *child)
+{
+	struct ucm_pool_candidate parent = {.ref = 0};
+	struct ucm_entry entry;
+
+	if (!child->parent ||
+	    !ucm_index_at(drawing->store->index, child->parent - 1, &entry,
+			  &parent.ref) ||
+	    !may_go(drawing, &entry))
+		return;
+	parent.state = ucm_value_state(&entry);
+	pthread_mutex_lock(&drawing->victims->lock);
+	ucm_pool_offer(&drawing->victims->pool, drawing->store->value.policy,
+		       ucm_value_now(), &parent);
+	pthread_mutex_unlock(&drawing->victims->lock);
+}
+
+/* ---- what becomes of one ---- */
+
+static int evict_whole(struct drawing *drawing, const struct ucm_entry *entry,
+		       uint64_t *freed)
+{
+	struct ucm_store *store = drawing->store;
+	unsigned dir = drawing->quota ? entry->dir : drawing->dir;
+	struct ucm_tier_stats *stats = &store->dirs.tier_of[dir]->stats;
+	const struct ucm_key key = {.id = entry->id, .space = entry->space};
+	int err;
+
+	err = ucm_store_evict(store, &key);
+	if (err)
+		return err;
+	*freed = (uint64_t)entry->blocks * 512;
+	ucm_count(&stats->evicted);
+	ucm_count_more(&stats->evicted_bytes, entry->size);
+	if (drawing->quota) {
+		atomic_fetch_add(&drawing->quota->evicted, 1);
+		atomic_fetch_add(&drawing->quota->evicted_bytes, *freed);
+	}
+	offer_parent(drawing, entry);
+	return 0;
+}
+
+static bool is_draining(const struct ucm_store *store, unsigned dir)
+{
+	return atomic_load(&store->dirs.at[dir]->draining);
+}
+
+/* The least that a block of a tier is worth which may go. False: none may. */
+static bool least_of_tier(struct ucm_store *store, const struct ucm_tier *tier,
+			  enum ucm_eviction how, double *worth_out)
+{
+	bool any = false;
+	double worth;
+	ucm_ref ref;
+
+	for (unsigned i = 0; i < tier->num_dirs; i++) {
+		struct drawing drawing =
+			draw_from(store, tier->first + i, how);
+
+		if (is_draining(store, tier->first + i) ||
+		    !pick(&drawing, true, &ref, &worth))
+			continue;
+		if (!any || worth < *worth_out)
+			*worth_out = worth;
+		any = true;
+	}
+	return any;
+}
+
+bool ucm_evict_least(struct ucm_store *store, double *worth_out)
+{
+	for (unsigned i = store->dirs.num_tiers; i-- > 0;) {
+		const struct ucm_tier *tier = &store->dirs.tiers[i];
+
+		if (!tier->readonly &&
+		    least_of_tier(store, tier, UCM_EVICTION_LEAVES, worth_out))
+			return true;
+	}
+	return false;
+}
+
+bool ucm_evict_least_of_space(struct ucm_store *store, struct ucm_quota *quota,
+			      double *worth_out)
+{
+	struct drawing drawing = draw_from_space(store, quota);
+	ucm_ref ref;
+
+	return pick(&drawing, true, &ref, worth_out);
+}
+
+static double worth_of(const struct ucm_store *store,
+		       const struct ucm_entry *entry)
+{
+	struct ucm_policy_state state = ucm_value_state(entry);
+
+	return ucm_policy_worth(store->value.policy, ucm_value_now(), &state);
+}
+
+static bool has_room(const struct ucm_tier *tier, const struct ucm_entry *entry)
+{
+	return ucm_tier_has_room(tier, (uint64_t)entry->blocks * 512);
+}
+
+/* Is it worth about as much as what would go for it in that tier? A policy that
+ * refuses nothing leaves no doubt which of two is worth more. */
+static bool is_worth_moving(struct ucm_store *store,
+			    const struct ucm_entry *entry,
+			    const struct ucm_tier *to)
+{
+	struct ucm_policy_state state = ucm_value_state(entry);
+	double least;
+
+	if (!least_of_tier(store, to, UCM_EVICTION_MOVING, &least))
+		return false;
+	return store->value.policy->ops->refuses
+		       ? ucm_endurance_admits(store, to, &state, &least)
+		       : worth_of(store, entry) > least;
+}
+
+bool ucm_evict_would_stay(struct ucm_store *store,
+			  const struct ucm_entry *entry,
+			  const struct ucm_tier *tier)
+{
+	const struct ucm_policy *policy = store->value.policy;
+	double least;
+
+	if (!policy || ucm_pressure_leaves_room(store, tier,
+						(uint64_t)entry->blocks * 512))
+		return true;
+	if (!least_of_tier(store, tier, UCM_EVICTION_MOVING, &least))
+		return false;
+	/* others say which of two is worth more, and not by how much */
+	if (policy->ops->refuses)
+		least /= STAY_MARGIN;
+	return worth_of(store, entry) > least;
+}
+
+/* Is so much written to that tier that it is to get only what is sure to be
+ * wanted there? */
+static bool is_refused(struct ucm_store *store, const struct ucm_entry *entry,
+		       const struct ucm_tier *tier)
+{
+	struct ucm_policy_state state = ucm_value_state(entry);
+
+	return !ucm_endurance_admits(store, tier, &state, NULL);
+}
+
+static int make_room(struct ucm_store *store, const struct ucm_tier *tier,
+		     uint64_t bytes, const struct ucm_move_terms *pace)
+{
+	int err = -ENOSPC;
+
+	for (unsigned i = 0; i < tier->num_dirs && err; i++) {
+		uint64_t freed;
+
+		err = ucm_evict_bytes(store, tier->first + i, bytes,
+				      UCM_EVICTION_MOVING, pace, &freed);
+	}
+	return err;
+}
+
+int ucm_evict_and_copy(struct ucm_store *store, ucm_ref ref,
+		       const struct ucm_move_terms *move)
+{
+	struct ucm_entry entry;
+	int err;
+
+	if (!ucm_index_get(store->index, ref, &entry))
+		return -ENOENT;
+	if (move->may_refuse && is_refused(store, &entry, move->to)) {
+		ucm_count(&move->to->stats.moves_refused);
+		return -ENOSPC;
+	}
+	err = ucm_store_copy(store, ref, move, NULL);
+	if (err != -ENOSPC || !store->value.policy)
+		return err;
+	/* a call has failed, or room has been made since */
+	if (has_room(move->to, &entry))
+		return ucm_store_copy(store, ref, move, NULL);
+	if (!is_worth_moving(store, &entry, move->to) ||
+	    make_room(store, move->to, (uint64_t)entry.blocks * 512, move))
+		return -ENOSPC;
+	return ucm_store_copy(store, ref, move, NULL);
+}
+
+int ucm_evict_copy_beside(struct ucm_store *store, ucm_ref ref,
+			  struct ucm_move_terms *move)
+{
+	const struct ucm_tier *to = move->to;
+	uint8_t order[UCM_MAX_DIRS];
+	struct ucm_entry entry;
+	int err = -ENOSPC;
+
+	if (!ucm_index_get(store->index, ref, &entry))
+		return -ENOENT;
+	if (to->readonly)
+		return -ENOSPC;
+	ucm_placement_order(UCM_PLACEMENT_RENDEZVOUS,
+			    (const uint8_t(*)[16])to->uuids, to->num_dirs,
+			    &entry.id, 0, order);
+	move->within = store->dirs.tier_of[entry.dir] == to;
+	for (unsigned i = 0; i < to->num_dirs && err == -ENOSPC; i++) {
+		unsigned dir = to->first + order[i];
+
+		if (is_draining(store, dir) || entry.dir == dir ||
+		    !ucm_pressure_has_spare(store, dir,
+					    (uint64_t)entry.blocks * 512))
+			continue;
+		move->only = order[i] + 1u;
+		err = ucm_store_copy(store, ref, move, NULL);
+	}
+	return err;
+}
+
+int ucm_evict_and_copy_down(struct ucm_store *store, ucm_ref ref,
+			    const struct ucm_tier *from,
+			    struct ucm_move_terms *move)
+{
+	struct ucm_tier *below = ucm_tier_below(store, from);
+	int err = -ENOSPC;
+
+	for (; below && err == -ENOSPC; below = ucm_tier_below(store, below)) {
+		move->to = below;
+		err = ucm_evict_and_copy(store, ref, move);
+	}
+	return err;
+}
+
+/* A block that is nobody's parent may go altogether. */
+static bool is_leaf(const struct ucm_entry *entry)
+{
+	return !entry->children;
+}
+
+/* What was in memory alone is no safer there than where it comes to. */
+static bool must_be_durable(const struct ucm_store *store, unsigned from)
+{
+	return store->config->durability != UCM_DURABILITY_NONE ||
+	       !(store->dirs.at[from]->flags & UCM_MEDIUM_VOLATILE);
+}
+
+/* To another directory of its tier, or down. It leaves when the copy is on disk,
+ * with others: see ucm_evict_bytes(). */
+static int move_away(struct drawing *drawing, ucm_ref ref,
+		     const struct ucm_move_terms *pace)
+{
+	struct ucm_store *store = drawing->store;
+	struct ucm_tier *tier = store->dirs.tier_of[drawing->dir];
+	struct ucm_batch *batch = drawing->batch;
+	struct ucm_move_terms move = {
+		.to = tier,
+		.soon = batch->durable,
+		.may_refuse = true,
+		.pace = pace ? pace->pace : NULL,
+		.arg = pace ? pace->arg : NULL,
+	};
+	int err = ucm_batch_begin_copy(batch, ref);
+
+	if (err)
+		return err;
+	err = ucm_evict_copy_beside(store, ref, &move);
+	move.within = false;
+	move.only = 0;
+	if (err == -ENOSPC)
+		err = ucm_evict_and_copy_down(store, ref, tier, &move);
+	/* since it was drawn: the other place may be memory */
+	return ucm_batch_end_copy(batch, err == -EEXIST ? -EBUSY : err);
+}
+
+/* Each tier below has refused the block. Is it lost for that? Not where a call
+ * alone said so, nor while there is room that a drain alone keeps it from. */
+static bool is_refused_below(struct ucm_store *store,
+			     const struct ucm_tier *tier,
+			     const struct ucm_entry *entry)
+{
+	while ((tier = ucm_tier_below(store, tier))) {
+		for (unsigned i = 0; i < tier->num_dirs; i++) {
+			if (is_draining(store, tier->first + i))
+				return false;
+		}
+		if (has_room(tier, entry) && !is_refused(store, entry, tier))
+			return false;
+	}
+	return true;
+}
+
+/* Its other place is memory, which the next restart of the machine empties. */
+static bool rests_here(const struct drawing *drawing,
+		       const struct ucm_entry *entry)
+{
+	const struct ucm_dirs *dirs = &drawing->store->dirs;
+	unsigned other = ucm_entry_other_place(entry, drawing->dir);
+
+	return dirs->at[other]->flags & UCM_MEDIUM_VOLATILE &&
+	       !(dirs->at[drawing->dir]->flags & UCM_MEDIUM_VOLATILE);
+}
+
+/* A block that has another place, where it may not be on disk yet: it leaves when
+ * it is, with others, unless somebody waits. */
+static int leave_place(struct drawing *drawing, ucm_ref ref,
+		       const struct ucm_entry *entry, enum ucm_eviction how,
+		       uint64_t *freed)
+{
+	struct ucm_batch *batch = drawing->batch;
+	int err;
+
+	if (rests_here(drawing, entry))
+		return -EBUSY;
+	if (how != UCM_EVICTION_MOVING || !batch || !batch->durable)
+		return ucm_store_drop_place(drawing->store, ref, drawing->dir,
+					    freed);
+	err = ucm_batch_begin_copy(batch, ref);
+	return err ? err : ucm_batch_end_copy(batch, -EEXIST);
+}
+
+static int take_away(struct drawing *drawing, ucm_ref ref,
+		     const struct ucm_entry *entry, enum ucm_eviction how,
+		     const struct ucm_move_terms *pace, uint64_t *freed)
+{
+	struct ucm_store *store = drawing->store;
+	const struct ucm_tier *tier = store->dirs.tier_of[drawing->dir];
+	int err;
+
+	if (entry->copy && (!drawing->is_lowest || !is_leaf(entry)))
+		return leave_place(drawing, ref, entry, how, freed);
+	if (how == UCM_EVICTION_LEAVES ||
+	    (how == UCM_EVICTION_AT_ONCE && drawing->is_lowest))
+		return evict_whole(drawing, entry, freed);
+	if (how == UCM_EVICTION_AT_ONCE)
+		return -EBUSY; /* it would be lost, or a writer would wait */
+	err = move_away(drawing, ref, pace);
+	if (err == -ENOSPC && is_leaf(entry) &&
+	    is_refused_below(store, tier, entry))
+		err = evict_whole(drawing, entry, freed);
+	return err == -ENOSPC ? -EBUSY : err;
+}
+
+static int take_away_from(struct drawing *drawing, ucm_ref ref,
+			  const struct ucm_entry *entry, enum ucm_eviction how,
+			  const struct ucm_move_terms *pace, uint64_t *freed)
+{
+	return drawing->quota ? evict_whole(drawing, entry, freed)
+			      : take_away(drawing, ref, entry, how, pace, freed);
+}
+
+/* ---- so many bytes ---- */
+
+static bool is_over(int err)
+{
+	switch (err) {
+	case 0: case -EBUSY: case -EPERM: case -ENOENT: case -ESTALE:
+	case -EEXIST: case -EROFS:
+		return false; /* of this block; another may go */
+	default:
+		return true;
+	}
+}
+
+/* -ENODATA: nothing may go. */
+static int evict_next(struct drawing *drawing, enum ucm_eviction how,
+		      const struct ucm_move_terms *pace, uint64_t *freed)
+{
+	struct ucm_store *store = drawing->store;
+	struct ucm_entry entry;
+	uint64_t one = 0;
+	ucm_ref ref;
+	int err;
+
+	if (!pick(drawing, false, &ref, NULL))
+		return -ENODATA;
+	if (!ucm_index_get(store->index, ref, &entry))
+		return -ENOENT;
+	err = take_away_from(drawing, ref, &entry, how, pace, &one);
+	if (err) {
+		drawing->vain[drawing->num_vain++] = ref;
+		ucm_debug(MOVE, 2, "%s: block %s stays: %s", draw_name(drawing),
+			  ucm_hex(&entry.id).text, strerror(-err));
+		return err;
+	}
+	if (one)
+		atomic_fetch_add(&store->evictions, 1);
+	if (!drawing->quota)
+		ucm_endurance_evicted(store, store->dirs.tier_of[drawing->dir],
+				      &entry);
+	*freed += one;
+	return 0;
+}
+
+/* Until the batch is full, or enough. Others than -ENODATA: the directory's. */
+static int evict_some(struct drawing *drawing, uint64_t bytes,
+		      enum ucm_eviction how, const struct ucm_move_terms *pace,
+		      uint64_t *freed)
+{
+	struct ucm_batch *batch = drawing->batch;
+
+	while (*freed + batch->bytes < bytes && !ucm_batch_is_full(batch) &&
+	       !atomic_load(&drawing->store->stopping)) {
+		int err = drawing->num_vain < VAIN_PICKS
+				  ? evict_next(drawing, how, pace, freed)
+				  : -ENODATA;
+
+		if (err == -ENODATA || is_over(err))
+			return err;
+	}
+	return 0;
+}
+
+static int evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
+		       enum ucm_eviction how, bool spares,
+		       const struct ucm_move_terms *pace, uint64_t *freed)
+{
+	struct drawing drawing = draw_from(store, dir, how);
+	struct ucm_batch batch;
+	unsigned left;
+	int err;
+
+	*freed = 0;
+	drawing.spares = spares;
+	if (!store->value.policy || store->dirs.at[dir]->readonly ||
+	    is_draining(store, dir))
+		return -ENOSPC;
+	ucm_batch_init(&batch, store, dir, must_be_durable(store, dir));
+	drawing.batch = &batch;
+	atomic_fetch_add(&store->evicting, 1);
+	do {
+		err = evict_some(&drawing, bytes, how, pace, freed);
+		left = ucm_batch_settle(&batch, freed);
+		atomic_fetch_add(&store->evictions, left);
+	} while (!err && left && *freed < bytes);
+	atomic_fetch_sub(&store->evicting, 1);
+	if (*freed >= bytes)
+		return 0;
+	return err && err != -ENODATA ? err : -ENOSPC;
+}
+
+int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
+		    enum ucm_eviction how, const struct ucm_move_terms *pace,
+		    uint64_t *freed)
+{
+	int err = evict_bytes(store, dir, bytes, how, true, pace, freed);
+	uint64_t more;
+
+	if (err != -ENOSPC || !ucm_expected_any(&store->holds.expected))
+		return err;
+	err = evict_bytes(store, dir, bytes - *freed, how, false, pace, &more);
+	*freed += more;
+	return err;
+}
+
+static int evict_space(struct ucm_store *store, struct ucm_quota *quota,
+		       uint64_t bytes, bool spares, uint64_t *freed)
+{
+	struct drawing drawing = draw_from_space(store, quota);
+	int err = 0;
+
+	*freed = 0;
+	drawing.spares = spares;
+	if (!store->value.policy)
+		return -ENOSPC;
+	atomic_fetch_add(&store->evicting, 1);
+	/* what fails is one block's: the next may lie in another directory */
+	while (err != -ENODATA && *freed < bytes &&
+	       drawing.num_vain < VAIN_PICKS && !atomic_load(&store->stopping))
+		err = evict_next(&drawing, UCM_EVICTION_AT_ONCE, NULL, freed);
+	atomic_fetch_sub(&store->evicting, 1);
+	return *freed >= bytes ? 0 : -ENOSPC;
+}
+
+int ucm_evict_space(struct ucm_store *store, struct ucm_quota *quota,
+		    uint64_t bytes, uint64_t *freed)
+{
+	int err = evict_space(store, quota, bytes, true, freed);
+	uint64_t more;
+
+	if (err != -ENOSPC || !ucm_expected_any(&store->holds.expected))
+		return err;
+	err = evict_space(store, quota, bytes - *freed, false, &more);
+	*freed += more;
+	return err;
+}
+
+#define WAIT_NS 1000000
+#define WAITS 1000
+
+bool ucm_evict_wait_for_others(const struct ucm_store *store, uint64_t before)
+{
+	static const struct timespec moment = { .tv_nsec = WAIT_NS };
+
+	if (!atomic_load(&store->evicting) &&
+	    atomic_load(&store->evictions) == before)
+		return false;
+	for (unsigned i = 0; i < WAITS && atomic_load(&store->evicting) &&
+			     atomic_load(&store->evictions) == before;
+	     i++)
+		nanosleep(&moment, NULL);
+	return true;
+}
+
+/* ---- for a new block ---- */
+
+static int evict_in_dir(struct ucm_store *store, unsigned dir, uint64_t bytes,
+			enum ucm_eviction how, bool spares)
+{
+	struct ucm_victims *victims = &store->victims[dir];
+	uint64_t freed;
+	int err;
+
+	/* nothing is placed in one that failed lately, room or not */
+	if (ucm_wait_is_vain(&store->dirs, dir) ||
+	    ucm_medium_state(store->dirs.at[dir]) == UCM_DIR_SET_ASIDE)
+		return -ENOSPC;
+	/* all that come at once may lack the same bytes */
+	if (atomic_exchange(&victims->busy, true))
+		return -EBUSY;
+	err = evict_bytes(store, dir, ucm_pressure_lack(store, dir, bytes), how,
+			  spares, NULL, &freed);
+	if (freed)
+		ucm_pressure_raise(store, dir);
+	atomic_store(&victims->busy, false);
+	return err;
+}
+
+static int evict_in_tier(struct ucm_store *store, struct ucm_tier *tier,
+			 uint64_t bytes, enum ucm_eviction how, bool spares)
+{
+	int err = -ENOSPC;
+
+	for (unsigned i = 0; i < tier->num_dirs && err && err != -EBUSY; i++)
+		err = evict_in_dir(store, tier->first + i, bytes, how, spares);
+	return err;
+}
+
+static int evict_in_tiers(struct ucm_store *store, uint64_t bytes,
+			  enum ucm_eviction how, bool spares)
+{
+	int err = -ENOSPC;
+
+	for (unsigned i = 0;
+	     i < store->dirs.num_tiers && err && err != -EBUSY; i++) {
+		if (store->dirs.tiers[i].write_mode != UCM_WRITE_AROUND)
+			err = evict_in_tier(store, &store->dirs.tiers[i],
+					    bytes, how, spares);
+	}
+	return !err || err == -EBUSY ? err : -ENOSPC;
+}
+
+/* The lowest tier may be full of parents, whose children are in faster ones. */
+static int evict_for(struct ucm_store *store, uint64_t bytes, bool spares)
+{
+	int err = evict_in_tiers(store, bytes, UCM_EVICTION_AT_ONCE, spares);
+
+	return err == -ENOSPC ? evict_in_tiers(store, bytes,
+					       UCM_EVICTION_LEAVES, spares)
+			      : err;
+}
+
+int ucm_evict_for(struct ucm_store *store, uint64_t bytes)
+{
+	int err = evict_for(store, bytes, true);
+
+	return err == -ENOSPC && ucm_expected_any(&store->holds.expected)
+		       ? evict_for(store, bytes, false)
+		       : err;
+}
+
+/* ---- why not ---- */
+
+struct reasons {
+	unsigned seen, pinned, open, written, alone, parents;
+};
+
+static void tally(struct ucm_store *store, ucm_ref ref,
+		  const struct ucm_entry *entry, struct reasons *reasons)
+{
+	struct ucm_hold hold;
+
+	if (ucm_store_holds(store, ref, &hold))
+		return;
+	reasons->seen++;
+	if (hold.pinned)
+		reasons->pinned++;
+	else if (hold.being_written)
+		reasons->written++;
+	else if (hold.opens)
+		reasons->open++;
+	else if (entry->children)
+		reasons->parents++;
+	else
+		reasons->alone++;
+}
+
+static void tally_sample(struct ucm_store *store, struct ucm_members *members,
+			 struct ucm_victims *victims, struct reasons *reasons)
+{
+	for (unsigned i = 0; i < SAMPLE; i++) {
+		struct ucm_entry entry;
+		uint32_t place;
+		ucm_ref ref;
+
+		pthread_mutex_lock(&victims->lock);
+		if (!ucm_members_draw(members, draw_number(victims), &place))
+			i = SAMPLE;
+		pthread_mutex_unlock(&victims->lock);
+		if (i < SAMPLE &&
+		    ucm_index_at(store->index, place, &entry, &ref))
+			tally(store, ref, &entry, reasons);
+	}
+}
+
+void ucm_evict_explain(struct ucm_store *store, const struct ucm_id *id)
+{
+	struct reasons reasons = {0};
+
+	for (unsigned dir = 0; dir < store->dirs.num; dir++)
+		tally_sample(store, &store->members[dir], &store->victims[dir],
+			     &reasons);
+	ucm_warning("block %s: no room, and nothing may go: of %u blocks that "
+		    "were looked at %u are pinned, %u open, %u being written, "
+		    "%u parents of others, %u not below yet",
+		    ucm_hex(id).text, reasons.seen, reasons.pinned,
+		    reasons.open, reasons.written, reasons.parents,
+		    reasons.alone);
+}
+
+void ucm_evict_explain_space(struct ucm_store *store, struct ucm_quota *quota,
+			     const struct ucm_id *id)
+{
+	struct reasons reasons = {0};
+
+	tally_sample(store, &quota->members, &quota->victims, &reasons);
+	ucm_warning("%s: block %s: the quota of %llu bytes is used up, and "
+		    "nothing may go: of %u blocks that were looked at %u are "
+		    "pinned, %u open, %u being written, %u parents of others; "
+		    "files being written take %llu bytes",
+		    quota->space->folder, ucm_hex(id).text,
+		    (unsigned long long)atomic_load(&quota->bytes),
+		    reasons.seen, reasons.pinned, reasons.open,
+		    reasons.written, reasons.parents,
+		    (unsigned long long)atomic_load(&quota->space->writing));
+}
+
+/* ---- the lists ---- */
+
+struct relisting {
+	struct ucm_store *store;
+	unsigned dir;
+};
+
+static bool relist_entry(struct ucm_entry *entry, ucm_ref ref, void *arg)
+{
+	const struct relisting *of = arg;
+
+	if (ucm_entry_has_place(entry, of->dir))
+		ucm_members_add(&of->store->members[of->dir],
+				ucm_ref_place(ref));
+	return false;
+}
+
+void ucm_evict_relist(struct ucm_store *store, unsigned dir)
+{
+	struct relisting of = {.store = store, .dir = dir};
+	uint64_t blocks = atomic_load(&store->dirs.at[dir]->blocks);
+
+	if (!ucm_members_begin_anew(&store->members[dir], blocks))
+		return;
+	for (unsigned shard = 0; shard < UCM_BUCKETS; shard++) {
+		uint32_t cursor = 0;
+
+		while (ucm_index_walk(store->index, shard, &cursor,
+				      relist_entry, &of))
+			;
+	}
+}
