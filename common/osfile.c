@@ -43,7 +43,7 @@ enum what {
 	DO_OPEN, DO_STAT, DO_FSTAT, DO_MKDIR, DO_RMDIR, DO_UNLINK, DO_LINK,
 	DO_RENAME, DO_UTIMENS, DO_FCHMOD, DO_FCHOWN, DO_TRUNCATE, DO_FALLOCATE,
 	DO_STATVFS, DO_FDATASYNC, DO_FSYNC, DO_SYNCFS, DO_READ, DO_WRITE,
-	DO_LIST, DO_ENTRIES, DO_PIECE, DO_REOPEN, DO_SEEK, DO_FLUSH,
+	DO_LIST, DO_ENTRIES, DO_REOPEN, DO_SEEK, DO_FLUSH,
 	DO_LOCK, DO_FIND_LOCK, DO_CHMOD, DO_SYMLINK, DO_READLINK, DO_ADVISE, DO_CLOSE,
 	DO_STATFS, DO_OPEN_ROOT, DO_STAT_ROOT, DO_REAL_PATH,
 	DO_GET_XATTR, DO_SET_XATTR, DO_LIST_XATTR, DO_REFRESH, DO_SPREAD,
@@ -62,8 +62,7 @@ struct args {
 	off_t offset, length;
 	struct timespec times[2];
 	bool has_times;
-	void *buffer; /* read, readlink, write, an attribute, and a piece of a
-			 listing */
+	void *buffer; /* read, readlink, write, an attribute */
 	bool once;    /* a short write is an error */
 	struct stat *stat_out;
 	struct statvfs *statvfs_out;
@@ -76,7 +75,7 @@ static const char *const call_names[DO_CALLS] = {
 	"open", "stat", "fstat", "mkdir", "rmdir", "unlink", "link", "rename",
 	"utimens", "fchmod", "fchown", "truncate", "fallocate", "statvfs",
 	"fdatasync", "fsync", "syncfs", "read", "write", "list", "list",
-	"list", "reopen", "seek", "flush", "lock", "find lock", "chmod",
+	"reopen", "seek", "flush", "lock", "find lock", "chmod",
 	"symlink", "readlink", "advise", "close", "statfs", "open root", "stat root",
 	"real path", "getxattr", "setxattr", "listxattr", "refresh", "spread",
 };
@@ -330,16 +329,6 @@ _Static_assert(sizeof(((struct dirent *)0)->d_ino) == 8 &&
 	       offsetof(struct dirent, d_name) == 19,
 	       "entries are those of the kernel");
 
-static long do_piece(const struct args *a)
-{
-	long got;
-
-	do {
-		got = syscall(SYS_getdents64, a->fd, a->buffer, a->length);
-	} while (got < 0 && errno == EINTR);
-	return got < 0 ? -errno : got;
-}
-
 static long do_reopen(const struct args *a)
 {
 	int fd = open(own_path(a->fd).text, a->flags | O_CLOEXEC);
@@ -491,7 +480,6 @@ static long perform(const struct args *a)
 	case DO_READ: return do_read(a);
 	case DO_WRITE: return do_write(a);
 	case DO_LIST: case DO_ENTRIES: return do_list(a);
-	case DO_PIECE: return do_piece(a);
 	case DO_REOPEN: return do_reopen(a);
 	case DO_SEEK: return do_seek(a);
 	case DO_FLUSH: return do_flush(a);
@@ -610,9 +598,8 @@ static void copy_outputs(const struct args *a, const struct guarded *g)
 		*a->statfs_out = g->fs;
 	if (a->names_out)
 		*a->names_out = g->names;
-	if ((a->what == DO_READ || a->what == DO_PIECE ||
-	     a->what == DO_READLINK || a->what == DO_GET_XATTR ||
-	     a->what == DO_LIST_XATTR) &&
+	if ((a->what == DO_READ || a->what == DO_READLINK ||
+	     a->what == DO_GET_XATTR || a->what == DO_LIST_XATTR) &&
 	    g->call.result > 0 && g->call.result <= a->length)
 		memcpy(a->buffer, g->args.buffer, (size_t)g->call.result);
 }
@@ -625,7 +612,7 @@ static enum ucm_call_kind kind_of(const struct args *a)
 			       ? UCM_CALL_WRITES
 			       : UCM_CALL_READS;
 	case DO_STAT: case DO_FSTAT: case DO_STATVFS: case DO_STATFS:
-	case DO_READ: case DO_LIST: case DO_ENTRIES: case DO_PIECE:
+	case DO_READ: case DO_LIST: case DO_ENTRIES:
 	case DO_SEEK: case DO_READLINK: case DO_ADVISE: case DO_OPEN_ROOT:
 	case DO_STAT_ROOT: case DO_REAL_PATH: case DO_GET_XATTR:
 	case DO_LIST_XATTR: case DO_REFRESH:
@@ -889,14 +876,6 @@ int ucm_os_list_entries(int dirfd, const char *path, struct dirent **out)
 {
 	return CALL(.what = DO_ENTRIES, .fd = dirfd, .path = path,
 		    .names_out = (char **)out);
-}
-
-ssize_t ucm_os_list_piece(int fd, void *buffer, size_t size)
-{
-	return (ssize_t)call(&(struct args){ .what = DO_PIECE,
-					     .fd = fd,
-					     .buffer = buffer,
-					     .length = (off_t)size });
 }
 
 int ucm_os_reopen(int fd, int flags)

@@ -77,9 +77,6 @@ int ucm_os_list(int dirfd, const char *path, char **names_out);
 /* The same, as readdir(3) gives them: each has d_reclen bytes and stands right
  * after the one before; d_reclen 0 is the end. To free. */
 int ucm_os_list_entries(int dirfd, const char *path, struct dirent **out);
-/* A piece of that, "." and ".." among it, from an open directory, without an
- * entry at the end: its bytes, 0 when there are no more. */
-ssize_t ucm_os_list_piece(int fd, void *buffer, size_t size);
 
 int ucm_os_mkdir(int dirfd, const char *path, mode_t mode);
 int ucm_os_rmdir(int dirfd, const char *path);

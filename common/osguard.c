@@ -452,16 +452,9 @@ bool ucm_guard_send(struct ucm_guard *guard, struct ucm_call *call)
 /* ---- threads that must not wait ---- */
 
 _Thread_local bool ucm_must_not_wait;
-static _Atomic unsigned calls_that_waited;
-
-unsigned ucm_calls_that_waited(void)
-{
-	return atomic_load(&calls_that_waited);
-}
 
 void ucm_guard_report_wait(const char *call)
 {
-	atomic_fetch_add(&calls_that_waited, 1);
 	ucm_error("%s: made by a thread that serves all requests, and may wait "
 		  "(a defect of ucmfs)",
 		  call);

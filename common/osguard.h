@@ -66,11 +66,10 @@ bool ucm_guard_is_down(struct ucm_guard *guard, enum ucm_call_kind kind);
 /*
  * While it is true, this thread serves somebody else's requests too, and must
  * not make calls that may wait: those under guard, and syncs. One that it makes
- * nevertheless is reported in the log, once for each name of a call, and
- * counted: it is a defect of ours.
+ * nevertheless is reported in the log, once for each name of a call: it is a
+ * defect of ours.
  */
 extern _Thread_local bool ucm_must_not_wait;
-unsigned ucm_calls_that_waited(void);
 
 /* ---- for osfile.c ---- */
 

@@ -162,27 +162,17 @@ static bool has_label(const struct ucm_metric *metric, const char *label,
 
 /* ---- values ---- */
 
-const struct ucm_metric *ucm_metrics_find(const struct ucm_metrics *metrics,
-					  const char *name, const char *label,
-					  const char *value)
+double ucm_metrics_value(const struct ucm_metrics *metrics, const char *name,
+			 const char *label, const char *value)
 {
-	for (size_t i = 0; i < metrics->num; i++) {
+	for (size_t i = 0; metrics && i < metrics->num; i++) {
 		const struct ucm_metric *metric = &metrics->metrics[i];
 
 		if (!strcmp(metric->name, name) &&
 		    has_label(metric, label, value))
-			return metric;
+			return metric->value;
 	}
-	return NULL;
-}
-
-double ucm_metrics_value(const struct ucm_metrics *metrics, const char *name,
-			 const char *label, const char *value)
-{
-	const struct ucm_metric *metric =
-		metrics ? ucm_metrics_find(metrics, name, label, value) : NULL;
-
-	return metric ? metric->value : 0;
+	return 0;
 }
 
 #define BOUNDS 64

@@ -34,12 +34,8 @@ void ucm_metrics_fini(struct ucm_metrics *metrics);
 int ucm_metric_label(const struct ucm_metric *metric, const char *label,
 		     char *out, size_t size);
 
-/* The first of that name that has the label (NULL: any): NULL if none has. */
-const struct ucm_metric *ucm_metrics_find(const struct ucm_metrics *metrics,
-					  const char *name, const char *label,
-					  const char *value);
-
-/* The same as a number, 0 if there is none; metrics may be NULL. */
+/* Of the first of that name that has the label (NULL: any); 0 if none has. metrics
+ * may be NULL. */
 double ucm_metrics_value(const struct ucm_metrics *metrics, const char *name,
 			 const char *label, const char *value);
 

@@ -99,9 +99,3 @@ void ucm_account_end(const struct ucm_account *account, int err)
 		debug(account, ns, err);
 	ucm_handover_give(account->daemon);
 }
-
-void ucm_account_reply(const struct ucm_account *account, int err)
-{
-	ucm_account_end(account, err);
-	fuse_reply_err(account->req, -err);
-}

@@ -409,7 +409,6 @@ void ucm_account_file(struct ucm_account *account,
  * counted. */
 void ucm_account_end(const struct ucm_account *account, int err);
 /* The same, and the reply of a request that says no more than that. */
-void ucm_account_reply(const struct ucm_account *account, int err);
 
 /* ---- the operations ---- */
 

@@ -62,8 +62,6 @@ bool ucm_peer_is_daemons(const struct ucm_peer *peer);
 /* Read a space's blocks, or write to it: 0 or -EACCES. */
 int ucm_peer_may(const struct ucm_peer *peer, struct ucm_space *space,
 		 bool writes);
-/* Has it closed its end? */
-bool ucm_peer_has_left(void *peer);
 
 /* ---- blocks by descriptors (descriptors.c); 0 or -errno ---- */
 

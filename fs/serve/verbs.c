@@ -50,7 +50,8 @@ bool ucm_peer_is_daemons(const struct ucm_peer *peer)
 	return peer->uid == 0 || peer->uid == geteuid();
 }
 
-bool ucm_peer_has_left(void *arg)
+/* Has it closed its end? */
+static bool peer_has_left(void *arg)
 {
 	const struct ucm_peer *peer = arg;
 	struct pollfd fd = { .fd = peer->fd, .events = POLLRDHUP };
@@ -292,14 +293,14 @@ static int run_drain(struct ucm_exchange *exchange)
 static int run_flush(struct ucm_exchange *exchange)
 {
 	struct ucm_store *store = exchange->peer->terms->store;
-	int err = ucm_movers_flush(store, ucm_peer_has_left, exchange->peer);
+	int err = ucm_movers_flush(store, peer_has_left, exchange->peer);
 
 	return err == -EINTR ? err : ucm_store_sync(store) ? -EIO : err;
 }
 
 static int run_rescan(struct ucm_exchange *exchange)
 {
-	return ucm_calls_rescan(exchange->peer->terms->store, ucm_peer_has_left,
+	return ucm_calls_rescan(exchange->peer->terms->store, peer_has_left,
 				exchange->peer);
 }
 

@@ -88,13 +88,3 @@ bool ucm_members_begin_anew(struct ucm_members *members, uint64_t num)
 	pthread_mutex_unlock(&members->lock);
 	return anew;
 }
-
-uint64_t ucm_members_memory(struct ucm_members *members)
-{
-	uint64_t bytes;
-
-	pthread_mutex_lock(&members->lock);
-	bytes = members->room * sizeof(*members->places);
-	pthread_mutex_unlock(&members->lock);
-	return bytes;
-}

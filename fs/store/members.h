@@ -41,6 +41,4 @@ void ucm_members_drop(struct ucm_members *members, uint64_t number,
 /* Is it to be made anew, where there are so many? It is empty after that. */
 bool ucm_members_begin_anew(struct ucm_members *members, uint64_t num);
 
-uint64_t ucm_members_memory(struct ucm_members *members);
-
 #endif

@@ -732,32 +732,6 @@ static int directory_list(struct ucm_medium *medium, const char *folder,
 	return ucm_os_list(ucm_directory_fd(medium), path, names_out);
 }
 
-/* In pieces: a bucket may have millions of names. */
-static int directory_each(struct ucm_medium *medium, const char *folder,
-			  unsigned bucket,
-			  bool (*fn)(void *arg, const char *name), void *arg)
-{
-	_Alignas(struct dirent) char piece[4096];
-	char path[UCM_TREE_PATH_MAX];
-	_cleanup_fd_ int fd = -1;
-	ssize_t len;
-
-	ucm_tree_bucket_path(folder, bucket, path);
-	fd = open_dir(ucm_directory_fd(medium), path);
-	if (fd < 0)
-		return fd;
-	while ((len = ucm_os_list_piece(fd, piece, sizeof(piece))) > 0) {
-		const struct dirent *entry;
-
-		for (ssize_t at = 0; at < len; at += entry->d_reclen) {
-			entry = (const struct dirent *)(piece + at);
-			if (fn(arg, entry->d_name))
-				return 0;
-		}
-	}
-	return (int)len;
-}
-
 static int directory_find(struct ucm_medium *medium, const char *folder,
 			  const struct ucm_id *id, struct stat *out)
 {
@@ -800,7 +774,6 @@ static const struct ucm_medium_ops directory_ops = {
 	.close = directory_close,
 	.free = directory_free,
 	.list = directory_list,
-	.each = directory_each,
 	.find = directory_find,
 	.open = directory_open_block,
 	.remove = directory_remove,

@@ -84,8 +84,9 @@ static void leave_times(const struct ucm_file *file)
 		fcntl(file->fd, F_SETFL, flags | O_NOATIME);
 }
 
-/* Who reads without a descriptor asks the medium itself. */
-int ucm_file_uncached(const struct ucm_file *file, struct ucm_file *out)
+/* The same file, so that reads see what the disk has and no cache; -EINVAL: not in
+ * this way, as without a descriptor, where the medium itself is read. */
+static int file_uncached(const struct ucm_file *file, struct ucm_file *out)
 {
 	int fd;
 
@@ -99,7 +100,8 @@ int ucm_file_uncached(const struct ucm_file *file, struct ucm_file *out)
 	return 0;
 }
 
-int ucm_file_forget(const struct ucm_file *file)
+/* What has not been written yet is written before. */
+static int file_leave_cache(const struct ucm_file *file)
 {
 	int err = ucm_file_sync(file);
 
@@ -179,7 +181,7 @@ int ucm_file_verify(const struct ucm_file *file, const struct stat *st,
 		    uint32_t *plane)
 {
 	_cleanup_file_ struct ucm_file direct = UCM_NO_FILE;
-	int err = ucm_file_uncached(file, &direct);
+	int err = file_uncached(file, &direct);
 
 	if (!err)
 		err = verify_file(&direct, st, id, pay, arg, block, fault,
@@ -187,7 +189,7 @@ int ucm_file_verify(const struct ucm_file *file, const struct stat *st,
 	if (err != -EINVAL)
 		return err;
 	leave_times(file);
-	err = ucm_file_forget(file);
+	err = file_leave_cache(file);
 	return err ? err
 		   : verify_file(file, st, id, pay, arg, block, fault, plane);
 }

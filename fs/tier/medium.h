@@ -82,11 +82,6 @@ int ucm_file_sync(const struct ucm_file *file);
 void ucm_file_start_writing(const struct ucm_file *file);
 /* Its first bytes are about to be read. */
 void ucm_file_want(const struct ucm_file *file, size_t len);
-/* The same file, so that reads see what the disk has and no cache; -EINVAL: not
- * in this way. It must be closed. */
-int ucm_file_uncached(const struct ucm_file *file, struct ucm_file *out);
-/* Let the cache forget it; what has not been written yet is written before. */
-int ucm_file_forget(const struct ucm_file *file);
 /* One that is not open may be closed. */
 void ucm_file_close(struct ucm_file *file);
 
@@ -222,11 +217,6 @@ struct ucm_medium_ops {
 	 * free. NULL: it can only be asked for names. */
 	int (*list)(struct ucm_medium *medium, const char *folder,
 		    unsigned bucket, char **names_out);
-	/* fn for one name after another, until it returns true; without taking
-	 * in all of them first. NULL if list is. */
-	int (*each)(struct ucm_medium *medium, const char *folder,
-		    unsigned bucket, bool (*fn)(void *arg, const char *name),
-		    void *arg);
 	int (*find)(struct ucm_medium *medium, const char *folder,
 		    const struct ucm_id *id, struct stat *out);
 	/* For reading. -ENOENT; -ENXIO or -ELOOP: what has the name is no

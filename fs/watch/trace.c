@@ -144,8 +144,9 @@ void ucm_trace_encode(const struct ucm_trace_record *record,
 	memcpy(words, &bytes, sizeof(bytes));
 }
 
-bool ucm_trace_slot(const struct ucm_trace_view *view, uint64_t slot,
-		    struct ucm_trace_record *out)
+/* The record in a slot. False: it was never written, or is not whole. */
+static bool trace_slot(const struct ucm_trace_view *view, uint64_t slot,
+		       struct ucm_trace_record *out)
 {
 	struct trace_record bytes;
 
@@ -181,7 +182,7 @@ static void begin(const struct ucm_trace_view *view,
 	uint64_t last = 0;
 
 	for (uint64_t slot = 0; slot < view->slots_there; slot++) {
-		if (ucm_trace_slot(view, slot, &record) && record.seq > last)
+		if (trace_slot(view, slot, &record) && record.seq > last)
 			last = record.seq;
 	}
 	*cursor = (struct ucm_trace_cursor){
@@ -232,7 +233,7 @@ bool ucm_trace_next(const struct ucm_trace_view *view,
 	if (!cursor->last)
 		return false;
 	while (next_slot(view, cursor, &slot)) {
-		if (!ucm_trace_slot(view, slot, &record) ||
+		if (!trace_slot(view, slot, &record) ||
 		    !is_in_order(view, cursor, record.seq))
 			continue;
 		if (cursor->before)

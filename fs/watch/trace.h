@@ -62,10 +62,6 @@ const char *ucm_trace_op_name(const struct ucm_trace_view *view, unsigned op);
 const char *ucm_trace_tier_name(const struct ucm_trace_view *view,
 				unsigned tier);
 
-/* The record in a slot. False: it was never written, or is not whole. */
-bool ucm_trace_slot(const struct ucm_trace_view *view, uint64_t slot,
-		    struct ucm_trace_record *out);
-
 /*
  * All that are whole, in order. *cursor is 0 to begin with; false at the end.
  * *lost grows by those in between that are not there: half written,

@@ -168,9 +168,6 @@ void ucm_load_file_put(struct ucm_load_file *file);
 /* No later user shall find this one: something was wrong with it. */
 void ucm_load_file_forget(struct ucm_load_file *file);
 
-/* Its header could not be used: whoever waits fails likewise. */
-void ucm_load_file_fail(struct ucm_load_file *file, int err, uint16_t fault);
-
 /* Make the head from the file's first bytes; fails the file if it is wrong. */
 void ucm_load_file_take_head(struct ucm_load_file *file, const void *bytes,
 			     size_t len);

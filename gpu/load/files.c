@@ -215,11 +215,20 @@ static void take_asked(struct ucm_load_file *file)
 	file->asked = false;
 }
 
+/* Its header could not be used: whoever waits fails likewise. */
+static void file_fail(struct ucm_load_file *file, int err, uint16_t fault)
+{
+	file->state = UCM_LOAD_FILE_FAILED;
+	file->err = err;
+	file->fault = fault;
+	ucm_load_file_forget(file);
+}
+
 /* Nobody waits any more for an open that has not been made. */
 static void drop_opening(struct ucm_load_file *file)
 {
 	take_asked(file);
-	ucm_load_file_fail(file, -ECANCELED, 0);
+	file_fail(file, -ECANCELED, 0);
 	end_file(file);
 }
 
@@ -275,14 +284,6 @@ void ucm_load_file_tell(struct ucm_load_file *file)
 	ucm_load_file_put(file);
 }
 
-void ucm_load_file_fail(struct ucm_load_file *file, int err, uint16_t fault)
-{
-	file->state = UCM_LOAD_FILE_FAILED;
-	file->err = err;
-	file->fault = fault;
-	ucm_load_file_forget(file);
-}
-
 /* ---- opening ---- */
 
 /* err: of the fstat() that st is from. */
@@ -293,7 +294,7 @@ static void take_file(struct ucm_load_file *file, int fd,
 	if (!err && !S_ISREG(st->st_mode))
 		err = -ENOENT; /* whatever has the name, it is no block */
 	if (err) {
-		ucm_load_file_fail(file, err, 0);
+		file_fail(file, err, 0);
 		return;
 	}
 	file->size = (uint64_t)st->st_size;
@@ -324,7 +325,7 @@ static bool enter_lane(struct ucm_load_file *file)
 	file->op.lane = file->lane =
 		ucm_lane_of(file->engine, file->dir);
 	if (!file->lane)
-		ucm_load_file_fail(file, -ENOMEM, 0);
+		file_fail(file, -ENOMEM, 0);
 	return file->lane;
 }
 
@@ -369,7 +370,7 @@ static void on_found(struct ucm_engine *engine, struct ucm_engine_op *op)
 
 	(void)engine;
 	if (op->io.result < 0) {
-		ucm_load_file_fail(file, (int)op->io.result, 0);
+		file_fail(file, (int)op->io.result, 0);
 	} else {
 		file->align = 1;
 		file->by_call = true;
@@ -479,7 +480,7 @@ static bool took_given(struct ucm_load_file *file,
 		ask_for(file);
 		return file->state != UCM_LOAD_FILE_OPENING;
 	}
-	ucm_load_file_fail(file, fd, 0);
+	file_fail(file, fd, 0);
 	return true;
 }
 
@@ -661,7 +662,7 @@ void ucm_load_file_take_head(struct ucm_load_file *file, const void *bytes,
 				     &file->group->layout->geometry,
 				     &file->head, &err);
 	if (fault || err)
-		ucm_load_file_fail(file, fault ? -EBADMSG : err,
+		file_fail(file, fault ? -EBADMSG : err,
 				   (uint16_t)fault);
 	else
 		file->head_known = true;
@@ -691,7 +692,7 @@ static uint64_t use_head(struct ucm_load_file *file, const struct ucm_io *io)
 	uint64_t more = 0;
 
 	if (io->result < 0)
-		ucm_load_file_fail(file, (int)io->result, 0);
+		file_fail(file, (int)io->result, 0);
 	else
 		more = longer_head(file, io);
 	if (io->result >= 0 && !more)
@@ -742,7 +743,7 @@ static void read_head(struct ucm_load_file *file, uint64_t len)
 	len = ucm_round_up(len, file->align);
 	file->buffer = aligned_alloc(memory_align(file), len);
 	if (!file->buffer) {
-		ucm_load_file_fail(file, -ENOMEM, 0);
+		file_fail(file, -ENOMEM, 0);
 		return;
 	}
 	file->op.io = (struct ucm_io){ .buffer = file->buffer, .len = len };
@@ -802,7 +803,7 @@ static void count_in(struct ucm_load_file *file, uint64_t got)
 	if (got > end - file->vouch_at)
 		got = end - file->vouch_at;
 	if (got <= skip) {
-		ucm_load_file_fail(file, -EBADMSG, UCM_FAULT_SHORT);
+		file_fail(file, -EBADMSG, UCM_FAULT_SHORT);
 		return;
 	}
 	file->vouch_crc = ucm_crc32c(file->vouch_crc, file->buffer + skip,
@@ -815,7 +816,7 @@ static void count_in(struct ucm_load_file *file, uint64_t got)
 	if (file->vouch_at < end)
 		return;
 	if (file->vouch_crc != file->head.block.payload_crc) {
-		ucm_load_file_fail(file, -EBADMSG, UCM_FAULT_PAYLOAD);
+		file_fail(file, -EBADMSG, UCM_FAULT_PAYLOAD);
 		return;
 	}
 	file->head.planes = file->vouch_planes;
@@ -837,7 +838,7 @@ static void on_vouch(struct ucm_engine *engine, struct ucm_engine_op *op)
 
 	(void)engine;
 	if (result < 0)
-		ucm_load_file_fail(file, (int)result, 0);
+		file_fail(file, (int)result, 0);
 	else
 		count_in(file, (uint64_t)result);
 	if (file->state == UCM_LOAD_FILE_OPEN &&
@@ -870,7 +871,7 @@ void ucm_load_file_vouch(struct ucm_load_file *file)
 				    2 * sizeof(*file->vouch_planes));
 	if (!file->buffer || !file->vouch_planes) {
 		end_vouching(file);
-		ucm_load_file_fail(file, -ENOMEM, 0);
+		file_fail(file, -ENOMEM, 0);
 		ucm_load_file_tell(file);
 		return;
 	}

@@ -164,11 +164,28 @@ static bool may_use(const struct ucm_engine *engine,
 	return !lane->late || lane->opens + lane->used < share_of_late(engine);
 }
 
+/* Files that are in use; of lanes that are late only what they have beyond their
+ * share. */
+static unsigned files_in_use(const struct ucm_engine *engine)
+{
+	unsigned num = 0, share = share_of_late(engine);
+
+	for (struct ucm_lane *lane = engine->lanes; lane; lane = lane->next) {
+		unsigned files = lane->opens + lane->used;
+
+		if (!lane->late)
+			num += files;
+		else if (files > share)
+			num += files - share;
+	}
+	return num;
+}
+
 unsigned ucm_lane_room(const struct ucm_engine *engine,
 		       const struct ucm_lane *of)
 {
 	unsigned num = of->opens + of->used, share = share_of_late(engine);
-	unsigned all = ucm_lanes_files(engine), most = engine->files.most;
+	unsigned all = files_in_use(engine), most = engine->files.most;
 	unsigned room = all < most ? most - all : !num;
 
 	if (!may_use(engine, of))
@@ -226,21 +243,6 @@ int64_t ucm_lanes_until_late(const struct ucm_engine *engine)
 
 /* ---- what they have together ---- */
 
-unsigned ucm_lanes_files(const struct ucm_engine *engine)
-{
-	unsigned num = 0, share = share_of_late(engine);
-
-	for (struct ucm_lane *lane = engine->lanes; lane; lane = lane->next) {
-		unsigned files = lane->opens + lane->used;
-
-		if (!lane->late)
-			num += files;
-		else if (files > share)
-			num += files - share;
-	}
-	return num;
-}
-
 bool ucm_lanes_have_room(const struct ucm_engine *engine, unsigned rank)
 {
 	unsigned most = engine->files.most;
@@ -249,7 +251,7 @@ bool ucm_lanes_have_room(const struct ucm_engine *engine, unsigned rank)
 		if (ucm_lane_is_full(lane, rank))
 			return false;
 	}
-	return ucm_lanes_files(engine) < (rank ? most - most / 2 : most);
+	return files_in_use(engine) < (rank ? most - most / 2 : most);
 }
 
 bool ucm_lanes_wait(const struct ucm_engine *engine)

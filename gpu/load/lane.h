@@ -88,9 +88,6 @@ bool ucm_lanes_have_room(const struct ucm_engine *engine, unsigned rank);
 /* Are there pieces that were started and are not read yet, elsewhere than in
  * lanes that are late? */
 bool ucm_lanes_wait(const struct ucm_engine *engine);
-/* Files that are in use; of lanes that are late only what they have beyond their
- * share. */
-unsigned ucm_lanes_files(const struct ucm_engine *engine);
 /* How many more of its files may be opened at once? Where it is late, its share at
  * most. */
 unsigned ucm_lane_room(const struct ucm_engine *engine,

@@ -22,7 +22,6 @@
 #include "common/osfile.h"
 #include "gpu/load/saving.h"
 
-#define FILE_MODE 0644
 #define PAGE ((uint64_t)UCM_BLOCK_PAGE)
 
 static const struct ucm_source_ops *ops_of(const struct ucm_saving *saving)

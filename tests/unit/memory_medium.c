@@ -807,24 +807,6 @@ static int memory_list(struct ucm_medium *medium, const char *folder,
 	return step_list(at(medium, "%s/%02x", folder, bucket), names_out);
 }
 
-static int memory_each(struct ucm_medium *medium, const char *folder,
-		       unsigned bucket,
-		       bool (*fn)(void *arg, const char *name), void *arg)
-{
-	const char *path = at(medium, "%s/%02x", folder, bucket);
-	_cleanup_free_ char *names = NULL;
-	int err = meet("open", path);
-
-	if (!err)
-		err = STEP("list_piece", NULL, list_folder(path, &names));
-	for (const char *name = names; !err && *name;
-	     name += strlen(name) + 1) {
-		if (fn(arg, name))
-			break;
-	}
-	return err;
-}
-
 static int memory_find(struct ucm_medium *medium, const char *folder,
 		       const struct ucm_id *id, struct stat *out)
 {
@@ -1258,7 +1240,6 @@ static const struct ucm_medium_ops memory_ops = {
 	.close = memory_close,
 	.free = memory_free,
 	.list = memory_list,
-	.each = memory_each,
 	.find = memory_find,
 	.open = memory_open_block,
 	.remove = memory_remove,
@@ -1283,7 +1264,6 @@ void memory_hide_names(void)
 {
 	asked_only = memory_ops;
 	asked_only.list = NULL;
-	asked_only.each = NULL;
 	hides_names = true;
 }
 

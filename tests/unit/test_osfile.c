@@ -364,38 +364,6 @@ UNIT_TEST(a_listing_has_what_readdir_tells)
 
 /* Also one that has lost its name, and one that was opened for no more than
  * that. */
-/* 300 names do not fit in a piece, and each comes once. */
-UNIT_TEST(a_listing_in_pieces_has_every_name_once)
-{
-	_Alignas(struct dirent) char piece[1024];
-	_cleanup_fd_ int root = root_fd();
-	_cleanup_fd_ int fd = -1;
-	unsigned pieces = 0, num = 0;
-	bool seen[300] = { false };
-	ssize_t len;
-
-	for (unsigned i = 0; i < 300; i++)
-		fx_put(fx_path("$/many/%u", i), "", 0);
-	fd = ucm_os_open(root, "many", O_RDONLY | O_DIRECTORY, 0);
-	while ((len = ucm_os_list_piece(fd, piece, sizeof(piece))) > 0) {
-		const struct dirent *entry;
-
-		for (ssize_t at = 0; at < len; at += entry->d_reclen) {
-			entry = (const struct dirent *)(piece + at);
-			if (entry->d_name[0] == '.')
-				continue;
-			must(!seen[atoi(entry->d_name)]);
-			seen[atoi(entry->d_name)] = true;
-			num++;
-		}
-		pieces++;
-	}
-	ck_assert_int_eq(len, 0);
-	ck_assert_uint_eq(num, 300);
-	ck_assert_uint_gt(pieces, 1);
-	ck_assert_int_eq(ucm_os_list_piece(-1, piece, sizeof(piece)), -EBADF);
-}
-
 UNIT_TEST(a_file_is_opened_once_more_without_its_name)
 {
 	_cleanup_fd_ int root = root_fd();

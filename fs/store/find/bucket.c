@@ -40,8 +40,9 @@ struct batch {
 static bool is_to_be_read_again(int err)
 {
 	switch (err) {
-	case -EMFILE: case -ENFILE: case -ENOMEM: case -ETIMEDOUT: case -ESTALE:
-	case -ENOTCONN: case -EINTR:
+	case -EMFILE: case -ENFILE: case -ENOMEM: case -EINTR: case -ETIMEDOUT:
+	case -ENOTCONN: case -ESTALE: case -ESHUTDOWN: case -EHOSTDOWN:
+	case -EHOSTUNREACH: case -ENETDOWN: case -ENETUNREACH: case -ENODEV:
 		return true;
 	default:
 		return false;

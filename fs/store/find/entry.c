@@ -127,8 +127,8 @@ static void count_space(struct ucm_store *store, const struct ucm_entry *entry,
 
 /* What it counts for now, instead of what it was (NULL: nothing). In this order:
  * for a moment there is too little room, and never too much. */
-void ucm_store_recount(struct ucm_store *store, const struct ucm_entry *was,
-		       const struct ucm_entry *is)
+static void recount(struct ucm_store *store, const struct ucm_entry *was,
+		    const struct ucm_entry *is)
 {
 	bool takes_the_same = was && is && was->blocks == is->blocks;
 
@@ -187,7 +187,7 @@ int ucm_store_index_add(struct ucm_store *store, struct ucm_space *space,
 	}
 	atomic_fetch_add(&space->blocks, 1);
 	atomic_fetch_add(&store->blocks, 1);
-	ucm_store_recount(store, NULL, entry);
+	recount(store, NULL, entry);
 	enlist_places(store, entry, *ref_out);
 	ucm_value_added(&store->value, entry);
 	if (entry->size > atomic_load(&store->largest))
@@ -223,7 +223,7 @@ bool ucm_store_index_remove_for(struct ucm_store *store, ucm_ref ref,
 		return false;
 	atomic_fetch_sub(&store->names.spaces[entry.space]->blocks, 1);
 	atomic_fetch_sub(&store->blocks, 1);
-	ucm_store_recount(store, &entry, NULL);
+	recount(store, &entry, NULL);
 	enlist_leaf(store, &entry);
 	ucm_value_gone(&store->value, &entry, why);
 	if (entry.flags & UCM_ENTRY_DOUBT)
@@ -294,7 +294,7 @@ static void edit_note_copy(struct ucm_entry *entry, void *arg)
 		entry->flags |= placing->first ? 0 : UCM_ENTRY_UNREAD;
 		entry->epoch = atomic_load(&recovery->epoch);
 	}
-	ucm_store_recount(store, &was, entry);
+	recount(store, &was, entry);
 	atomic_store(&store->keepers[placing->dir].dirty, true);
 }
 
@@ -325,7 +325,7 @@ static void edit_forget_copy(struct ucm_entry *entry, void *arg)
 	if (entry->copy != placing->dir + 1)
 		return;
 	entry->copy = 0;
-	ucm_store_recount(placing->store, &was, entry);
+	recount(placing->store, &was, entry);
 }
 
 void ucm_store_forget_copy(struct ucm_store *store, ucm_ref ref, unsigned dir)
@@ -342,7 +342,7 @@ static void edit_withhold(struct ucm_entry *entry, void *arg)
 	if (entry->copy || entry->flags & UCM_ENTRY_WRITABLE)
 		return;
 	entry->tier_only = true;
-	ucm_store_recount(arg, &was, entry);
+	recount(arg, &was, entry);
 }
 
 void ucm_store_withhold(struct ucm_store *store, ucm_ref ref)
@@ -398,7 +398,7 @@ static void edit_stat(struct ucm_entry *entry, void *arg)
 	entry->size = (uint64_t)new->st.st_size;
 	entry->blocks = (uint32_t)(takes / 512);
 	entry->mtime_ns = ucm_time_ns(&new->st.st_mtim);
-	ucm_store_recount(store, &was, entry);
+	recount(store, &was, entry);
 }
 
 void ucm_store_restat(struct ucm_store *store, ucm_ref ref, unsigned dir,

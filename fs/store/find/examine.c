@@ -19,27 +19,6 @@
 #include "fs/block/verify.h"
 #include "hashing/tree.h"
 
-bool ucm_store_is_directorys(int err)
-{
-	switch (err) {
-	case -ETIMEDOUT:
-	case -ENOTCONN:
-	case -ESTALE:
-	case -ESHUTDOWN:
-	case -EHOSTDOWN:
-	case -EHOSTUNREACH:
-	case -ENETDOWN:
-	case -ENETUNREACH:
-	case -ENODEV:
-	case -EMFILE: /* these two pass */
-	case -ENFILE:
-	case -ENOMEM:
-		return true;
-	default:
-		return false;
-	}
-}
-
 int ucm_store_open_file(struct ucm_store *store, struct ucm_space *space,
 			const struct ucm_id *id, unsigned dir,
 			struct ucm_file *out, struct stat *st)

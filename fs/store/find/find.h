@@ -41,10 +41,6 @@ uint64_t ucm_store_takes(const struct stat *st);
 void ucm_store_entry(const struct ucm_key *key, unsigned dir,
 		     const struct stat *st, struct ucm_entry *out);
 
-/* What an entry counts for changes, while it is edited. */
-void ucm_store_recount(struct ucm_store *store, const struct ucm_entry *was,
-		       const struct ucm_entry *is);
-
 /* Add what a directory holds; flags as in the index; the parent that it names,
  * or NULL. Counts space and room. */
 int ucm_store_index_add(struct ucm_store *store, struct ucm_space *space,
@@ -137,10 +133,6 @@ static inline const char *ucm_store_folder(const struct ucm_store *store,
 }
 
 /* ---- one file (examine.c) ---- */
-
-/* What is said of a file in there, the directory or its server says so: it is no
- * fault of the file's. */
-bool ucm_store_is_directorys(int err);
 
 /* Open a block's file for reading; what is none is -ENOENT and counted, other
  * failures are logged and counted. */

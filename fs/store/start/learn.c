@@ -9,40 +9,31 @@
 
 #include "fs/store/start/start.h"
 
+#include <string.h>
+
+#include "common/cleanup.h"
 #include "hashing/tree.h"
 
-struct learning {
-	struct ucm_store *store;
-	struct ucm_space *space;
-	unsigned dir, bucket;
-	int found; /* 1: one was right; -errno: its medium failed */
-};
-
-static bool learn_from_name(void *arg, const char *name)
-{
-	struct learning *from = arg;
-	struct ucm_id id;
-
-	if (!ucm_tree_parse_block(name, &id) &&
-	    ucm_tree_bucket(&id) == from->bucket)
-		from->found = ucm_store_learn_from(from->store, from->space,
-						   &id, from->dir);
-	return from->found != 0;
-}
-
-/* One file after another until one is right. */
+/* One file after another until one is right, or its medium fails. */
 static bool learn_from_bucket(struct ucm_store *store, struct ucm_space *space,
 			      unsigned dir, unsigned bucket)
 {
 	struct ucm_medium *medium = store->dirs.at[dir];
-	struct learning from = {
-		.store = store, .space = space, .dir = dir, .bucket = bucket,
-	};
+	_cleanup_free_ char *names = NULL;
+	int found = 0;
 
-	if (medium->ops->each)
-		medium->ops->each(medium, space->folder, bucket,
-				  learn_from_name, &from);
-	return from.found > 0;
+	if (!medium->ops->list ||
+	    medium->ops->list(medium, space->folder, bucket, &names))
+		return false;
+	for (const char *name = names; *name && !found;
+	     name += strlen(name) + 1) {
+		struct ucm_id id;
+
+		if (!ucm_tree_parse_block(name, &id) &&
+		    ucm_tree_bucket(&id) == bucket)
+			found = ucm_store_learn_from(store, space, &id, dir);
+	}
+	return found > 0;
 }
 
 static bool learn_is_there(uint64_t there[4], unsigned bucket)
