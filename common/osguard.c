@@ -214,21 +214,6 @@ int ucm_guard_new(const char *name, unsigned deadline_ms,
 	return 0;
 }
 
-int ucm_guard_open(int dirfd, const char *name, unsigned deadline_ms,
-		   struct ucm_guard **out)
-{
-	struct ucm_guard *guard;
-	int err = ucm_guard_new(name, deadline_ms, &guard);
-
-	if (!err)
-		err = ucm_guard_set(guard, dirfd);
-	if (!err)
-		*out = guard;
-	else
-		ucm_guard_close(guard);
-	return err;
-}
-
 void ucm_guard_close(struct ucm_guard *guard)
 {
 	if (!guard)

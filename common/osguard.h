@@ -44,10 +44,6 @@ int ucm_guard_new(const char *name, unsigned deadline_ms,
  * below it with ucm_os_open. -EMFILE: descriptor too high. */
 int ucm_guard_set(struct ucm_guard *guard, int fd);
 
-/* Both. */
-int ucm_guard_open(int dirfd, const char *name, unsigned deadline_ms,
-		   struct ucm_guard **out);
-
 /* The kernel's close(2) of a file there waits for the server in a way that no
  * signal ends (a FUSE server's FLUSH): before one is made, the server is asked
  * something else, for which a process can be killed. */

@@ -496,14 +496,3 @@ void ucm_files_renamed(struct ucm_files_nodes *nodes,
 	free(copy);
 	ucm_os_close(fd);
 }
-
-bool ucm_files_is_nameless(struct ucm_files_nodes *nodes,
-			   const struct ucm_files_node *node)
-{
-	bool nameless;
-
-	pthread_mutex_lock(&nodes->lock);
-	nameless = node->nameless;
-	pthread_mutex_unlock(&nodes->lock);
-	return nameless;
-}

@@ -137,7 +137,4 @@ void ucm_files_renamed(struct ucm_files_nodes *nodes,
 		       const struct ucm_files_pair *pair, char *copy,
 		       uint64_t ino, uint64_t over, int fd);
 
-bool ucm_files_is_nameless(struct ucm_files_nodes *nodes,
-			   const struct ucm_files_node *node);
-
 #endif

@@ -181,8 +181,8 @@ UNIT_TEST(who_is_renamed_over_is_nameless)
 	struct ucm_files_node *y = file(&nodes.root, "y", 3);
 
 	ck_assert_int_eq(move(x, &nodes.root, "y", 3), 0);
-	ck_assert(ucm_files_is_nameless(&nodes, y));
-	ck_assert(!ucm_files_is_nameless(&nodes, x));
+	ck_assert(y->nameless);
+	ck_assert(!x->nameless);
 	path_is(x, "files/y");
 	ck_assert_ptr_null(ucm_files_known(&nodes, 3));
 }
@@ -220,7 +220,7 @@ UNIT_TEST(another_name_brings_back_a_nameless_one)
 
 	ck_assert_int_ge(fd, 0);
 	ucm_files_removed(&nodes, nodes.root.ino, "x", 7, fd);
-	ck_assert(ucm_files_is_nameless(&nodes, f));
+	ck_assert(f->nameless);
 	ck_assert_int_eq(f->fd, fd);
 	ck_assert_ptr_eq(file(&nodes.root, "y", 7), f);
 	path_is(f, "files/y");

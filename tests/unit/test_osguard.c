@@ -71,9 +71,16 @@ static unsigned tried(void)
 static int root;
 static struct ucm_guard *guard;
 
+static void open_guard(int fd, const char *name, unsigned deadline_ms,
+		       struct ucm_guard **out)
+{
+	ck_assert_int_eq(ucm_guard_new(name, deadline_ms, out), 0);
+	ck_assert_int_eq(ucm_guard_set(*out, fd), 0);
+}
+
 static void guard_fd(int fd, unsigned deadline_ms)
 {
-	ck_assert_int_eq(ucm_guard_open(fd, "shelf", deadline_ms, &guard), 0);
+	open_guard(fd, "shelf", deadline_ms, &guard);
 }
 
 static void setup(void)
@@ -235,7 +242,7 @@ UNIT_TEST(one_directory_that_hangs_is_none_of_the_others)
 
 	fx_mkdirs(fx_path("$/other"));
 	fd = open(fx_path("$/other"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	ck_assert_int_eq(ucm_guard_open(fd, "other", LONG_MS, &other), 0);
+	open_guard(fd, "other", LONG_MS, &other);
 	guard_fd(root, SHORT_MS);
 	set_hang("fstat");
 	ck_assert_int_eq(ucm_os_fstat(root, &st), -ETIMEDOUT);
@@ -307,7 +314,7 @@ UNIT_TEST(when_all_threads_of_one_hang_another_is_served)
 
 	fx_mkdirs(fx_path("$/other"));
 	fd = open(fx_path("$/other"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	ck_assert_int_eq(ucm_guard_open(fd, "other", LONG_MS, &other), 0);
+	open_guard(fd, "other", LONG_MS, &other);
 	guard_fd(root, 1000);
 	set_hang("fstat");
 	call_at_once(callers, call_once);
