@@ -73,7 +73,7 @@ static int send_request(const struct ucm_client *client,
 	do /* all of it is sent, or nothing */
 		sent = sendmsg(client->fd, &message, MSG_NOSIGNAL);
 	while (sent < 0 && errno == EINTR && !ends_by_signal(request));
-	/* a peer that is refused has an answer to read, though it cannot send */
+	/* a daemon that refuses us, or ends, may have said why before it was asked */
 	return sent < 0 && errno != EPIPE ? -errno : 0;
 }
 
@@ -176,18 +176,16 @@ static void drop_descriptors(struct request *request)
 		close(request->fds[--request->num_fds]);
 }
 
-/* After this the socket is in step, or broken. A daemon that serves no more may
- * have said why before it was asked. */
+/* After this the socket is in step, or broken. */
 static int exchange(struct ucm_client *client, struct request *request)
 {
 	struct ucm_serve_answer answer = { 0 };
 	size_t size = 0;
 	int err = client->broken ? -ENOTCONN : send_request(client, request);
-	bool was_cut = err == -EPIPE;
 
-	if (!err || was_cut)
+	if (!err)
 		err = receive_answer(client, request, &answer, &size);
-	if ((err && err != -EMFILE) || was_cut)
+	if (err && err != -EMFILE)
 		client->broken = true;
 	if (client->broken) {
 		shutdown(client->fd, SHUT_RDWR);
@@ -196,8 +194,6 @@ static int exchange(struct ucm_client *client, struct request *request)
 	}
 	if (!err)
 		err = check_answer(request, &answer, size);
-	if (!err && was_cut)
-		err = -ENOTCONN;
 	if (err)
 		drop_descriptors(request);
 	return err;

@@ -19,6 +19,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -42,8 +43,19 @@ struct lie {
 static struct liar {
 	int listening;
 	pthread_t thread;
+	bool is_over_first; /* before the client sends */
 	const struct lie *lies[4];
 } liar;
+
+/* The client's, and the liar's. */
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+	if (liar.is_over_first && !pthread_equal(pthread_self(), liar.thread)) {
+		pthread_join(liar.thread, NULL);
+		liar.is_over_first = false;
+	}
+	return syscall(SYS_sendmsg, fd, message, flags);
+}
 
 static void send_lie(int fd, const struct lie *lie)
 {
@@ -262,6 +274,21 @@ UNIT_TEST(a_connection_begins_with_a_hello, .rows = NUM_ROWS(firsts))
 	ck_assert_int_eq(ucm_client_connect(where(), &client), firsts[_i].want);
 	ck_assert_ptr_null(client);
 	pthread_join(liar.thread, NULL);
+	ck_assert_uint_eq(count_fds(), before);
+}
+
+/* The daemon has refused, and closed its end, before the hello is sent. */
+UNIT_TEST(a_refusal_that_came_first_is_heard)
+{
+	static const struct lie refusal = { .head = { .result = -EACCES },
+					    .unasked = true };
+	struct ucm_client *client = NULL;
+	unsigned before = count_fds();
+
+	liar.is_over_first = true;
+	begin(&refusal, NULL, NULL);
+	ck_assert_int_eq(ucm_client_connect(where(), &client), -EACCES);
+	ck_assert(!liar.is_over_first);
 	ck_assert_uint_eq(count_fds(), before);
 }
 

@@ -206,11 +206,8 @@ void ucm_store_examine_copies(struct ucm_store *store,
 {
 	struct ucm_space *space = store->names.spaces[entry->space];
 
-	if (entry->copy)
-		ucm_store_examine(store, space, &entry->id, entry->copy - 1u);
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-		if (dir != entry->dir && dir + 1 != entry->copy &&
-		    ucm_entry_has_dir(entry, dir))
+		if (dir != entry->dir && ucm_entry_has_dir(entry, dir))
 			ucm_store_examine(store, space, &entry->id, dir);
 	}
 }

@@ -490,9 +490,6 @@ static int store_remove(struct ucm_store *store, const struct ucm_key *key,
 	if (err)
 		return err;
 	store_read_pins(store);
-	/* no snapshot shall bring it back while it is removed */
-	for (unsigned dir = 0; dir < store->dirs.num; dir++)
-		ucm_snapshots_load(store, dir, ucm_tree_bucket(&key->id));
 	ucm_store_lock_name(store, &key->id);
 	err = store_remove_locked(store, key, why);
 	ucm_store_unlock_name(store, &key->id);

@@ -143,8 +143,7 @@ int ucm_store_open_file(struct ucm_store *store, struct ucm_space *space,
 /* Into the index, or noted as a copy of what is there. 1, or -errno. */
 int ucm_store_admit(struct ucm_store *store, struct ucm_space *space,
 		    const struct ucm_entry *entry, const struct ucm_id *parent);
-/* Look for the files of a block that has just lost its entry, in that entry's
- * second place first, then in all other directories that may have one. */
+/* Look for other files of a block that has just lost its entry. */
 void ucm_store_examine_copies(struct ucm_store *store,
 			      const struct ucm_entry *entry);
 
