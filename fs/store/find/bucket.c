@@ -42,7 +42,7 @@ static bool is_to_be_read_again(int err)
 	switch (err) {
 	case -EMFILE: case -ENFILE: case -ENOMEM: case -EINTR: case -ETIMEDOUT:
 	case -ENOTCONN: case -ESTALE: case -ESHUTDOWN: case -EHOSTDOWN:
-	case -EHOSTUNREACH: case -ENETDOWN: case -ENETUNREACH: case -ENODEV:
+	case -EHOSTUNREACH: case -ENETDOWN: case -ENETUNREACH:
 		return true;
 	default:
 		return false;
