@@ -31,13 +31,6 @@
  * A new block that finds no room takes what leaves at once: in a directory what
  * has another place, in the lowest tier what is evicted; and where there is
  * none, the leaf that is worth least in a faster tier.
- *
- * What is held (hold.h) may not go. It is looked at when it is taken, not when it
- * is drawn: only few blocks are held, and asking takes a lock.
- *
- * What is expected (expected.h) is spared: it is no candidate, to be lost or to be
- * moved. Where nothing else may go it goes, too: nobody keeps others from saving by
- * expecting everything.
  */
 #include <config.h>
 
@@ -47,257 +40,21 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/clock.h"
 #include "common/log.h"
 #include "fs/store/endurance.h"
-#include "fs/store/motion/batch.h"
+#include "fs/store/motion/draw.h"
 #include "fs/store/pressure.h"
 #include "fs/tier/wait.h"
 #include "hashing/tree.h"
 
-/* Draws of which none may go, before it is said that nothing may. */
-#define VAIN_PICKS 64u
-#define FEW 128u   /* blocks, of which all can be looked at */
 /* Of two blocks that are worth about the same, the one stays that is there: what a
  * policy has learnt is not so exact, and the other costs two copies. */
 #define STAY_MARGIN 0.8
-#define SAMPLE 64u /* of blocks, to say what holds the room */
-
-/* ---- candidates ---- */
-
-struct drawing {
-	struct ucm_store *store;
-	struct ucm_victims *victims;
-	struct ucm_members *members;
-	unsigned dir;
-	struct ucm_quota *quota; /* of its space, not of a directory; or NULL */
-	bool is_lowest;
-	bool leaves; /* no other is a candidate */
-	bool spares; /* what is expected is none */
-	ucm_ref vain[VAIN_PICKS]; /* held, as was seen: not to be tried again */
-	unsigned num_vain;
-	struct ucm_batch *batch; /* of blocks that go to a lower tier, or NULL */
-};
-
-/* May any tier below be written to? */
-static bool goes_down(struct ucm_store *store, const struct ucm_tier *tier)
-{
-	while ((tier = ucm_tier_below(store, tier))) {
-		if (!ucm_endurance_is_spent(store, tier))
-			return true;
-	}
-	return false;
-}
-
-static struct drawing draw_from(struct ucm_store *store, unsigned dir,
-				enum ucm_eviction how)
-{
-	const struct ucm_tier *tier = store->dirs.tier_of[dir];
-
-	return (struct drawing){
-		.store = store,
-		.victims = &store->victims[dir],
-		.members = &store->members[dir],
-		.dir = dir,
-		.is_lowest = !ucm_tier_below(store, tier),
-		.leaves = how == UCM_EVICTION_LEAVES || !goes_down(store, tier),
-	};
-}
-
-/* What goes is lost, as in the lowest tier. */
-static struct drawing draw_from_space(struct ucm_store *store,
-				      struct ucm_quota *quota)
-{
-	return (struct drawing){
-		.store = store,
-		.victims = &quota->victims,
-		.members = &quota->members,
-		.quota = quota,
-		.is_lowest = true,
-		.leaves = true,
-	};
-}
-
-static const char *draw_name(const struct drawing *drawing)
-{
-	return drawing->quota ? drawing->quota->space->folder
-			      : drawing->store->dirs.at[drawing->dir]->path;
-}
-
-/* Is the block one of those to draw from? */
-static bool draw_has(const struct drawing *drawing,
-		     const struct ucm_entry *entry)
-{
-	return drawing->quota ? entry->space == drawing->quota->space->number
-			      : ucm_entry_has_place(entry, drawing->dir);
-}
-
-/* xorshift64* */
-static uint64_t draw_number(struct ucm_victims *victims)
-{
-	uint64_t x = victims->random;
-
-	x ^= x >> 12;
-	x ^= x << 25;
-	x ^= x >> 27;
-	victims->random = x;
-	return x * UINT64_C(0x2545f4914f6cdd1d) >> 16;
-}
-
-/* A mark may lie in either of its places. */
-static bool knows_pins(const struct drawing *drawing,
-		       const struct ucm_entry *entry)
-{
-	const struct ucm_keeper *keepers = drawing->store->keepers;
-
-	return !drawing->store->pins.lacks_some &&
-	       atomic_load(&keepers[entry->dir].pins_known) &&
-	       (!entry->copy ||
-		atomic_load(&keepers[entry->copy - 1].pins_known));
-}
-
-static bool may_go(const struct drawing *drawing,
-		   const struct ucm_entry *entry)
-{
-	return draw_has(drawing, entry) && knows_pins(drawing, entry) &&
-	       !(entry->flags & (UCM_ENTRY_PINNED | UCM_ENTRY_LEAVING |
-				 UCM_ENTRY_WRITABLE)) &&
-	       !(drawing->leaves && entry->children);
-}
-
-/* Is it about to be opened, and would that fail or take longer without this place? */
-static bool is_spared(const struct drawing *drawing, ucm_ref ref,
-		      const struct ucm_entry *entry)
-{
-	bool is_lost = drawing->is_lowest && !entry->children;
-
-	if (!drawing->spares ||
-	    (entry->copy && entry->dir != drawing->dir && !is_lost))
-		return false;
-	return ucm_expected_has(&drawing->store->holds.expected, ref,
-				ucm_monotonic_ms());
-}
-
-/* Or it is about to go. */
-static bool was_vain(const struct drawing *drawing, ucm_ref ref)
-{
-	if (drawing->batch && ucm_batch_has(drawing->batch, ref))
-		return true;
-	for (unsigned i = 0; i < drawing->num_vain; i++) {
-		if (drawing->vain[i] == ref)
-			return true;
-	}
-	return false;
-}
-
-/* Is it listed in vain? What becomes a candidate later is listed again then. */
-static bool is_vain(const struct drawing *drawing,
-		    const struct ucm_entry *entry)
-{
-	return !draw_has(drawing, entry) ||
-	       (drawing->is_lowest && entry->children);
-}
-
-static bool draw_one(void *arg, struct ucm_pool_candidate *out)
-{
-	struct drawing *drawing = arg;
-	struct ucm_members *members = drawing->members;
-	uint64_t number = draw_number(drawing->victims);
-	struct ucm_entry entry;
-	uint32_t place;
-	bool is_there;
-
-	if (!ucm_members_draw(members, number, &place))
-		return false;
-	is_there = ucm_index_at(drawing->store->index, place, &entry,
-				&out->ref);
-	if (!is_there || is_vain(drawing, &entry))
-		ucm_members_drop(members, number, place);
-	if (!is_there || !may_go(drawing, &entry) ||
-	    was_vain(drawing, out->ref) ||
-	    is_spared(drawing, out->ref, &entry))
-		return false;
-	out->state = ucm_value_state(&entry);
-	out->depth = 0;
-	return true;
-}
-
-static bool draw_refresh(void *arg, struct ucm_pool_candidate *candidate)
-{
-	const struct drawing *drawing = arg;
-	struct ucm_entry entry;
-
-	if (!ucm_index_get(drawing->store->index, candidate->ref, &entry) ||
-	    !may_go(drawing, &entry) || was_vain(drawing, candidate->ref) ||
-	    is_spared(drawing, candidate->ref, &entry))
-		return false;
-	candidate->state = ucm_value_state(&entry);
-	return true;
-}
-
-/* Fewer than a pool has room for, and than there are. */
-static bool knows_few(const struct drawing *drawing)
-{
-	uint64_t blocks = atomic_load(
-		drawing->quota
-			? &drawing->quota->space->blocks
-			: &drawing->store->dirs.at[drawing->dir]->blocks);
-
-	return blocks <= FEW && drawing->victims->pool.num < UCM_POOL_MAX &&
-	       drawing->victims->pool.num < blocks;
-}
-
-/* The one that goes next; it is no longer in the pool. peek: it stays. */
-static bool pick(struct drawing *drawing, bool peek, ucm_ref *ref_out,
-		 double *worth_out)
-{
-	const struct ucm_pool_source source = {
-		.draw = draw_one,
-		.refresh = draw_refresh,
-		.arg = drawing,
-	};
-	struct ucm_victims *victims = drawing->victims;
-	struct ucm_pool_candidate candidate;
-	bool found = false;
-
-	pthread_mutex_lock(&victims->lock);
-	/* a list that is full of what is vain is cleaned by drawing, and where
-	 * there are few blocks, all are looked at */
-	for (unsigned i = 0; i < VAIN_PICKS && (!found || knows_few(drawing));
-	     i++)
-		found = ucm_pool_pick(&victims->pool,
-				      drawing->store->value.policy,
-				      ucm_value_now(), &source, &candidate,
-				      worth_out);
-	if (found && !peek)
-		ucm_pool_drop(&victims->pool, candidate.ref);
-	pthread_mutex_unlock(&victims->lock);
-	if (found)
-		*ref_out = candidate.ref;
-	return found;
-}
-
-/* A block whose last child has gone. */
-static void offer_parent(struct drawing *drawing, const struct ucm_entry *child)
-{
-	struct ucm_pool_candidate parent = {.ref = 0};
-	struct ucm_entry entry;
-
-	if (!child->parent ||
-	    !ucm_index_at(drawing->store->index, child->parent - 1, &entry,
-			  &parent.ref) ||
-	    !may_go(drawing, &entry))
-		return;
-	parent.state = ucm_value_state(&entry);
-	pthread_mutex_lock(&drawing->victims->lock);
-	ucm_pool_offer(&drawing->victims->pool, drawing->store->value.policy,
-		       ucm_value_now(), &parent);
-	pthread_mutex_unlock(&drawing->victims->lock);
-}
 
 /* ---- what becomes of one ---- */
 
-static int evict_whole(struct drawing *drawing, const struct ucm_entry *entry,
+static int evict_whole(struct ucm_drawing *drawing,
+		       const struct ucm_entry *entry,
 		       uint64_t *freed)
 {
 	struct ucm_store *store = drawing->store;
@@ -316,7 +73,7 @@ static int evict_whole(struct drawing *drawing, const struct ucm_entry *entry,
 		atomic_fetch_add(&drawing->quota->evicted, 1);
 		atomic_fetch_add(&drawing->quota->evicted_bytes, *freed);
 	}
-	offer_parent(drawing, entry);
+	ucm_draw_offer_parent(drawing, entry);
 	return 0;
 }
 
@@ -334,11 +91,11 @@ static bool least_of_tier(struct ucm_store *store, const struct ucm_tier *tier,
 	ucm_ref ref;
 
 	for (unsigned i = 0; i < tier->num_dirs; i++) {
-		struct drawing drawing =
-			draw_from(store, tier->first + i, how);
+		struct ucm_drawing drawing =
+			ucm_draw_from(store, tier->first + i, how);
 
 		if (is_draining(store, tier->first + i) ||
-		    !pick(&drawing, true, &ref, &worth))
+		    !ucm_draw_pick(&drawing, true, &ref, &worth))
 			continue;
 		if (!any || worth < *worth_out)
 			*worth_out = worth;
@@ -362,10 +119,10 @@ bool ucm_evict_least(struct ucm_store *store, double *worth_out)
 bool ucm_evict_least_of_space(struct ucm_store *store, struct ucm_quota *quota,
 			      double *worth_out)
 {
-	struct drawing drawing = draw_from_space(store, quota);
+	struct ucm_drawing drawing = ucm_draw_from_space(store, quota);
 	ucm_ref ref;
 
-	return pick(&drawing, true, &ref, worth_out);
+	return ucm_draw_pick(&drawing, true, &ref, worth_out);
 }
 
 static double worth_of(const struct ucm_store *store,
@@ -521,7 +278,7 @@ static bool must_be_durable(const struct ucm_store *store, unsigned from)
 
 /* To another directory of its tier, or down. It leaves when the copy is on disk,
  * with others: see ucm_evict_bytes(). */
-static int move_away(struct drawing *drawing, ucm_ref ref,
+static int move_away(struct ucm_drawing *drawing, ucm_ref ref,
 		     const struct ucm_move_terms *pace)
 {
 	struct ucm_store *store = drawing->store;
@@ -565,7 +322,7 @@ static bool is_refused_below(struct ucm_store *store,
 }
 
 /* Its other place is memory, which the next restart of the machine empties. */
-static bool rests_here(const struct drawing *drawing,
+static bool rests_here(const struct ucm_drawing *drawing,
 		       const struct ucm_entry *entry)
 {
 	const struct ucm_dirs *dirs = &drawing->store->dirs;
@@ -577,7 +334,7 @@ static bool rests_here(const struct drawing *drawing,
 
 /* A block that has another place, where it may not be on disk yet: it leaves when
  * it is, with others, unless somebody waits. */
-static int leave_place(struct drawing *drawing, ucm_ref ref,
+static int leave_place(struct ucm_drawing *drawing, ucm_ref ref,
 		       const struct ucm_entry *entry, enum ucm_eviction how,
 		       uint64_t *freed)
 {
@@ -593,7 +350,7 @@ static int leave_place(struct drawing *drawing, ucm_ref ref,
 	return err ? err : ucm_batch_end_copy(batch, -EEXIST);
 }
 
-static int take_away(struct drawing *drawing, ucm_ref ref,
+static int take_away(struct ucm_drawing *drawing, ucm_ref ref,
 		     const struct ucm_entry *entry, enum ucm_eviction how,
 		     const struct ucm_move_terms *pace, uint64_t *freed)
 {
@@ -615,7 +372,7 @@ static int take_away(struct drawing *drawing, ucm_ref ref,
 	return err == -ENOSPC ? -EBUSY : err;
 }
 
-static int take_away_from(struct drawing *drawing, ucm_ref ref,
+static int take_away_from(struct ucm_drawing *drawing, ucm_ref ref,
 			  const struct ucm_entry *entry, enum ucm_eviction how,
 			  const struct ucm_move_terms *pace, uint64_t *freed)
 {
@@ -637,7 +394,7 @@ static bool is_over(int err)
 }
 
 /* -ENODATA: nothing may go. */
-static int evict_next(struct drawing *drawing, enum ucm_eviction how,
+static int evict_next(struct ucm_drawing *drawing, enum ucm_eviction how,
 		      const struct ucm_move_terms *pace, uint64_t *freed)
 {
 	struct ucm_store *store = drawing->store;
@@ -646,14 +403,14 @@ static int evict_next(struct drawing *drawing, enum ucm_eviction how,
 	ucm_ref ref;
 	int err;
 
-	if (!pick(drawing, false, &ref, NULL))
+	if (!ucm_draw_pick(drawing, false, &ref, NULL))
 		return -ENODATA;
 	if (!ucm_index_get(store->index, ref, &entry))
 		return -ENOENT;
 	err = take_away_from(drawing, ref, &entry, how, pace, &one);
 	if (err) {
 		drawing->vain[drawing->num_vain++] = ref;
-		ucm_debug(MOVE, 2, "%s: block %s stays: %s", draw_name(drawing),
+		ucm_debug(MOVE, 2, "%s: block %s stays: %s", ucm_draw_name(drawing),
 			  ucm_hex(&entry.id).text, strerror(-err));
 		return err;
 	}
@@ -667,7 +424,7 @@ static int evict_next(struct drawing *drawing, enum ucm_eviction how,
 }
 
 /* Until the batch is full, or enough. Others than -ENODATA: the directory's. */
-static int evict_some(struct drawing *drawing, uint64_t bytes,
+static int evict_some(struct ucm_drawing *drawing, uint64_t bytes,
 		      enum ucm_eviction how, const struct ucm_move_terms *pace,
 		      uint64_t *freed)
 {
@@ -675,7 +432,7 @@ static int evict_some(struct drawing *drawing, uint64_t bytes,
 
 	while (*freed + batch->bytes < bytes && !ucm_batch_is_full(batch) &&
 	       !atomic_load(&drawing->store->stopping)) {
-		int err = drawing->num_vain < VAIN_PICKS
+		int err = drawing->num_vain < UCM_DRAW_VAIN
 				  ? evict_next(drawing, how, pace, freed)
 				  : -ENODATA;
 
@@ -689,7 +446,7 @@ static int evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
 		       enum ucm_eviction how, bool spares,
 		       const struct ucm_move_terms *pace, uint64_t *freed)
 {
-	struct drawing drawing = draw_from(store, dir, how);
+	struct ucm_drawing drawing = ucm_draw_from(store, dir, how);
 	struct ucm_batch batch;
 	unsigned left;
 	int err;
@@ -730,7 +487,7 @@ int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
 static int evict_space(struct ucm_store *store, struct ucm_quota *quota,
 		       uint64_t bytes, bool spares, uint64_t *freed)
 {
-	struct drawing drawing = draw_from_space(store, quota);
+	struct ucm_drawing drawing = ucm_draw_from_space(store, quota);
 	int err = 0;
 
 	*freed = 0;
@@ -740,7 +497,7 @@ static int evict_space(struct ucm_store *store, struct ucm_quota *quota,
 	atomic_fetch_add(&store->evicting, 1);
 	/* what fails is one block's: the next may lie in another directory */
 	while (err != -ENODATA && *freed < bytes &&
-	       drawing.num_vain < VAIN_PICKS && !atomic_load(&store->stopping))
+	       drawing.num_vain < UCM_DRAW_VAIN && !atomic_load(&store->stopping))
 		err = evict_next(&drawing, UCM_EVICTION_AT_ONCE, NULL, freed);
 	atomic_fetch_sub(&store->evicting, 1);
 	return *freed >= bytes ? 0 : -ENOSPC;
@@ -841,113 +598,4 @@ int ucm_evict_for(struct ucm_store *store, uint64_t bytes)
 	return err == -ENOSPC && ucm_expected_any(&store->holds.expected)
 		       ? evict_for(store, bytes, false)
 		       : err;
-}
-
-/* ---- why not ---- */
-
-struct reasons {
-	unsigned seen, pinned, open, written, alone, parents;
-};
-
-static void tally(struct ucm_store *store, ucm_ref ref,
-		  const struct ucm_entry *entry, struct reasons *reasons)
-{
-	struct ucm_hold hold;
-
-	if (ucm_store_holds(store, ref, &hold))
-		return;
-	reasons->seen++;
-	if (hold.pinned)
-		reasons->pinned++;
-	else if (hold.being_written)
-		reasons->written++;
-	else if (hold.opens)
-		reasons->open++;
-	else if (entry->children)
-		reasons->parents++;
-	else
-		reasons->alone++;
-}
-
-static void tally_sample(struct ucm_store *store, struct ucm_members *members,
-			 struct ucm_victims *victims, struct reasons *reasons)
-{
-	for (unsigned i = 0; i < SAMPLE; i++) {
-		struct ucm_entry entry;
-		uint32_t place;
-		ucm_ref ref;
-
-		pthread_mutex_lock(&victims->lock);
-		if (!ucm_members_draw(members, draw_number(victims), &place))
-			i = SAMPLE;
-		pthread_mutex_unlock(&victims->lock);
-		if (i < SAMPLE &&
-		    ucm_index_at(store->index, place, &entry, &ref))
-			tally(store, ref, &entry, reasons);
-	}
-}
-
-void ucm_evict_explain(struct ucm_store *store, const struct ucm_id *id)
-{
-	struct reasons reasons = {0};
-
-	for (unsigned dir = 0; dir < store->dirs.num; dir++)
-		tally_sample(store, &store->members[dir], &store->victims[dir],
-			     &reasons);
-	ucm_warning("block %s: no room, and nothing may go: of %u blocks that "
-		    "were looked at %u are pinned, %u open, %u being written, "
-		    "%u parents of others, %u not below yet",
-		    ucm_hex(id).text, reasons.seen, reasons.pinned,
-		    reasons.open, reasons.written, reasons.parents,
-		    reasons.alone);
-}
-
-void ucm_evict_explain_space(struct ucm_store *store, struct ucm_quota *quota,
-			     const struct ucm_id *id)
-{
-	struct reasons reasons = {0};
-
-	tally_sample(store, &quota->members, &quota->victims, &reasons);
-	ucm_warning("%s: block %s: the quota of %llu bytes is used up, and "
-		    "nothing may go: of %u blocks that were looked at %u are "
-		    "pinned, %u open, %u being written, %u parents of others; "
-		    "files being written take %llu bytes",
-		    quota->space->folder, ucm_hex(id).text,
-		    (unsigned long long)atomic_load(&quota->bytes),
-		    reasons.seen, reasons.pinned, reasons.open,
-		    reasons.written, reasons.parents,
-		    (unsigned long long)atomic_load(&quota->space->writing));
-}
-
-/* ---- the lists ---- */
-
-struct relisting {
-	struct ucm_store *store;
-	unsigned dir;
-};
-
-static bool relist_entry(struct ucm_entry *entry, ucm_ref ref, void *arg)
-{
-	const struct relisting *of = arg;
-
-	if (ucm_entry_has_place(entry, of->dir))
-		ucm_members_add(&of->store->members[of->dir],
-				ucm_ref_place(ref));
-	return false;
-}
-
-void ucm_evict_relist(struct ucm_store *store, unsigned dir)
-{
-	struct relisting of = {.store = store, .dir = dir};
-	uint64_t blocks = atomic_load(&store->dirs.at[dir]->blocks);
-
-	if (!ucm_members_begin_anew(&store->members[dir], blocks))
-		return;
-	for (unsigned shard = 0; shard < UCM_BUCKETS; shard++) {
-		uint32_t cursor = 0;
-
-		while (ucm_index_walk(store->index, shard, &cursor,
-				      relist_entry, &of))
-			;
-	}
 }
