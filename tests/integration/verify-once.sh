@@ -71,6 +71,14 @@ forget() {
 	unsummed_before=${answer##* }
 }
 
+# spares FIRST NUM: these are loaded, and none is verified again
+spares() {
+	forget
+	ask load "$1" "$2"
+	ask unsummed
+	[ $((${answer##* } - unsummed_before)) -eq $(($2 * payload)) ]
+}
+
 # call [ARGUMENT...]: what the mount says of the block in $hex
 call() {
 	echo "$hex" | python3 "$top_srcdir/tests/lib/control.py" "$mnt" \
@@ -173,8 +181,14 @@ ask_until '= ok 0 skipped 0 wrong 0 absent 0 failed 1' load 3 1
 answers 'and what was damaged is found' 0 0 0 0 1
 # it looks at all
 cat "$mnt"/blocks/*/*.bin >"$work/all" || fail 'all can be read'
-# by a loader that knew the daemon of before
+# by a loader that knew the daemon of before, and learns from the new one
 marks 4 8 4
+tries=200 # a mark that is two seconds old is none
+until spares 8 4 || [ $tries = 0 ]; do
+	tries=$((tries - 1))
+	sleep 0.05
+done
+check 'it knows the marks of the new one' test $tries != 0
 
 # ---- age ----
 
