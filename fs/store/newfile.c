@@ -83,8 +83,7 @@ static void raise_to(_Atomic uint64_t *most, uint64_t value)
 		;
 }
 
-/* The room is taken now, or not needed. */
-static void newfile_end_promise(struct ucm_temp *temp)
+void ucm_store_end_promise(struct ucm_temp *temp)
 {
 	ucm_promise_end(temp->promise);
 	temp->promise = NULL;
@@ -129,7 +128,7 @@ void ucm_store_drop(struct ucm_store *store, struct ucm_temp *temp)
 		atomic_fetch_sub(&store->writers, 1);
 		ucm_wishes_written(store, temp->ref);
 	}
-	newfile_end_promise(temp);
+	ucm_store_end_promise(temp);
 }
 
 /* ---- the folder of a space ---- */

@@ -329,6 +329,9 @@ int ucm_store_create_in(struct ucm_store *store, struct ucm_tier *tier,
 			const struct ucm_key *key, const struct ucm_want *want,
 			struct ucm_temp *out, struct ucm_file *file_out);
 
+/* Its room is taken now and counts as a block's, or is not needed. */
+void ucm_store_end_promise(struct ucm_temp *temp);
+
 /* Make a space's folder in a directory that has not got it, with the space's
  * owner and mode. */
 int ucm_store_make_folder(struct ucm_store *store, struct ucm_medium *medium,

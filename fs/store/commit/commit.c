@@ -450,9 +450,7 @@ static int try_commit(struct ucm_store *store, struct ucm_temp *temp,
 			  (long long)temp->stamp.st_size);
 		temp->committed = true;
 		temp->key = *key;
-		ucm_promise_end(temp->promise);
-		temp->promise = NULL;
-		ucm_quota_end_promise(&temp->part);
+		ucm_store_end_promise(temp);
 	}
 	ucm_space_settled(space);
 	return err;

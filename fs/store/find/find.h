@@ -2,8 +2,8 @@
 /*
  * find.h - which blocks there are, and where; for the other rooms of the store.
  *
- * The index is the truth for what it has, and each room below changes it by the
- * calls here. An entry comes from a file that was examined (by the scan, a probe
+ * The index is the truth for what it has, and the other rooms change it by the calls
+ * here. An entry comes from a file that was examined (by the scan, a probe
  * or a commit), from a snapshot, or from a copy; it goes when the block is removed
  * or evicted, or when its file is not there or is wrong. Its states are flags:
  *

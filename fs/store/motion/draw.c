@@ -33,7 +33,7 @@ static bool goes_down(struct ucm_store *store, const struct ucm_tier *tier)
 }
 
 struct ucm_drawing ucm_draw_from(struct ucm_store *store, unsigned dir,
-				enum ucm_eviction how)
+				 enum ucm_eviction how)
 {
 	const struct ucm_tier *tier = store->dirs.tier_of[dir];
 
@@ -48,7 +48,7 @@ struct ucm_drawing ucm_draw_from(struct ucm_store *store, unsigned dir,
 }
 
 struct ucm_drawing ucm_draw_from_space(struct ucm_store *store,
-				      struct ucm_quota *quota)
+				       struct ucm_quota *quota)
 {
 	return (struct ucm_drawing){
 		.store = store,
@@ -74,8 +74,8 @@ static bool draw_has(const struct ucm_drawing *drawing,
 			      : ucm_entry_has_place(entry, drawing->dir);
 }
 
-/* xorshift64* */
-uint64_t ucm_draw_number(struct ucm_victims *victims)
+/* xorshift64*; under the lock of the victims */
+static uint64_t draw_number(struct ucm_victims *victims)
 {
 	uint64_t x = victims->random;
 
@@ -144,7 +144,7 @@ static bool draw_one(void *arg, struct ucm_pool_candidate *out)
 {
 	struct ucm_drawing *drawing = arg;
 	struct ucm_members *members = drawing->members;
-	uint64_t number = ucm_draw_number(drawing->victims);
+	uint64_t number = draw_number(drawing->victims);
 	struct ucm_entry entry;
 	uint32_t place;
 	bool is_there;
@@ -190,7 +190,7 @@ static bool knows_few(const struct ucm_drawing *drawing)
 }
 
 bool ucm_draw_pick(struct ucm_drawing *drawing, bool peek, ucm_ref *ref_out,
-		 double *worth_out)
+		   double *worth_out)
 {
 	const struct ucm_pool_source source = {
 		.draw = draw_one,
@@ -218,7 +218,8 @@ bool ucm_draw_pick(struct ucm_drawing *drawing, bool peek, ucm_ref *ref_out,
 	return found;
 }
 
-void ucm_draw_offer_parent(struct ucm_drawing *drawing, const struct ucm_entry *child)
+void ucm_draw_offer_parent(struct ucm_drawing *drawing,
+			   const struct ucm_entry *child)
 {
 	struct ucm_pool_candidate parent = {.ref = 0};
 	struct ucm_entry entry;
@@ -270,7 +271,7 @@ static void tally_sample(struct ucm_store *store, struct ucm_members *members,
 		ucm_ref ref;
 
 		pthread_mutex_lock(&victims->lock);
-		if (!ucm_members_draw(members, ucm_draw_number(victims), &place))
+		if (!ucm_members_draw(members, draw_number(victims), &place))
 			i = SAMPLE;
 		pthread_mutex_unlock(&victims->lock);
 		if (i < SAMPLE &&

@@ -35,8 +35,6 @@ struct ucm_drawing ucm_draw_from_space(struct ucm_store *store,
 				       struct ucm_quota *quota);
 /* Of the directory or space, for people. */
 const char *ucm_draw_name(const struct ucm_drawing *drawing);
-/* A random number; under the lock of the victims. */
-uint64_t ucm_draw_number(struct ucm_victims *victims);
 
 /* The block that goes next; it is no longer in the pool. peek: it stays. False: none
  * may go. */

@@ -54,8 +54,7 @@
 /* ---- what becomes of one ---- */
 
 static int evict_whole(struct ucm_drawing *drawing,
-		       const struct ucm_entry *entry,
-		       uint64_t *freed)
+		       const struct ucm_entry *entry, uint64_t *freed)
 {
 	struct ucm_store *store = drawing->store;
 	unsigned dir = drawing->quota ? entry->dir : drawing->dir;

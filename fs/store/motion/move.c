@@ -251,8 +251,7 @@ static int move_switch(struct moving *m)
 	else
 		ucm_store_note_copy(m->store, m->ref, m->temp.dir);
 	/* the entry counts its bytes now: twice, others would be evicted for it */
-	ucm_promise_end(m->temp.promise);
-	m->temp.promise = NULL;
+	ucm_store_end_promise(&m->temp);
 	return 0;
 }
 
@@ -279,7 +278,7 @@ static int move_to_new_file(struct moving *m)
 	if (!m->temp.committed)
 		m->temp.medium->ops->drop(m->temp.medium, m->temp.name);
 	ucm_file_close(&m->target);
-	ucm_promise_end(m->temp.promise);
+	ucm_store_end_promise(&m->temp);
 	return err;
 }
 
