@@ -203,7 +203,7 @@ static bool start_parts(struct ucm_engine *engine, struct ucm_part *part,
 {
 	for (; part; part = part->next) {
 		while (has_more(part)) {
-			engine->eager = !*left;
+			engine->eager |= !*left;
 			if (!*left || !start(engine, part))
 				return false;
 			--*left;
@@ -216,17 +216,14 @@ static bool start_parts(struct ucm_engine *engine, struct ucm_part *part,
  * True: all are under way. */
 static bool start_loads(struct ucm_engine *engine)
 {
-	bool all = true, eager = engine->eager; /* of saves */
+	bool all = true;
 
 	for (unsigned rank = 0; rank < UCM_RANKS; rank++) {
 		unsigned left = STARTS;
 
-		engine->eager = false;
 		all &= start_parts(engine, engine->loads[rank], ucm_load_start,
 				   &left);
-		eager |= engine->eager;
 	}
-	engine->eager = eager;
 	return all && !ucm_lanes_wait(engine);
 }
 
@@ -271,6 +268,7 @@ static void start_work(struct ucm_engine *engine)
 {
 	unsigned left = STARTS;
 
+	engine->eager = false;
 	if (engine->saves || engine->save_share.waits)
 		start_due_saves(engine);
 	if (!start_loads(engine))

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #define NUM 32
@@ -149,6 +150,46 @@ UNIT_TEST(absent_blocks_are_told_one_by_one)
 	ucm_loader_get_stats(loader, &stats, sizeof(stats));
 	ck_assert_uint_eq(stats.load_absent, 2);
 	ucm_loader_close(loader);
+}
+
+static int64_t cpu_ms(void)
+{
+	struct timespec at;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &at);
+	return at.tv_sec * 1000 + at.tv_nsec / 1000000;
+}
+
+/* Does the process come to rest: a twentieth of a second without work? */
+static bool rests(void)
+{
+	static const struct timespec moment = { .tv_nsec = 50000000 };
+
+	for (unsigned tries = 0; tries < 100; tries++) {
+		int64_t before = cpu_ms();
+
+		nanosleep(&moment, NULL);
+		if (cpu_ms() - before < 5)
+			return true;
+	}
+	return false;
+}
+
+/* More pieces than are started in one round. */
+UNIT_TEST(a_loader_rests_when_all_is_done)
+{
+	struct ucm_request request = { .order = UCM_LOAD_LAYERS,
+				       .group_layers = 1 };
+	struct ucm_loader_options options = { .threads = 1 };
+	struct lf_cache large;
+	struct ucm_loader *loader;
+
+	lf_cache_open(&large, &lf_geometry, 600);
+	loader = lf_loader("$/tier", &large, &options);
+	ck_assert_int_eq(lf_load(loader, 0, 600, &request, NULL), -EIO);
+	ck_assert(rests());
+	ucm_loader_close(loader);
+	lf_cache_close(&large);
 }
 
 UNIT_TEST(a_damaged_plane_is_named)
