@@ -7,7 +7,7 @@
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/python.sh"
-start_test namespace fuse python fusermount3 setfattr
+start_test campaigns namespace fuse python fusermount3 setfattr
 need mount -t tmpfs -o size=10g documents /dev/shm
 mkdir "$work/documents"
 UCMFS_TEST_PLACE=$work/documents

@@ -7,7 +7,7 @@
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/python.sh"
-start_test python
+start_test campaigns python
 python_tests test_package test_layout test_hash test_config test_documents test_messages \
 	test_connector_parts test_vllm_options test_vllm_mount test_hugepages \
 	test_directories

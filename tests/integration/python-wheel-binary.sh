@@ -7,7 +7,7 @@
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/python.sh"
-start_test fuse setpriv fusermount3 mknod namespace python3 python make strip \
+start_test campaigns fuse setpriv fusermount3 mknod namespace python3 python make strip \
 	readelf objdump
 
 [ -e "$(cc -print-file-name=libcrypto.a)" ] || skip 'no libcrypto.a to link with'

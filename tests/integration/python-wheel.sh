@@ -6,7 +6,7 @@
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/python.sh"
-start_test python3 python
+start_test campaigns python3 python
 
 version=$(sed -n 's/^AC_INIT(\[ucmfs\], \[\([^]]*\)\].*/\1/p' \
 	"$top_srcdir/configure.ac")

@@ -191,8 +191,8 @@ require_cmd() {
 	done
 }
 
-# The long tests: tools/selftest leaves them out where it has run them without
-# sanitizers, or will in its long form.
+# Tests that take long, or run no more of our C with sanitizers than others do:
+# tools/selftest runs them without sanitizers, and with them in its long form.
 require_campaigns() {
 	[ "${UCMFS_TEST_CAMPAIGNS-}" != no ] ||
 		skip 'not with sanitizers, but in tools/selftest --long'
