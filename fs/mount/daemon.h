@@ -479,6 +479,13 @@ char *ucm_metrics_text(struct ucm_daemon *daemon, size_t *len_out);
 int ucm_expiry_start(struct ucm_daemon *daemon);
 void ucm_expiry_stop(struct ucm_daemon *daemon);
 
+/* ---- what the kernel and libfuse offer (connection.c) ---- */
+
+/* daemon->session, which is not mounted yet. 0 or -errno (libfuse has logged it). */
+int ucm_session_new(struct ucm_daemon *daemon);
+/* Whoever starts a daemon in the background does not see what it logs later. */
+void ucm_session_tell_lacking(const struct ucm_options *options);
+
 /* ---- mounting (session.c) ---- */
 
 /* READY=1, to systemd and to ready-fd (ready.c). */
