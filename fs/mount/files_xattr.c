@@ -5,7 +5,7 @@
  */
 #include <config.h>
 
-#include "fs/mount/kinds.h"
+#include "fs/mount/files_kind.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "common/osfile.h"
-#include "fs/files/files.h"
 
 /* ---- where it is ---- */
 

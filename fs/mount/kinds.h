@@ -147,46 +147,6 @@ extern const struct ucm_node_ops ucm_control_dir_ops; /* .ucmfs */
 extern const struct ucm_node_ops ucm_control_ops;     /* a file of it */
 extern const struct ucm_node_ops ucm_files_ops;	      /* files/ */
 
-/* A node of files/ (fs/files/node.h) and its number. */
-static inline struct ucm_files_node *
-ucm_files_node_of(struct ucm_daemon *daemon, fuse_ino_t ino)
-{
-	uint64_t value = ucm_node_value(ino);
-
-	return value ? (struct ucm_files_node *)(uintptr_t)value
-		     : &daemon->nodes.root;
-}
-
-static inline fuse_ino_t ucm_files_ino_of(struct ucm_daemon *daemon,
-					  const struct ucm_files_node *node)
-{
-	return node == &daemon->nodes.root
-		       ? ucm_node_make(UCM_NODE_TREE, 0)
-		       : ucm_node_make(UCM_NODE_TREE, (uintptr_t)node);
-}
-
-extern const struct ucm_xattr ucm_files_xattrs[]; /* files_xattr.c */
-int ucm_files_get_xattr(struct ucm_daemon *daemon, fuse_ino_t ino,
-			const char *name, char *value, size_t size);
-int ucm_files_list_xattrs(struct ucm_daemon *daemon, fuse_ino_t ino,
-			  char *names, size_t size);
-int ucm_files_set_xattr(struct ucm_daemon *daemon, fuse_ino_t ino,
-			const char *name, const char *value, size_t size,
-			int flags);
-
-/* A node's file, while its name is locked (files.c). */
-struct ucm_files_held {
-	struct ucm_files_lock lock; /* no nodes: nothing is locked */
-	char path[PATH_MAX];	    /* "": it has no name */
-	struct stat st;
-	int fd;	    /* O_PATH */
-	bool owned; /* it is closed at the end */
-};
-/* -ESTALE: it is not there any more. */
-int ucm_files_hold_file(struct ucm_daemon *daemon, struct ucm_files_node *node,
-			struct ucm_files_held *out);
-void ucm_files_let_go(struct ucm_files_held *held);
-
 /* The table of a node, never NULL (kinds.c). */
 const struct ucm_node_ops *ucm_node_ops_of(fuse_ino_t ino);
 
