@@ -119,7 +119,7 @@ static bool is_there(struct scrub *scrub, const struct space *space,
 	struct ucm_medium *medium = scrub->media.dirs[item->dir].medium;
 	struct stat now;
 
-	return !medium->ops->find(medium, space->folder, &item->id, &now) &&
+	return !ucm_medium_find(medium, space->folder, &item->id, &now) &&
 	       now.st_ino == st->st_ino &&
 	       ucm_time_ns(&now.st_ctim) == ucm_time_ns(&st->st_ctim);
 }
@@ -188,8 +188,8 @@ static int scrub_read(struct scrub *scrub, const struct space *space,
 	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	struct ucm_block block = { .flags = 0 };
-	int err = medium->ops->open(medium, space->folder, &item->id, &file,
-				    st);
+	int err = ucm_medium_open_block(medium, space->folder, &item->id, &file,
+					st);
 
 	if (!err)
 		err = ucm_file_verify(&file, st, &item->id, pay, scrub, &block,
@@ -270,7 +270,7 @@ static int list_bucket(struct scrub *scrub, const struct space *space,
 	struct ucm_medium *medium = scrub->media.dirs[dir].medium;
 	_cleanup_free_ char *names = NULL;
 	char below[UCM_TREE_PATH_MAX];
-	int err = medium->ops->list(medium, space->folder, bucket, &names);
+	int err = ucm_medium_list(medium, space->folder, bucket, &names);
 
 	if (err && err != -ENOENT) { /* buckets are made when they are needed */
 		ucm_tree_bucket_path(space->folder, bucket, below);

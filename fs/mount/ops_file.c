@@ -120,7 +120,7 @@ static ssize_t read_stale(struct ucm_fuse_request *r,
 	_cleanup_file_ struct ucm_file fresh = UCM_NO_FILE;
 	struct stat st;
 
-	if (medium->ops->open(medium, folder, &file->key.id, &fresh, &st) ||
+	if (ucm_medium_open_block(medium, folder, &file->key.id, &fresh, &st) ||
 	    (uint64_t)st.st_size != file->size)
 		return -ESTALE;
 	return ucm_file_read(&fresh, r->out, r->size, (uint64_t)r->off);

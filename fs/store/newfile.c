@@ -15,20 +15,17 @@
 #include "fs/store/wishes.h"
 #include "hashing/tree.h"
 
-_Static_assert(UCM_TEMP_NAME_MAX <= UCM_ROOM_NAME_MAX,
-	       "a promise has room for the name of its file");
-
 static int newfile_make(const struct ucm_key *key, struct ucm_promise *promise,
 			struct ucm_temp *temp, struct ucm_file *file)
 {
 	struct ucm_medium *medium = promise->medium;
-	int err = medium->ops->put(medium, temp->name, file);
+	int err = ucm_medium_put(medium, temp->path, file);
 
 	if (err)
 		return err;
 	ucm_debug(TIER, 1, "block %s: new file %s in %s",
-		  ucm_hex(&key->id).text, temp->name, medium->path);
-	ucm_room_watch_name(promise, temp->name);
+		  ucm_hex(&key->id).text, temp->path, medium->path);
+	ucm_room_watch(promise, temp->path);
 	temp->promise = promise;
 	temp->medium = medium;
 	temp->losses = atomic_load(&medium->recovery.losses);
@@ -72,7 +69,8 @@ int ucm_store_reopen(struct ucm_store *store, const struct ucm_temp *temp,
 		     struct ucm_file *out)
 {
 	(void)store;
-	return temp->medium->ops->put_again(temp->medium, temp->name, out);
+	return temp->medium->ops->open(temp->medium, temp->path,
+				       UCM_OPEN_CHANGE, out, NULL);
 }
 
 static void raise_to(_Atomic uint64_t *most, uint64_t value)
@@ -106,7 +104,7 @@ static void note_outgrown(struct ucm_store *store, const struct ucm_temp *temp)
 	struct stat st;
 
 	if (temp->guessed &&
-	    !temp->medium->ops->look(temp->medium, temp->name, &st))
+	    !temp->medium->ops->stat(temp->medium, temp->path, &st))
 		raise_to(&store->outgrown, ucm_file_takes(&st));
 }
 
@@ -120,7 +118,7 @@ void ucm_store_drop(struct ucm_store *store, struct ucm_temp *temp)
 {
 	if (!temp->committed) {
 		note_outgrown(store, temp);
-		temp->medium->ops->drop(temp->medium, temp->name);
+		ucm_medium_drop(temp->medium, temp->path);
 		ucm_count(&store->stats.dropped);
 	} else if (temp->ref) {
 		ucm_index_flag(store->index, temp->ref,
@@ -147,7 +145,7 @@ int ucm_store_make_folder(struct ucm_store *store, struct ucm_medium *medium,
 {
 	const struct ucm_space_owner owner = ucm_store_owner_of(space);
 
-	return medium->ops->spaces->make(
+	return ucm_medium_make_space(
 		medium, space->folder, &owner,
 		store->config->durability == UCM_DURABILITY_FULL);
 }

@@ -116,9 +116,8 @@ static int mark_pin_in(struct ucm_store *store, const struct ucm_entry *entry,
 {
 	struct ucm_medium *medium = store->dirs.at[dir];
 
-	return medium->ops->notes->pin(
-		medium, store->names.spaces[entry->space]->folder, &entry->id,
-		pinned);
+	return ucm_medium_pin(medium, store->names.spaces[entry->space]->folder,
+			      &entry->id, pinned);
 }
 
 int ucm_store_mark_pin(struct ucm_store *store, const struct ucm_entry *entry,
@@ -184,8 +183,8 @@ void ucm_pins_read(struct ucm_store *store, unsigned dir)
 		return;
 	pthread_mutex_lock(&keeper->pins_lock);
 	if (!atomic_load(&keeper->pins_known)) {
-		medium->ops->notes->pins(medium, pins_keep, store);
-		medium->ops->notes->pins(medium, pins_mark, store);
+		ucm_medium_pins(medium, pins_keep, store);
+		ucm_medium_pins(medium, pins_mark, store);
 		atomic_store(&keeper->pins_known, true);
 	}
 	pthread_mutex_unlock(&keeper->pins_lock);

@@ -242,10 +242,10 @@ struct ucm_temp {
 	struct ucm_medium *medium;
 	struct ucm_tier *tier;
 	uint8_t dir;
-	char name[UCM_TEMP_NAME_MAX];
+	char path[UCM_TEMP_PATH_MAX]; /* below the medium */
 	struct ucm_promise *promise; /* room set aside, until it is committed */
 	struct ucm_allowance part;
-	bool committed;    /* name is gone; a block, or dropped as a duplicate */
+	bool committed;    /* path is gone; a block, or dropped as a duplicate */
 	bool lost;         /* its bytes, perhaps: never to be committed */
 	unsigned losses;   /* of its directory, when it was made */
 	bool shared;       /* opened O_RDWR: it may be mapped, and then be

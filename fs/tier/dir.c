@@ -2,20 +2,16 @@
 /*
  * dir.c - the medium that is a directory; its layout is in dir.h.
  *
- * A commit is link(2) from .ucmfs/tmp to the block's name and unlink(2) of the
- * temporary one. link fails if the name exists, which decides between two
- * writers on every file system; renameat2(RENAME_NOREPLACE) and O_TMPFILE do
- * not work on NFS, GlusterFS, sshfs or MooseFS. What is linked is what was
- * written: nobody else can write to .ucmfs/tmp (trust.h), which we hold open, so
- * that the name in it stays that file's. By its descriptor it could be linked
- * only where /proc is, and only while nothing has unlinked its last name.
+ * What is linked is what was written: nobody else can write to .ucmfs/tmp (trust.h),
+ * which we hold open, so that the name in it stays that file's. By its descriptor it
+ * could be linked only where /proc is, and only while nothing has unlinked its last
+ * name.
  */
 #include <config.h>
 
 #include "fs/tier/dir.h"
 
 #include <assert.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -83,32 +79,17 @@ static int learn_type(struct ucm_directory *dir)
 	return 0;
 }
 
-static int directory_now(struct ucm_medium *medium, int64_t *ns_out)
-{
-	_cleanup_fd_ int fd = ucm_os_open(ucm_directory_of(medium)->ctlfd,
-					  "clock", O_WRONLY | O_CREAT, 0644);
-	struct stat st;
-	int err;
-
-	if (fd < 0)
-		return fd;
-	err = ucm_os_utimens(fd, NULL);
-	if (!err)
-		err = ucm_os_fstat(fd, &st);
-	if (!err)
-		*ns_out = ucm_time_ns(&st.st_ctim);
-	return err;
-}
-
 /* Where a lock does not do. What is full can be mounted, and emptied. */
 static int take_owner(struct ucm_directory *dir, struct ucm_error *error)
 {
+	struct ucm_temp_maker self;
 	int64_t now_ns = 0;
-	int err = directory_now(&dir->medium, &now_ns);
+	int err = ucm_medium_now(&dir->medium, &now_ns);
 
+	ucm_temp_whoami(&self);
 	if (!err) {
-		ucm_owner_init(&dir->owner, &dir->self, dir->instance, now_ns);
-		err = ucm_owner_take(&dir->owner, &dir->self, dir->ctlfd,
+		ucm_owner_init(&dir->owner, &self, now_ns);
+		err = ucm_owner_take(&dir->owner, &self, dir->ctlfd,
 				     dir->medium.path, error);
 	} else {
 		ucm_error_set(error, err, "%s: .ucmfs/clock: %s",
@@ -138,7 +119,7 @@ static int take_lock(struct ucm_directory *dir, unsigned wait_s,
 
 #define IDENTITY_BYTES 128
 
-static int make_identity(char text[IDENTITY_BYTES])
+static int new_identity(struct ucm_directory *dir, char text[IDENTITY_BYTES])
 {
 	char hex[UUID_TEXT + 1];
 	uint8_t uuid[16];
@@ -149,15 +130,7 @@ static int make_identity(char text[IDENTITY_BYTES])
 		snprintf(hex + 2 * i, 3, "%02x", uuid[i]);
 	snprintf(text, IDENTITY_BYTES, "ucmfs %d\nuuid %s\n", FORMAT_VERSION,
 		 hex);
-	return 0;
-}
-
-static int new_identity(struct ucm_directory *dir, char text[IDENTITY_BYTES])
-{
-	int err = make_identity(text);
-
-	return err ? err
-		   : ucm_os_replace_file(dir->ctlfd, "id", text, strlen(text));
+	return ucm_os_replace_file(dir->ctlfd, "id", text, strlen(text));
 }
 
 static int parse_identity(const char *text, uint8_t uuid_out[16])
@@ -212,6 +185,7 @@ static int make_layout(struct ucm_directory *dir)
 	};
 	static const char *const below_ctl[] = { "tmp", "quarantine",
 						 "pinned" };
+	_cleanup_fd_ int tmp = -1;
 	int err = 0;
 
 	for (size_t i = 0; i < 3 && !err; i++)
@@ -220,13 +194,13 @@ static int make_layout(struct ucm_directory *dir)
 		err = make_dir(dir->ctlfd, below_ctl[i]);
 	if (err)
 		return err;
-	dir->tmpfd = open_dir(dir->ctlfd, "tmp");
-	if (dir->tmpfd < 0)
-		return dir->tmpfd;
+	tmp = open_dir(dir->ctlfd, "tmp");
+	if (tmp < 0)
+		return tmp;
 	/* ext4 makes a file in its folder's group of inodes, and passes over each
 	 * inode there that was deleted in the last minutes: where blocks come and
 	 * go, a create took a millisecond. */
-	ucm_os_spread(dir->tmpfd);
+	ucm_os_spread(tmp);
 	return 0;
 }
 
@@ -421,18 +395,10 @@ static void directory_close(struct ucm_medium *medium)
 		if (fd >= 0)
 			ucm_os_close(fd);
 	}
-	close_fd(&dir->tmpfd);
 	close_fd(&dir->ctlfd);
 	close_fd(&dir->dirfd);
 	free(medium->path);
 	medium->path = NULL;
-}
-
-static void directory_free(struct ucm_medium *medium)
-{
-	struct ucm_directory *dir = ucm_directory_of(medium);
-
-	free(dir);
 }
 
 int ucm_directory_open(const char *path, bool readonly,
@@ -449,18 +415,14 @@ int ucm_directory_open(const char *path, bool readonly,
 			    .readonly = readonly },
 		.dirfd = -1,
 		.ctlfd = -1,
-		.tmpfd = -1,
 		.lockfd = -1,
 	};
 	for (unsigned i = 0; i < UCM_TEMP_FOLDERS; i++)
 		atomic_init(&dir->temp_fds[i], -1);
-	ucm_temp_whoami(&dir->self);
-	if (getrandom(&dir->instance, sizeof(dir->instance), 0) < 0)
-		dir->instance = (uint32_t)getpid();
 	err = directory_open_all(dir, path, config, error);
 	if (err) {
 		directory_close(&dir->medium);
-		directory_free(&dir->medium);
+		free(dir);
 		return err;
 	}
 	*out = &dir->medium;
@@ -469,66 +431,13 @@ int ucm_directory_open(const char *path, bool readonly,
 
 /* ---- in use ---- */
 
-/* What a stopped daemon left. Without a lock another one,
- * here or on another machine, may be writing it. */
-static bool is_leftover(struct ucm_directory *dir, const char *path,
-			int64_t now_s)
-{
-	struct stat st;
-
-	return dir->lockfd >= 0 ||
-	       (!ucm_os_stat(dir->ctlfd, path, &st) &&
-		ucm_temp_is_over(&dir->self, strrchr(path, '/') + 1,
-				 now_s - st.st_mtime));
-}
-
-/* How many it has removed; of what is no folder, none. */
-static unsigned clear_folder(struct ucm_directory *dir, const char *folder,
-			     int64_t now_s)
-{
-	_cleanup_free_ char *names = NULL;
-	char path[UCM_TREE_PATH_MAX];
-	unsigned removed = 0;
-
-	if (ucm_os_list(dir->ctlfd, folder, &names))
-		return 0;
-	for (const char *name = names; *name; name += strlen(name) + 1) {
-		snprintf(path, sizeof(path), "%s/%s", folder, name);
-		removed += clear_folder(dir, path, now_s);
-		if (is_leftover(dir, path, now_s) &&
-		    !ucm_os_unlink(dir->ctlfd, path))
-			removed++;
-	}
-	return removed;
-}
-
-static void clear_temps(struct ucm_directory *dir)
-{
-	int64_t now_ns = 0;
-	unsigned removed;
-
-	if (dir->lockfd < 0 && directory_now(&dir->medium, &now_ns))
-		return; /* by its clock: ours may be another */
-	removed = clear_folder(dir, "tmp", now_ns / 1000000000);
-	if (removed)
-		ucm_info("%s: removed %u unfinished files", dir->medium.path,
-			 removed);
-}
-
-static void directory_begin(struct ucm_medium *medium)
-{
-	clear_temps(ucm_directory_of(medium));
-}
-
 static int directory_ask_owner(struct ucm_directory *dir,
 			       int (*ask)(const struct ucm_owner *me, int ctldir,
 					  struct ucm_owner *other))
 {
 	struct ucm_owner other;
 
-	if (dir->medium.readonly)
-		return -EROFS;
-	if (!*dir->owner.start ||
+	if (!*dir->owner.start || dir->medium.readonly ||
 	    ask(&dir->owner, dir->ctlfd, &other) != -EBUSY)
 		return 0;
 	dir->medium.readonly = true;
@@ -539,15 +448,9 @@ static int directory_ask_owner(struct ucm_directory *dir,
 	return -EROFS;
 }
 
-int ucm_directory_check_owner(struct ucm_directory *dir)
-{
-	return directory_ask_owner(dir, ucm_owner_check);
-}
-
 /* One at a time. */
-static void directory_beat(struct ucm_medium *medium)
+static void directory_show(struct ucm_directory *dir)
 {
-	struct ucm_directory *dir = ucm_directory_of(medium);
 	int64_t due_ms = atomic_load(&dir->beat_due_ms);
 
 	if (!*dir->owner.start || ucm_monotonic_ms() < due_ms ||
@@ -559,9 +462,17 @@ static void directory_beat(struct ucm_medium *medium)
 		     ucm_monotonic_ms() + UCM_OWNER_BEAT_MS);
 }
 
-static void directory_ending(struct ucm_medium *medium)
+static int directory_beat(struct ucm_medium *medium, enum ucm_beat what)
 {
-	ucm_lock_ending(ucm_directory_of(medium)->lockfd);
+	struct ucm_directory *dir = ucm_directory_of(medium);
+
+	if (what == UCM_BEAT_SHOW)
+		directory_show(dir);
+	else if (what == UCM_BEAT_ENDING)
+		ucm_lock_ending(dir->lockfd);
+	return what == UCM_BEAT_CHECK
+		       ? directory_ask_owner(dir, ucm_owner_check)
+		       : 0;
 }
 
 static int directory_room(struct ucm_medium *medium,
@@ -582,34 +493,18 @@ static int directory_room(struct ucm_medium *medium,
 	return 0;
 }
 
-static int directory_sync(struct ucm_medium *medium)
+/* ---- names ---- */
+
+/* It stays open: nothing after this needs a descriptor. */
+static int temp_folder(struct ucm_directory *dir, unsigned number)
 {
-	if (medium->flags & UCM_MEDIUM_VOLATILE)
-		return 0;
-	return ucm_os_syncfs(ucm_directory_of(medium)->ctlfd);
-}
-
-/* ---- new files ---- */
-
-static int open_temp_folder(struct ucm_directory *dir, unsigned number)
-{
-	char name[12];
-	int err;
-
-	snprintf(name, sizeof(name), "%02x", number);
-	err = make_dir(dir->tmpfd, name);
-	return err ? err : open_dir(dir->tmpfd, name);
-}
-
-/* That of a new file. It stays open: nothing after this needs a descriptor. */
-static int temp_folder(struct ucm_directory *dir, const char *name)
-{
-	unsigned number = ucm_temp_folder(name);
 	int fd = atomic_load(&dir->temp_fds[number]), before = -1;
+	char path[UCM_TREE_PATH_MAX];
 
 	if (fd >= 0)
 		return fd;
-	fd = open_temp_folder(dir, number);
+	ucm_tree_bucket_path("tmp", number, path);
+	fd = open_dir(dir->ctlfd, path);
 	if (fd < 0 || atomic_compare_exchange_strong(&dir->temp_fds[number],
 						     &before, fd))
 		return fd;
@@ -617,175 +512,142 @@ static int temp_folder(struct ucm_directory *dir, const char *name)
 	return before;
 }
 
-static int temps_of(struct ucm_medium *medium, const char *name)
-{
-	return ucm_directory_temps(ucm_directory_of(medium), name);
-}
-
-static int directory_put(struct ucm_medium *medium,
-			 char name_out[UCM_TEMP_NAME_MAX],
-			 struct ucm_file *out)
+/* A folder that is open, and what of path is below it. So what is done with a
+ * temporary file is one system call. */
+static int enter(struct ucm_medium *medium, const char **path)
 {
 	struct ucm_directory *dir = ucm_directory_of(medium);
-	uint64_t serial = atomic_fetch_add(&dir->temps, 1);
-	int fd;
+	int fd = -1, len = 0;
+	unsigned number;
 
-	if (medium->readonly)
-		return -EROFS;
-	ucm_temp_name(&dir->self, dir->instance, serial, name_out);
-	fd = temp_folder(dir, name_out);
-	if (fd >= 0)
-		fd = ucm_os_open(fd, name_out, O_RDWR | O_CREAT | O_EXCL, 0600);
+	if (strncmp(*path, UCM_TREE_OWN "/", strlen(UCM_TREE_OWN "/")))
+		return dir->dirfd;
+	*path += strlen(UCM_TREE_OWN "/");
+	if (sscanf(*path, "tmp/%2x/%n", &number, &len) == 1 && len &&
+	    number < UCM_TEMP_FOLDERS)
+		fd = temp_folder(dir, number);
 	if (fd < 0)
-		return fd;
-	*out = ucm_file_of(medium, fd);
-	return 0;
-}
-
-static int directory_put_again(struct ucm_medium *medium, const char *name,
-			       struct ucm_file *out)
-{
-	int fd = ucm_os_open(temps_of(medium, name), name, O_RDWR, 0);
-
-	if (fd < 0)
-		return fd;
-	*out = ucm_file_of(medium, fd);
-	return 0;
-}
-
-static int directory_look(struct ucm_medium *medium, const char *name,
-			  struct stat *out)
-{
-	return ucm_os_stat(temps_of(medium, name), name, out);
-}
-
-static void directory_drop(struct ucm_medium *medium, const char *name)
-{
-	int err = ucm_os_unlink(temps_of(medium, name), name);
-
-	if (err && err != -ENOENT)
-		ucm_error("%s/" UCM_TREE_OWN "/tmp/%02x/%s: %s",
-			  medium->path, ucm_temp_folder(name), name,
-			  strerror(-err));
-}
-
-/* ---- blocks ---- */
-
-static int directory_remove(struct ucm_medium *medium, const char *folder,
-			    const struct ucm_id *id)
-{
-	char path[UCM_TREE_PATH_MAX];
-
-	ucm_tree_block_path(folder, id, path);
-	return ucm_os_unlink(ucm_directory_fd(medium), path);
-}
-
-/* Not the space's folder: who may enter that is not ours to say. */
-static int make_bucket(struct ucm_directory *dir, const char *folder,
-		       const char *bucket, bool sync)
-{
-	int err = make_dir(dir->dirfd, bucket);
-
-	if (!err && sync)
-		err = ucm_os_sync_dir(dir->dirfd, folder);
-	return err;
-}
-
-static int directory_commit(struct ucm_medium *medium, const char *name,
-			    const char *folder, const struct ucm_id *id,
-			    bool sync)
-{
-	struct ucm_directory *dir = ucm_directory_of(medium);
-	char path[UCM_TREE_PATH_MAX], bucket[UCM_TREE_PATH_MAX];
-	int from = ucm_directory_temps(dir, name), err;
-
-	if (medium->readonly)
-		return -EROFS;
-	ucm_tree_block_path(folder, id, path);
-	ucm_tree_bucket_path(folder, ucm_tree_bucket(id), bucket);
-	sync = sync && !(medium->flags & UCM_MEDIUM_VOLATILE);
-	err = ucm_directory_publish(dir, name);
-	if (err)
-		return err;
-	err = ucm_os_link(from, name, dir->dirfd, path);
-	if (err == -ENOENT) {
-		err = make_bucket(dir, folder, bucket, sync);
-		if (!err)
-			err = ucm_os_link(from, name, dir->dirfd, path);
-	}
-	if (err)
-		return err;
-	directory_drop(medium, name);
-	err = sync ? ucm_os_sync_dir(dir->dirfd, bucket) : 0;
-	/* else the next commit would take it for one that is safe on disk */
-	if (err)
-		directory_remove(medium, folder, id);
-	return err;
+		return dir->ctlfd;
+	*path += len;
+	return fd;
 }
 
 static int directory_list(struct ucm_medium *medium, const char *folder,
-			  unsigned bucket, char **names_out)
+			  char **names_out)
 {
-	char path[UCM_TREE_PATH_MAX];
+	int at = enter(medium, &folder);
 
-	ucm_tree_bucket_path(folder, bucket, path);
-	return ucm_os_list(ucm_directory_fd(medium), path, names_out);
+	return ucm_os_list(at, folder, names_out);
 }
 
-static int directory_find(struct ucm_medium *medium, const char *folder,
-			  const struct ucm_id *id, struct stat *out)
+static int directory_stat(struct ucm_medium *medium, const char *path,
+			  struct stat *out)
 {
-	char path[UCM_TREE_PATH_MAX];
+	int at = enter(medium, &path);
 
-	ucm_tree_block_path(folder, id, path);
-	return ucm_os_stat(ucm_directory_fd(medium), path, out);
+	return ucm_os_stat(at, path, out);
 }
 
-static int directory_open_block(struct ucm_medium *medium, const char *folder,
-				const struct ucm_id *id, struct ucm_file *out,
-				struct stat *st)
+static int directory_open_file(struct ucm_medium *medium, const char *path,
+			       enum ucm_open_how how, struct ucm_file *out,
+			       struct stat *st)
 {
-	char path[UCM_TREE_PATH_MAX];
-	int fd;
+	static const int flags[] = {
+		[UCM_OPEN_CHANGE] = O_RDWR,
+		[UCM_OPEN_NEW] = O_RDWR | O_CREAT | O_EXCL,
+		[UCM_OPEN_OVER] = O_WRONLY | O_CREAT | O_TRUNC,
+	};
+	int fd = enter(medium, &path);
 
-	ucm_tree_block_path(folder, id, path);
-	fd = ucm_os_open_regular(ucm_directory_fd(medium), path, O_RDONLY, st);
+	if (how == UCM_OPEN_READ)
+		fd = ucm_os_open_regular(fd, path, O_RDONLY, st);
+	else
+		fd = ucm_os_open(fd, path, flags[how],
+				 how == UCM_OPEN_NEW ? 0600 : 0644);
 	if (fd < 0)
 		return fd;
 	*out = ucm_file_of(medium, fd);
 	return 0;
 }
 
-static int directory_set_aside(struct ucm_medium *medium, const char *folder,
-			       const struct ucm_id *id)
+/* Not for others while it is written: its space may be private. Some file
+ * systems have no modes. */
+static int publish(int at, const char *path)
 {
-	char path[UCM_TREE_PATH_MAX];
+	int err = ucm_os_chmod(at, path, 0644);
 
-	ucm_tree_block_path(folder, id, path);
-	return ucm_directory_set_aside(ucm_directory_of(medium), path, folder,
-				       id);
+	return err == -EPERM || err == -EOPNOTSUPP || err == -ENOSYS ? 0 : err;
+}
+
+static int directory_link(struct ucm_medium *medium, const char *path,
+			  const char *name)
+{
+	int from = enter(medium, &path), to = enter(medium, &name);
+	int err = publish(from, path);
+
+	return err ? err : ucm_os_link(from, path, to, name);
+}
+
+static int directory_rename(struct ucm_medium *medium, const char *from,
+			    const char *to)
+{
+	int old = enter(medium, &from), new = enter(medium, &to);
+
+	return ucm_os_rename(old, from, new, to);
+}
+
+static int directory_remove(struct ucm_medium *medium, const char *path,
+			    bool is_folder)
+{
+	int at = enter(medium, &path);
+
+	return is_folder ? ucm_os_rmdir(at, path) : ucm_os_unlink(at, path);
+}
+
+static int directory_mkdir(struct ucm_medium *medium, const char *path,
+			   mode_t mode)
+{
+	int at = enter(medium, &path);
+
+	return ucm_os_mkdir(at, path, mode);
+}
+
+/* The mode last, as chown may clear bits of it. */
+static int directory_own(struct ucm_medium *medium, const char *path,
+			 const struct ucm_space_owner *owner)
+{
+	int at = enter(medium, &path), err;
+	_cleanup_fd_ int fd = open_dir(at, path);
+
+	if (fd < 0)
+		return fd;
+	err = ucm_os_fchown(fd, owner->uid, owner->gid);
+	if (err == -EPERM)
+		err = 0; /* not root: it is ours anyway */
+	return err ? err : ucm_os_fchmod(fd, owner->is_private ? 0700 : 0755);
+}
+
+static int directory_sync(struct ucm_medium *medium, const char *folder)
+{
+	int at;
+
+	if (!folder)
+		return ucm_os_syncfs(ucm_directory_of(medium)->ctlfd);
+	at = enter(medium, &folder);
+	return ucm_os_sync_dir(at, folder);
 }
 
 static const struct ucm_medium_ops directory_ops = {
-	.kind = "directory",
-	.begin = directory_begin,
 	.beat = directory_beat,
-	.ending = directory_ending,
 	.close = directory_close,
-	.free = directory_free,
-	.list = directory_list,
-	.find = directory_find,
-	.open = directory_open_block,
-	.remove = directory_remove,
-	.set_aside = directory_set_aside,
-	.put = directory_put,
-	.put_again = directory_put_again,
-	.look = directory_look,
-	.commit = directory_commit,
-	.drop = directory_drop,
 	.room = directory_room,
+	.list = directory_list,
+	.stat = directory_stat,
+	.open = directory_open_file,
+	.link = directory_link,
+	.rename = directory_rename,
+	.remove = directory_remove,
+	.mkdir = directory_mkdir,
+	.own = directory_own,
 	.sync = directory_sync,
-	.now = directory_now,
-	.spaces = &ucm_directory_spaces,
-	.notes = &ucm_directory_notes,
 };

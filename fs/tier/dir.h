@@ -2,9 +2,9 @@
 /*
  * dir.h - the medium that is a directory.
  *
- * It has an identity, makes temporary files, links them into place, opens,
- * removes and quarantines blocks. It does not know that other directories
- * exist: choosing between them is tier.h's and store.h's work.
+ * It has an identity, is used by one daemon at a time, and makes the calls of
+ * medium.h on what lies below it. It does not know what that means, or that other
+ * directories exist.
  *
  *   blocks/3f/3f9a….bin   spaces/NAME/3f/…   space.json in a space's folder
  *   files/                see files.h
@@ -29,26 +29,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/osfile.h"
 #include "fs/tier/medium.h"
 #include "fs/tier/owner.h"
 #include "fs/tier/temp.h"
 #include "fs/tier/trust.h"
-#include "hashing/tree.h"
 
 struct ucm_directory {
 	struct ucm_medium medium; /* the first member */
 	int dirfd;
 	int ctlfd; /* .ucmfs */
-	int tmpfd; /* .ucmfs/tmp */
-	_Atomic int temp_fds[UCM_TEMP_FOLDERS]; /* of those below; -1: not yet */
+	_Atomic int temp_fds[UCM_TEMP_FOLDERS]; /* in .ucmfs/tmp; -1: not yet */
 	int lockfd; /* -1: not locked, as others may be at work there */
 	struct ucm_owner owner; /* then; its start is "" if we are none */
 	_Atomic int64_t beat_due_ms;
 	struct ucm_trust trust; /* whose its files are to be */
-	struct ucm_temp_maker self; /* whose temporary files, */
-	uint32_t instance;       /* and of which start: random */
-	_Atomic uint64_t temps;  /* for their names */
 };
 
 /*
@@ -69,39 +63,5 @@ int ucm_directory_identity(const char *path, uint8_t uuid_out[16]);
 struct ucm_directory *ucm_directory_of(struct ucm_medium *medium);
 /* Its descriptor. */
 int ucm_directory_fd(struct ucm_medium *medium);
-
-/* ---- for dir*.c ---- */
-
-extern const struct ucm_space_ops ucm_directory_spaces; /* dir_spaces.c */
-extern const struct ucm_note_ops ucm_directory_notes;   /* dir_notes.c */
-
-/* 0; -EROFS: it is only read, or since this call, as another daemon has taken it
- * over. */
-int ucm_directory_check_owner(struct ucm_directory *dir);
-
-/* The folder of a temporary file that was made. */
-static inline int ucm_directory_temps(struct ucm_directory *dir,
-				      const char *name)
-{
-	return atomic_load(&dir->temp_fds[ucm_temp_folder(name)]);
-}
-
-/* Not for others while it is written: its space may be private. Some file
- * systems have no modes. */
-static inline int ucm_directory_publish(struct ucm_directory *dir,
-					const char *temp)
-{
-	int err = ucm_os_chmod(ucm_directory_temps(dir, temp), temp, 0644);
-
-	return err == -EPERM || err == -EOPNOTSUPP || err == -ENOSYS ? 0 : err;
-}
-
-/* "blocks" or "spaces/NAME" and an id as one flat name. */
-void ucm_directory_flat_name(const char *folder, const struct ucm_id *id,
-			     char out[UCM_TREE_PATH_MAX]);
-
-/* A block's file goes to the quarantine. These two are in dir_aside.c. */
-int ucm_directory_set_aside(struct ucm_directory *dir, const char *path,
-			    const char *folder, const struct ucm_id *id);
 
 #endif

@@ -47,18 +47,18 @@ int ucm_file_set_times(const struct ucm_file *file,
 		       : file->medium->ops->files->set_times(file, times);
 }
 
-int ucm_file_flush(const struct ucm_file *file)
+int ucm_file_sync(const struct ucm_file *file, enum ucm_sync what)
 {
-	return file->fd >= 0 ? ucm_os_flush(file->fd)
-			     : file->medium->ops->files->flush(file);
-}
+	static int (*const calls[])(int fd) = {
+		[UCM_SYNC_FLUSH] = ucm_os_flush,
+		[UCM_SYNC_DATA] = ucm_os_fdatasync,
+		[UCM_SYNC_ALL] = ucm_os_fsync,
+	};
 
-int ucm_file_sync(const struct ucm_file *file)
-{
 	if (file->medium && file->medium->flags & UCM_MEDIUM_VOLATILE)
 		return 0;
-	return file->fd >= 0 ? ucm_os_fdatasync(file->fd)
-			     : file->medium->ops->files->sync(file);
+	return file->fd >= 0 ? calls[what](file->fd)
+			     : file->medium->ops->files->sync(file, what);
 }
 
 /* The advice drops what is clean, and begins to write what is not. */
@@ -103,7 +103,7 @@ static int file_uncached(const struct ucm_file *file, struct ucm_file *out)
 /* What has not been written yet is written before. */
 static int file_leave_cache(const struct ucm_file *file)
 {
-	int err = ucm_file_sync(file);
+	int err = ucm_file_sync(file, UCM_SYNC_DATA);
 
 	if (!err && file->fd >= 0)
 		ucm_os_advise(file->fd, 0, 0, POSIX_FADV_DONTNEED);

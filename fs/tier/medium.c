@@ -8,6 +8,7 @@
 #include "fs/tier/medium.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/error.h"
@@ -49,6 +50,7 @@ int ucm_medium_open(const char *path, bool readonly,
 
 	if (err)
 		return err;
+	ucm_temp_whoami(&medium->maker);
 	err = medium_read_state(medium, error);
 	if (err) {
 		ucm_medium_close(medium, false);
@@ -79,13 +81,13 @@ int ucm_medium_begin(struct ucm_medium *medium)
 		ucm_warning("%s: %s; blocks newer than the last checkpoint are "
 			    "checked before use",
 			    medium->path, medium_why_unclean(medium));
-	medium->ops->begin(medium);
+	ucm_medium_clear_temps(medium);
 	err = ucm_recovery_begin(&medium->recovery, medium);
 	if (err)
 		ucm_error("%s: .ucmfs/state: %s", medium->path, strerror(-err));
 	else
 		/* the state file has ended it; its reader has it open */
-		medium->ops->notes->remove(medium, UCM_SNAPSHOT_NAME);
+		ucm_medium_remove_note(medium, UCM_SNAPSHOT_NAME);
 	return err;
 }
 
@@ -105,6 +107,5 @@ void ucm_medium_close(struct ucm_medium *medium, bool clean)
 
 void ucm_medium_free(struct ucm_medium *medium)
 {
-	if (medium)
-		medium->ops->free(medium);
+	free(medium);
 }

@@ -2,20 +2,29 @@
 /*
  * medium.h - what keeps block files: a directory, or anything that can do this.
  *
- * The store speaks to media and knows nothing of what they stand on. A medium
- * keeps blocks by space and id, files that are being written by a name of its
- * own choice, and a few small files of the store by name: its notes. How it
- * spells them is its own affair; dir.h is the medium that is a directory.
+ * A medium has few operations, those of a small file system: names are paths below
+ * it, as hashing/tree.h spells them, and a file is written before it gets the
+ * name that others look for. What the names mean is said once, above them, for all
+ * media: blocks and files that are being written in blocks.c, spaces in
+ * spaces.c, notes in notes.c. dir.h is the medium that is a directory.
  *
- * An implementation embeds struct ucm_medium as its first member and fills ops.
- * The groups of ops are apart so that one that lacks a group lacks all of it.
- * "folder" below stands for a space: "blocks", or "spaces/NAME". Calls return 0
- * or -errno and may be made from any thread, except open and close, which are
- * the owner's.
+ * What an implementation promises:
  *
- * What is common to all media is here and in medium.c: the name for people, the
- * recovery state, whether it is trusted with new blocks, and files, which are
- * used by descriptor where there is one and by ops where there is none.
+ * - It embeds struct ucm_medium as its first member, allocated with malloc, and
+ *   fills ops, path, uuid, dev, kind, flags and readonly. The folders of its tree
+ *   (dir.h) are there when it has been opened for writing.
+ * - Operations return 0 or -errno, and may be called from any thread at any time
+ *   between open and close. -ENOENT is an answer: there is no such name. All else
+ *   says nothing of the name: it could not be asked.
+ * - No name leads out of the medium, and none is a link that is followed.
+ * - link() and open() of UCM_OPEN_NEW decide between those who want one name:
+ *   one of them gets it, and all others -EEXIST. rename() replaces at once what had the
+ *   name. Who has opened a file keeps it, whatever becomes of its name.
+ * - What sync() has returned for survives a power cut; nothing else needs to.
+ *
+ * What is common to all media is in medium.c: the recovery state, whether it is
+ * trusted with new blocks; and files (file.c), which are used by descriptor where
+ * there is one and by operations where there is none.
  */
 #ifndef UCM_MEDIUM_H
 #define UCM_MEDIUM_H
@@ -34,6 +43,8 @@
 #include "fs/tier/config.h"
 #include "fs/tier/fstype.h"
 #include "fs/tier/recovery.h"
+#include "fs/tier/temp.h"
+#include "hashing/tree.h"
 
 struct ucm_guard;
 struct ucm_medium;
@@ -74,10 +85,12 @@ int ucm_file_stat(const struct ucm_file *file, struct stat *out);
 /* As utimensat(2) does; NULL: now. */
 int ucm_file_set_times(const struct ucm_file *file,
 		       const struct timespec times[2]);
-/* What close(2) would say of what has been written; it stays open. */
-int ucm_file_flush(const struct ucm_file *file);
-/* Its bytes are to survive a power cut. */
-int ucm_file_sync(const struct ucm_file *file);
+enum ucm_sync {
+	UCM_SYNC_FLUSH, /* what close(2) would say of what has been written */
+	UCM_SYNC_DATA,  /* its bytes are to survive a power cut */
+	UCM_SYNC_ALL,   /* all of it is */
+};
+int ucm_file_sync(const struct ucm_file *file, enum ucm_sync what);
 /* What has been written is to go to the disk soon; nobody waits. */
 void ucm_file_start_writing(const struct ucm_file *file);
 /* Its first bytes are about to be read. */
@@ -102,8 +115,6 @@ int ucm_file_verify(const struct ucm_file *file, const struct stat *st,
 
 /* ---- what a medium can do ---- */
 
-#define UCM_TEMP_NAME_MAX 48 /* of a file that is being written */
-
 /* What a medium can hold. Two of the same device share their room. */
 struct ucm_medium_room {
 	uint64_t total_bytes, free_bytes;
@@ -120,8 +131,7 @@ struct ucm_file_ops {
 	int (*stat)(const struct ucm_file *file, struct stat *out);
 	int (*set_times)(const struct ucm_file *file,
 			 const struct timespec times[2]);
-	int (*flush)(const struct ucm_file *file);
-	int (*sync)(const struct ucm_file *file);
+	int (*sync)(const struct ucm_file *file, enum ucm_sync what);
 	void (*close)(const struct ucm_file *file);
 };
 
@@ -132,129 +142,57 @@ struct ucm_space_owner {
 	bool is_private;
 };
 
-struct ucm_space_ops {
-	/* fn for each space but the default one; what it returns, if it is not
-	 * 0, ends that. -EPERM: one is not to be trusted; error says which. */
-	int (*list)(struct ucm_medium *medium,
-		    int (*fn)(void *arg, const char *name,
-			      const struct stat *st),
-		    void *arg, struct ucm_error *error);
-	/* 0: it is there; -ENOENT. */
-	int (*find)(struct ucm_medium *medium, const char *folder);
-	/* 0 also if it is there; sync: it survives a power cut. */
-	int (*make)(struct ucm_medium *medium, const char *folder,
-		    const struct ucm_space_owner *owner, bool sync);
-	/* One that has just been made: nothing is in it. */
-	void (*unmake)(struct ucm_medium *medium, const char *folder);
-	/* 0 also if it is not there. */
-	int (*set_owner)(struct ucm_medium *medium, const char *folder,
-			 const struct ucm_space_owner *owner);
-	/* What it takes to be removed, as far as that loses nothing: -ENOTEMPTY
-	 * if more is in it than the store has put there. 0 if it is not
-	 * there; so the next. */
-	int (*clear)(struct ucm_medium *medium, const char *folder);
-	int (*remove)(struct ucm_medium *medium, const char *folder);
-	/* One bit for each bucket that it has; none if it is not there. */
-	int (*buckets)(struct ucm_medium *medium, const char *folder,
-		       uint64_t out[4]);
-	/* The state of a bucket, which changes with the names in it: inode,
-	 * ctime and mtime. -ENOENT. NULL: nothing shows that. */
-	int (*stamp)(struct ucm_medium *medium, const char *folder,
-		     unsigned bucket, struct stat *out);
+enum ucm_beat {
+	UCM_BEAT_SHOW,   /* if it is time, show others that we are there */
+	UCM_BEAT_CHECK,  /* is it still ours? */
+	UCM_BEAT_ENDING, /* its user is about to end: others wait for that */
 };
 
-enum ucm_note_how {
-	UCM_NOTE_READ,
-	UCM_NOTE_CHANGE, /* in place */
-	UCM_NOTE_MAKE,   /* a new one, beside it; keep() ends it */
-};
-
-struct ucm_note_ops {
-	/* A note of the store (folder is NULL) or of a space: a string.
-	 * -EFBIG: it does not fit with its NUL. */
-	int (*read)(struct ucm_medium *medium, const char *folder,
-		    const char *name, char *text, size_t size);
-	/* Whole or not at all, and on disk. */
-	int (*replace)(struct ucm_medium *medium, const char *folder,
-		       const char *name, const char *text, size_t len);
-
-	/* Notes of the store that are too long for that. */
-	int (*open)(struct ucm_medium *medium, const char *name,
-		    enum ucm_note_how how, struct ucm_file *out);
-	/* What was made gets its name, and is on disk. The file is closed. On
-	 * failure it is gone; err: it shall be. */
-	int (*keep)(struct ucm_medium *medium, const char *name,
-		    struct ucm_file *file, int err);
-	/* Also what was made and not kept. */
-	void (*remove)(struct ucm_medium *medium, const char *name);
-
-	/* The marks of pinned blocks; they outlive the mount. */
-	int (*pin)(struct ucm_medium *medium, const char *folder,
-		   const struct ucm_id *id, bool pinned);
-	/* space: its name, "" for the default one. */
-	void (*pins)(struct ucm_medium *medium,
-		     void (*fn)(void *arg, const char *space,
-				const struct ucm_id *id),
-		     void *arg);
+enum ucm_open_how {
+	UCM_OPEN_READ,
+	UCM_OPEN_CHANGE, /* for reading and writing */
+	UCM_OPEN_NEW,    /* the same; it is made, and nobody else may read it */
+	UCM_OPEN_OVER,   /* for writing; it is made, or emptied */
 };
 
 struct ucm_medium_ops {
-	const char *kind;
-
-	/* Before the first write: what a stopped daemon has left unfinished is
-	 * removed. */
-	void (*begin)(struct ucm_medium *medium);
-	/* Show others that we are there, if it is time; from any thread that comes
-	 * by at least every second. NULL: not needed. */
-	void (*beat)(struct ucm_medium *medium);
-	/* Its user is about to end: others wait for that. NULL: none does. */
-	void (*ending)(struct ucm_medium *medium);
+	/* -EROFS: another daemon has taken it over, readonly and fenced say from
+	 * now on. NULL: no other one can use it. */
+	int (*beat)(struct ucm_medium *medium, enum ucm_beat what);
 	/* All but its memory: a thread that hangs may still look at it. */
 	void (*close)(struct ucm_medium *medium);
-	void (*free)(struct ucm_medium *medium);
-
-	/* The names of a bucket, each with its NUL, an empty one at the end; to
-	 * free. NULL: it can only be asked for names. */
-	int (*list)(struct ucm_medium *medium, const char *folder,
-		    unsigned bucket, char **names_out);
-	int (*find)(struct ucm_medium *medium, const char *folder,
-		    const struct ucm_id *id, struct stat *out);
-	/* For reading. -ENOENT; -ENXIO or -ELOOP: what has the name is no
-	 * file. */
-	int (*open)(struct ucm_medium *medium, const char *folder,
-		    const struct ucm_id *id, struct ucm_file *out,
-		    struct stat *st);
-	int (*remove)(struct ucm_medium *medium, const char *folder,
-		      const struct ucm_id *id);
-	/* Out of the way, where people can look at it. */
-	int (*set_aside)(struct ucm_medium *medium, const char *folder,
-			 const struct ucm_id *id);
-
-	/* A new file, open for reading and writing, by nobody else. */
-	int (*put)(struct ucm_medium *medium,
-		   char name_out[UCM_TEMP_NAME_MAX], struct ucm_file *out);
-	/* Once more, for reading and writing; and a look at it. */
-	int (*put_again)(struct ucm_medium *medium, const char *name,
-			 struct ucm_file *out);
-	int (*look)(struct ucm_medium *medium, const char *name,
-		    struct stat *out);
-	/* It becomes a block, which all who come so far may read. -EEXIST if
-	 * there is one; -ENOENT if there is no such space. sync: see
-	 * UCM_DURABILITY_FULL. */
-	int (*commit)(struct ucm_medium *medium, const char *name,
-		      const char *folder, const struct ucm_id *id, bool sync);
-	void (*drop)(struct ucm_medium *medium, const char *name);
-
 	int (*room)(struct ucm_medium *medium, struct ucm_medium_room *out);
-	/* All that was committed survives a power cut. What failed once may
-	 * succeed the next time, and be lost. */
-	int (*sync)(struct ucm_medium *medium);
-	/* Its own clock, by which its files have their times. */
-	int (*now)(struct ucm_medium *medium, int64_t *ns_out);
+
+	/* The names in a folder, each with its NUL, an empty one at the end; to
+	 * free. */
+	int (*list)(struct ucm_medium *medium, const char *folder,
+		    char **names_out);
+	/* Of a folder, inode, ctime and mtime change with the names in it, unless
+	 * the medium is UCM_MEDIUM_SHARED. */
+	int (*stat)(struct ucm_medium *medium, const char *path,
+		    struct stat *out);
+	/* st: what it is, of one that is opened to be read. -ENXIO or -ELOOP:
+	 * what has that name is no file. */
+	int (*open)(struct ucm_medium *medium, const char *path,
+		    enum ucm_open_how how, struct ucm_file *out, struct stat *st);
+	/* A file of UCM_OPEN_NEW gets this name as well, and all who come so far
+	 * may read it: -EEXIST; -ENOENT, there is no such folder. */
+	int (*link)(struct ucm_medium *medium, const char *path,
+		    const char *name);
+	int (*rename)(struct ucm_medium *medium, const char *from,
+		      const char *to);
+	/* A folder that is not empty: -ENOTEMPTY. */
+	int (*remove)(struct ucm_medium *medium, const char *path,
+		      bool is_folder);
+	int (*mkdir)(struct ucm_medium *medium, const char *path, mode_t mode);
+	/* A folder becomes his, as far as we may give it away. */
+	int (*own)(struct ucm_medium *medium, const char *path,
+		   const struct ucm_space_owner *owner);
+	/* The names in a folder; NULL: all there is. What failed once may succeed
+	 * the next time, and be lost. */
+	int (*sync)(struct ucm_medium *medium, const char *folder);
 
 	const struct ucm_file_ops *files; /* NULL: all have descriptors */
-	const struct ucm_space_ops *spaces;
-	const struct ucm_note_ops *notes;
 };
 
 /* Others write there, too: no lock, and times that show nothing. */
@@ -267,6 +205,8 @@ struct ucm_medium_ops {
 /* The time of a change is what somebody has set (fstype.h): a file that looks as it
  * was may be another. */
 #define UCM_MEDIUM_NO_CTIME 0x8u
+/* Its blocks cannot be listed, only asked for by name. */
+#define UCM_MEDIUM_NO_LIST 0x10u
 
 struct ucm_medium {
 	const struct ucm_medium_ops *ops;
@@ -279,6 +219,8 @@ struct ucm_medium {
 	bool remote;    /* a server has it, which may not answer */
 	enum ucm_fskind kind; /* for people: what it stands on */
 	struct ucm_guard *guard; /* NULL: calls may take for ever */
+	struct ucm_temp_maker maker; /* of its temporary files, */
+	_Atomic uint64_t temps;      /* and how many there were */
 	struct ucm_recovery recovery;
 	_Atomic int64_t retry_s; /* no new files before this time: it failed */
 	/* Never left clean, so that the next mount checks: it is written to when
@@ -316,5 +258,110 @@ int ucm_medium_begin(struct ucm_medium *medium);
  * freed. NULL is harmless to both. */
 void ucm_medium_close(struct ucm_medium *medium, bool clean);
 void ucm_medium_free(struct ucm_medium *medium);
+
+/* UCM_BEAT_SHOW: by each thread that comes by at least every second. */
+static inline int ucm_medium_beat(struct ucm_medium *medium, enum ucm_beat what)
+{
+	return medium->ops->beat ? medium->ops->beat(medium, what) : 0;
+}
+
+/* A folder's names; NULL: all that was committed. Not where nothing lasts. */
+static inline int ucm_medium_sync(struct ucm_medium *medium, const char *folder)
+{
+	return medium->flags & UCM_MEDIUM_VOLATILE
+		       ? 0
+		       : medium->ops->sync(medium, folder);
+}
+
+/*
+ * "folder" below stands for a space: "blocks", or "spaces/NAME".
+ */
+
+/* ---- blocks, and files that become blocks (blocks.c) ---- */
+
+/* The names of a bucket; see list above. -EOPNOTSUPP: UCM_MEDIUM_NO_LIST. */
+int ucm_medium_list(struct ucm_medium *medium, const char *folder,
+		    unsigned bucket, char **names_out);
+/* The state of a bucket, which changes with the names in it. -ENOENT. */
+int ucm_medium_stamp(struct ucm_medium *medium, const char *folder,
+		     unsigned bucket, struct stat *out);
+int ucm_medium_find(struct ucm_medium *medium, const char *folder,
+		    const struct ucm_id *id, struct stat *out);
+/* For reading. -ENOENT; -ENXIO or -ELOOP: what has the name is no file. */
+int ucm_medium_open_block(struct ucm_medium *medium, const char *folder,
+			  const struct ucm_id *id, struct ucm_file *out,
+			  struct stat *st);
+int ucm_medium_remove(struct ucm_medium *medium, const char *folder,
+		      const struct ucm_id *id);
+/* Out of the way, where people can look at it. */
+int ucm_medium_set_aside(struct ucm_medium *medium, const char *folder,
+			 const struct ucm_id *id);
+
+/* A new file, open for reading and writing, by nobody else; its path below the
+ * medium is what it is called until it is a block. */
+int ucm_medium_put(struct ucm_medium *medium, char path_out[UCM_TEMP_PATH_MAX],
+		   struct ucm_file *out);
+/* It becomes a block, which all who come so far may read. -EEXIST if there is
+ * one; -ENOENT if there is no such space. sync: see UCM_DURABILITY_FULL. */
+int ucm_medium_commit(struct ucm_medium *medium, const char *temp,
+		      const char *folder, const struct ucm_id *id, bool sync);
+void ucm_medium_drop(struct ucm_medium *medium, const char *temp);
+/* What a stopped daemon has left unfinished goes. */
+void ucm_medium_clear_temps(struct ucm_medium *medium);
+
+/* The marks of pinned blocks; they outlive the mount. */
+int ucm_medium_pin(struct ucm_medium *medium, const char *folder,
+		   const struct ucm_id *id, bool pinned);
+/* space: its name, "" for the default one. */
+typedef void ucm_pin_fn(void *arg, const char *space, const struct ucm_id *id);
+void ucm_medium_pins(struct ucm_medium *medium, ucm_pin_fn *fn, void *arg);
+
+/* ---- spaces (spaces.c) ---- */
+
+/* fn for each space but the default one; what it returns, if it is not 0, ends
+ * that. -EPERM: one is not to be trusted; error says which. */
+int ucm_medium_list_spaces(struct ucm_medium *medium,
+			   int (*fn)(void *arg, const char *name,
+				     const struct stat *st),
+			   void *arg, struct ucm_error *error);
+/* 0 also if it is there; sync: it survives a power cut. */
+int ucm_medium_make_space(struct ucm_medium *medium, const char *folder,
+			  const struct ucm_space_owner *owner, bool sync);
+/* One that has just been made: nothing is in it. */
+void ucm_medium_unmake_space(struct ucm_medium *medium, const char *folder);
+/* 0 also if it is not there. */
+int ucm_medium_set_owner(struct ucm_medium *medium, const char *folder,
+			 const struct ucm_space_owner *owner);
+/* What it takes to be removed, as far as that loses nothing: -ENOTEMPTY if more is
+ * in it than the store has put there. 0 if it is not there; so the next. */
+int ucm_medium_clear_space(struct ucm_medium *medium, const char *folder);
+int ucm_medium_remove_space(struct ucm_medium *medium, const char *folder);
+/* One bit for each bucket that it has; none if it is not there. */
+int ucm_medium_buckets(struct ucm_medium *medium, const char *folder,
+		       uint64_t out[4]);
+
+/* ---- notes: small files of the store (notes.c) ---- */
+
+/* Of the medium (folder is NULL) or of a space: a string. -EFBIG: it does not fit
+ * with its NUL. */
+int ucm_medium_read_note(struct ucm_medium *medium, const char *folder,
+			 const char *name, char *text, size_t size);
+/* Whole or not at all, and on disk. -ENOENT: there is no such space. */
+int ucm_medium_replace_note(struct ucm_medium *medium, const char *folder,
+			    const char *name, const char *text, size_t len);
+
+/* Those of the medium that are too long for that, or are changed in place.
+ * UCM_OPEN_NEW: one beside it, which keep_note() ends. */
+int ucm_medium_open_note(struct ucm_medium *medium, const char *name,
+			 enum ucm_open_how how, struct ucm_file *out);
+/* What was made gets its name, and is on disk. The file is closed. On failure it
+ * is gone; err: it shall be. */
+int ucm_medium_keep_note(struct ucm_medium *medium, const char *name,
+			 struct ucm_file *file, int err);
+/* Also what was made and not kept. */
+void ucm_medium_remove_note(struct ucm_medium *medium, const char *name);
+
+/* Its own clock, by which its files have their times. */
+int ucm_medium_now(struct ucm_medium *medium, int64_t *ns_out);
 
 #endif

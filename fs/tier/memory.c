@@ -284,7 +284,7 @@ static int memory_prepare(const char *path, const struct ucm_config *config,
 	if (err)
 		return err;
 	/* a daemon may wait */
-	medium->ops->ending(medium);
+	ucm_medium_beat(medium, UCM_BEAT_ENDING);
 	ucm_medium_close(medium, false);
 	ucm_medium_free(medium);
 	return 0;

@@ -38,7 +38,7 @@
 unsigned ucm_owner_look_ms = UCM_OWNER_BEAT_MS / 2;
 
 void ucm_owner_init(struct ucm_owner *me, const struct ucm_temp_maker *self,
-		    uint32_t instance, int64_t now_ns)
+		    int64_t now_ns)
 {
 	struct utsname name = { .nodename = "" };
 
@@ -47,7 +47,7 @@ void ucm_owner_init(struct ucm_owner *me, const struct ucm_temp_maker *self,
 		.pids = ucm_process_namespace(),
 		.since_s = now_ns / 1000000000,
 	};
-	ucm_temp_name(self, instance, 0, me->start);
+	ucm_temp_name(self, 0, me->start);
 	uname(&name);
 	snprintf(me->host, sizeof(me->host), "%s",
 		 *name.nodename ? name.nodename : "?");

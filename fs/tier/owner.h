@@ -33,7 +33,7 @@ extern unsigned ucm_owner_look_ms; /* between two looks; tests do not wait */
 
 /* This process, from now on: by the directory's clock. */
 void ucm_owner_init(struct ucm_owner *me, const struct ucm_temp_maker *self,
-		    uint32_t instance, int64_t now_ns);
+		    int64_t now_ns);
 
 /* Make a control directory's owner me; waits some seconds where another one may
  * live. -EBUSY: it does; error names path, and it. */

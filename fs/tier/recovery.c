@@ -52,8 +52,7 @@ static int state_write(const struct ucm_recovery *recovery,
 	if (clean && recovery->snapshot)
 		len += snprintf(text + len, sizeof(text) - (size_t)len,
 				"snapshot=%" PRIx64 "\n", recovery->snapshot);
-	return medium->ops->notes->replace(medium, NULL, STATE, text,
-					   (size_t)len);
+	return ucm_medium_replace_note(medium, NULL, STATE, text, (size_t)len);
 }
 
 static uint64_t snapshot_number(const char *text)
@@ -101,8 +100,7 @@ int ucm_recovery_read(struct ucm_recovery *recovery, struct ucm_medium *medium)
 					   .oldest = 1,
 					   .checkpoint_ns = INT64_MAX };
 	read_boot_id(recovery->boot, sizeof(recovery->boot));
-	err = medium->ops->notes->read(medium, NULL, STATE, text,
-				       sizeof(text));
+	err = ucm_medium_read_note(medium, NULL, STATE, text, sizeof(text));
 	if (err == -ENOENT)
 		return 0;
 	if (!err)
@@ -141,8 +139,7 @@ static int mark_in_place(struct ucm_medium *medium)
 	char text[sizeof(unclean)];
 	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
 	ssize_t got;
-	int err = medium->ops->notes->open(medium, STATE, UCM_NOTE_CHANGE,
-					   &file);
+	int err = ucm_medium_open_note(medium, STATE, UCM_OPEN_CHANGE, &file);
 
 	if (err)
 		return err;
@@ -152,14 +149,14 @@ static int mark_in_place(struct ucm_medium *medium)
 	if (got != sizeof(unclean) - 1 || memcmp(text, "clean=1", (size_t)got))
 		return -EINVAL;
 	err = ucm_file_write(&file, unclean, sizeof(unclean) - 1, 0);
-	return err ? err : ucm_file_sync(&file);
+	return err ? err : ucm_file_sync(&file, UCM_SYNC_DATA);
 }
 
 static int mark_in_use(struct ucm_recovery *recovery,
 		       struct ucm_medium *medium)
 {
 	int64_t now = 0;
-	int err = medium->ops->now(medium, &now);
+	int err = ucm_medium_now(medium, &now);
 
 	if (!err) {
 		recovery->checkpoint_ns = now;
@@ -190,8 +187,7 @@ static int mark_lost_in_place(struct ucm_medium *medium)
 {
 	char text[256], *boot;
 	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
-	int err = medium->ops->notes->read(medium, NULL, STATE, text,
-					   sizeof(text));
+	int err = ucm_medium_read_note(medium, NULL, STATE, text, sizeof(text));
 
 	boot = err ? NULL : strstr(text, "boot=");
 	if (!boot)
@@ -202,7 +198,7 @@ static int mark_lost_in_place(struct ucm_medium *medium)
 		return -EINVAL;
 	memset(boot, ' ', strlen(boot));
 	memcpy(boot, LOST, strlen(LOST));
-	err = medium->ops->notes->open(medium, STATE, UCM_NOTE_CHANGE, &file);
+	err = ucm_medium_open_note(medium, STATE, UCM_OPEN_CHANGE, &file);
 	return err ? err
 		   : ucm_file_write(&file, boot, strlen(boot),
 				    (uint64_t)(boot - text));
@@ -239,7 +235,7 @@ int ucm_recovery_sync(struct ucm_recovery *recovery, struct ucm_medium *medium)
 	if (!epoch)
 		epoch = 1;
 	recovery->epoch = epoch;
-	err = medium->ops->sync(medium);
+	err = ucm_medium_sync(medium, NULL);
 	if (err)
 		lose(recovery, medium);
 	else
@@ -249,7 +245,7 @@ int ucm_recovery_sync(struct ucm_recovery *recovery, struct ucm_medium *medium)
 
 void ucm_recovery_mark(struct ucm_recovery *recovery, struct ucm_medium *medium)
 {
-	if (medium->ops->now(medium, &recovery->mark_ns))
+	if (ucm_medium_now(medium, &recovery->mark_ns))
 		recovery->mark_ns = 0;
 }
 
@@ -257,7 +253,7 @@ int ucm_recovery_checkpoint(struct ucm_recovery *recovery,
 			    struct ucm_medium *medium)
 {
 	int64_t before = recovery->mark_ns;
-	int no_time = before ? 0 : medium->ops->now(medium, &before);
+	int no_time = before ? 0 : ucm_medium_now(medium, &before);
 	/* in any case: one that has gone read-only has perhaps lost writes */
 	int err = ucm_recovery_sync(recovery, medium);
 
@@ -277,7 +273,7 @@ int ucm_recovery_checkpoint(struct ucm_recovery *recovery,
 int ucm_recovery_end(struct ucm_recovery *recovery, struct ucm_medium *medium)
 {
 	int64_t before;
-	int no_time = medium->ops->now(medium, &before);
+	int no_time = ucm_medium_now(medium, &before);
 	int err = ucm_recovery_sync(recovery, medium);
 
 	if (err)

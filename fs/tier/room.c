@@ -100,10 +100,10 @@ void ucm_room_give_back(struct ucm_promise *promise)
 	pthread_mutex_unlock(&room->lock);
 }
 
-void ucm_room_watch_name(struct ucm_promise *promise, const char *name)
+void ucm_room_watch(struct ucm_promise *promise, const char *path)
 {
 	pthread_mutex_lock(&promise->room->lock);
-	strncpy(promise->name, name, sizeof(promise->name) - 1);
+	strncpy(promise->path, path, sizeof(promise->path) - 1);
 	pthread_mutex_unlock(&promise->room->lock);
 }
 
@@ -126,9 +126,10 @@ void ucm_room_resize(struct ucm_promise *promise, uint64_t bytes)
 
 static int look_at(const struct ucm_promise *promise, struct stat *out)
 {
-	if (!*promise->name)
-		return -ENOENT;
-	return promise->medium->ops->look(promise->medium, promise->name, out);
+	struct ucm_medium *medium = promise->medium;
+
+	return *promise->path ? medium->ops->stat(medium, promise->path, out)
+			      : -ENOENT;
 }
 
 /* What the files before this one have not taken yet. */

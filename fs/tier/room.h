@@ -20,11 +20,11 @@
 #include <sys/queue.h>
 #include <sys/types.h>
 
+#include "fs/tier/temp.h"
+
 struct ucm_medium;
 struct ucm_room;
 struct ucm_tier;
-
-#define UCM_ROOM_NAME_MAX 48
 
 struct ucm_promise {
 	uint64_t bytes;
@@ -40,7 +40,7 @@ struct ucm_promise {
 	struct ucm_medium *medium;
 	struct ucm_room *room; /* NULL: none is taken */
 	LIST_ENTRY(ucm_promise) in_room;
-	char name[UCM_ROOM_NAME_MAX]; /* of the file in there, or "" */
+	char path[UCM_TEMP_PATH_MAX]; /* of the file in there, or "" */
 };
 
 /* The room of a file system; NULL: no memory. */
@@ -56,9 +56,9 @@ void ucm_room_put(struct ucm_room *room);
 bool ucm_room_take(struct ucm_room *room, struct ucm_medium *medium,
 		   struct ucm_promise *promise);
 
-/* Which file it is for: its name, as the medium's put() has given it. It can be
- * asked until the promise ends. */
-void ucm_room_watch_name(struct ucm_promise *promise, const char *name);
+/* Which file it is for: its path in the medium. It can be asked until the promise
+ * ends. */
+void ucm_room_watch(struct ucm_promise *promise, const char *path);
 
 /* The size is known now. */
 void ucm_room_resize(struct ucm_promise *promise, uint64_t bytes);

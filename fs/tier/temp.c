@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/utsname.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <ucm/block.h>
 
@@ -32,19 +34,15 @@ void ucm_temp_whoami(struct ucm_temp_maker *out)
 		out->boot = boot;
 	if (!clock_gettime(CLOCK_BOOTTIME, &up))
 		out->up_s = up.tv_sec;
+	if (getrandom(&out->instance, sizeof(out->instance), 0) < 0)
+		out->instance = (uint32_t)getpid();
 }
 
-void ucm_temp_name(const struct ucm_temp_maker *maker, uint32_t instance,
-		   uint64_t serial, char out[UCM_TEMP_NAME_MAX])
+void ucm_temp_name(const struct ucm_temp_maker *maker, uint64_t serial,
+		   char out[UCM_TEMP_NAME_MAX])
 {
 	snprintf(out, UCM_TEMP_NAME_MAX, "%08x-%08x-%08x-%02llx", maker->host,
-		 maker->boot, instance, (unsigned long long)serial);
-}
-
-unsigned ucm_temp_folder(const char *name)
-{
-	return (unsigned)strtoul(name + strlen(name) - 2, NULL, 16) %
-	       UCM_TEMP_FOLDERS;
+		 maker->boot, maker->instance, (unsigned long long)serial);
 }
 
 /* Made by this machine before it was started. Machines that were copied may

@@ -12,7 +12,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "fs/tier/medium.h" /* UCM_TEMP_NAME_MAX */
+#include "hashing/tree.h"
+
+#define UCM_TEMPS UCM_TREE_OWN "/tmp" /* where they are, in folders */
+#define UCM_TEMP_NAME_MAX 48
+#define UCM_TEMP_PATH_MAX 64 /* of one, below its medium */
 
 /* Untouched for so long, another machine's file is nobody's. */
 #define UCM_TEMP_OLD_S 86400
@@ -20,17 +24,17 @@
 struct ucm_temp_maker {
 	uint32_t host; /* of its name and machine id */
 	uint32_t boot; /* 0: not known */
-	int64_t up_s;  /* time since then */
+	uint32_t instance; /* which start: random */
+	int64_t up_s;  /* time since that boot */
 };
 
 void ucm_temp_whoami(struct ucm_temp_maker *out);
 
-void ucm_temp_name(const struct ucm_temp_maker *maker, uint32_t instance,
-		   uint64_t serial, char out[UCM_TEMP_NAME_MAX]);
+void ucm_temp_name(const struct ucm_temp_maker *maker, uint64_t serial,
+		   char out[UCM_TEMP_NAME_MAX]);
 
-/* Their folders: by the last digits of their names. */
+/* Their folders: by the numbers in their names. */
 #define UCM_TEMP_FOLDERS 64u
-unsigned ucm_temp_folder(const char *name);
 
 /* Can nobody be writing it? age_s: since it was written to last, by the file
  * system's own clock. */

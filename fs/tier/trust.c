@@ -127,12 +127,11 @@ int ucm_trust_name(const struct ucm_trust *trust, int dirfd, mode_t type,
 	return check(trust, &st, type, path, error);
 }
 
-int ucm_trust_space(const struct ucm_trust *trust, const struct stat *st,
+int ucm_trust_space(const char *medium, const struct stat *st,
 		    const char *path, struct ucm_error *error)
 {
-	struct ucm_trust anybody = *trust;
+	const struct ucm_trust anybody = { .path = medium, .any_owner = true };
 
-	anybody.any_owner = true;
 	return check(&anybody, st, S_IFDIR, path, error);
 }
 

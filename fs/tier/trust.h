@@ -48,8 +48,9 @@ int ucm_trust_fd(const struct ucm_trust *trust, int fd, mode_t type,
 int ucm_trust_name(const struct ucm_trust *trust, int dirfd, mode_t type,
 		   const char *path, struct ucm_error *error);
 
-/* A space's folder: it is anybody's, but nobody else may write to it. */
-int ucm_trust_space(const struct ucm_trust *trust, const struct stat *st,
+/* A space's folder, path below a medium: it is anybody's, but nobody else may write
+ * to it. */
+int ucm_trust_space(const char *medium, const struct stat *st,
 		    const char *path, struct ucm_error *error);
 
 /* files/: it may be anybody's, because chown(2) through the mount changes its

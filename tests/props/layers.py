@@ -97,8 +97,8 @@ FILE_CALLS_KNOWN = {
 # of these, names none of those, and calls nothing of osfile.
 STORE_HEADERS = ["common/osfile.h", "fs/tier/dir.h", "fs/tier/lock.h",
                  "fs/tier/temp.h", "fs/tier/trust.h"]
-STORE_WORDS = re.compile(r"\b(dirfd|ctlfd|tmpfd|lockfd)\b")
-STORE_CALLS = ["common/osfile", "tier/dir", "tier/dir_notes", "tier/dir_spaces"]
+STORE_WORDS = re.compile(r"\b(dirfd|ctlfd|lockfd)\b")
+STORE_CALLS = ["common/osfile", "tier/dir"]
 
 top = os.environ["top_srcdir"]
 build = os.environ["top_builddir"]

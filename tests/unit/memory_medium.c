@@ -2,13 +2,13 @@
 /*
  * memory_medium.c - see memory_medium.h.
  *
- * Two layers. Below, a tree of names and nodes, with the calls of a file system
- * and their results: open files keep a node that has no name any more, and a
- * folder's times change with the names in it. Above, the ops of medium.h, each
- * in the steps that a directory would take, because the store's tests say what
- * is there when one of them fails.
+ * A tree of names and nodes, with the calls of a file system and their results:
+ * open files keep a node that has no name any more, and a folder's times change
+ * with the names in it. Above it, the ops of medium.h, each in the steps that a
+ * directory would take, because the store's tests say what is there when one of
+ * them fails.
  *
- * All that is kept lies in one mapping that children share, under one lock, and
+ * All that is kept is in one mapping that children share, under one lock, and
  * is never given back before the test ends.
  */
 #include <config.h>
@@ -18,7 +18,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,9 +29,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/osfile.h"
-#include "hashing/tree.h"
 
 #define AREA_BYTES (UINT64_C(2) << 30)
 #define PAGE 4096u
@@ -70,7 +67,6 @@ struct area {
 	struct name *names;
 	struct node *free_nodes;
 	char root[512];
-	uint64_t serial; /* of temporary files */
 	_Alignas(64) char bytes[];
 };
 
@@ -79,10 +75,6 @@ static struct area *area;
 struct open {
 	struct node *node;
 	bool writes;
-};
-
-struct memory {
-	struct ucm_medium medium; /* the first member */
 };
 
 static void *area_take(uint64_t bytes)
@@ -144,22 +136,13 @@ void memory_delay(const char *call, unsigned most_us)
 	atomic_store(&delay.most_us, most_us);
 }
 
-/* A path below its medium, as a directory's calls have it. */
-static const char *inside(const char *path)
-{
-	const char *medium = below(area->root, path);
-	const char *slash = medium ? strchr(medium, '/') : NULL;
-
-	return slash ? slash + 1 : path;
-}
-
 /* One step of a call is about to be taken. Not under the lock: what a test does
  * then may come here again. */
 static int meet(const char *call, const char *path)
 {
 	int (*fault)(const char *call, const char *path) = ucm_os_fault;
 	unsigned most_us = atomic_load(&delay.most_us);
-	int err = fault ? fault(call, path ? inside(path) : NULL) : 0;
+	int err = fault ? fault(call, path) : 0;
 
 	if (most_us && (!*delay.call || !strcmp(delay.call, call)))
 		usleep((unsigned)(ucm_monotonic_ns() % most_us));
@@ -568,16 +551,12 @@ static int memory_set_times(const struct ucm_file *file,
 	return 0;
 }
 
-static int memory_flush(const struct ucm_file *file)
+static int memory_sync_file(const struct ucm_file *file, enum ucm_sync what)
 {
-	(void)file;
-	return meet("flush", NULL);
-}
+	static const char *const calls[] = { "flush", "fdatasync", "fsync" };
 
-static int memory_sync_file(const struct ucm_file *file)
-{
 	(void)file;
-	return meet("fdatasync", NULL);
+	return meet(calls[what], NULL);
 }
 
 static void memory_close_file(const struct ucm_file *file)
@@ -590,41 +569,46 @@ static const struct ucm_file_ops memory_files = {
 	.write = memory_write,
 	.stat = memory_stat,
 	.set_times = memory_set_times,
-	.flush = memory_flush,
 	.sync = memory_sync_file,
 	.close = memory_close_file,
 };
 
-/* ---- steps of calls: what is met first, and the tree ---- */
+/* ---- names, by their paths in a medium ---- */
 
-static const char *at(const struct ucm_medium *medium, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-static const char *at(const struct ucm_medium *medium, const char *format, ...)
+/* Good for the next three calls. */
+static const char *at(const struct ucm_medium *medium, const char *path)
 {
 	static _Thread_local char paths[4][1024];
 	static _Thread_local unsigned turn;
 	char *out = paths[turn++ % 4];
-	int len = snprintf(out, sizeof(paths[0]), "%s/", medium->path);
-	va_list args;
 
-	va_start(args, format);
-	vsnprintf(out + len, sizeof(paths[0]) - (size_t)len, format, args);
-	va_end(args);
+	snprintf(out, sizeof(paths[0]), "%s/%s", medium->path, path);
 	return out;
 }
 
-static int step_open(struct ucm_medium *medium, const char *path, int flags,
-		     mode_t mode, struct ucm_file *out)
+static int memory_open_file(struct ucm_medium *medium, const char *path,
+			    enum ucm_open_how how, struct ucm_file *out,
+			    struct stat *st)
 {
+	static const int flags[] = {
+		[UCM_OPEN_READ] = O_RDONLY,
+		[UCM_OPEN_CHANGE] = O_RDWR,
+		[UCM_OPEN_NEW] = O_RDWR | O_CREAT | O_EXCL,
+		[UCM_OPEN_OVER] = O_WRONLY | O_CREAT | O_TRUNC,
+	};
 	struct open *open;
 	int err = meet("open", path);
 
 	if (!err)
-		err = open_node(path, flags, mode, &open);
+		err = open_node(at(medium, path), flags[how],
+				how == UCM_OPEN_NEW ? 0600 : 0644, &open);
 	if (err)
 		return err;
 	*out = (struct ucm_file){ .medium = medium, .fd = -1, .object = open };
-	return 0;
+	err = how == UCM_OPEN_READ ? memory_stat(out, st) : 0;
+	if (err)
+		ucm_file_close(out);
+	return err;
 }
 
 #define STEP(call, path, doing)                                               \
@@ -638,31 +622,67 @@ static int step_open(struct ucm_medium *medium, const char *path, int flags,
 		step_err;                                                     \
 	})
 
-static int step_unlink(const char *path)
-{
-	return STEP("unlink", path, remove_name(path));
-}
-
-static int step_mkdir(const char *path)
-{
-	return STEP("mkdir", path, make_node(path, S_IFDIR | 0755));
-}
-
-static int step_rmdir(const char *path)
-{
-	return STEP("rmdir", path, remove_folder(path));
-}
-
-static int step_rename(const char *from, const char *to)
-{
-	return STEP("rename", to, move_name(from, to));
-}
-
 static int link_node(const char *from, const char *to)
 {
 	struct node *node = find_node(from);
 
 	return node ? add_name(to, node) : -ENOENT;
+}
+
+static int memory_link(struct ucm_medium *medium, const char *path,
+		       const char *name)
+{
+	int err = meet("chmod", path);
+
+	return err ? err
+		   : STEP("link", name,
+			  link_node(at(medium, path), at(medium, name)));
+}
+
+static int memory_rename(struct ucm_medium *medium, const char *from,
+			 const char *to)
+{
+	return STEP("rename", to, move_name(at(medium, from), at(medium, to)));
+}
+
+static int memory_remove(struct ucm_medium *medium, const char *path,
+			 bool is_folder)
+{
+	return is_folder
+		       ? STEP("rmdir", path, remove_folder(at(medium, path)))
+		       : STEP("unlink", path, remove_name(at(medium, path)));
+}
+
+static int memory_mkdir(struct ucm_medium *medium, const char *path,
+			mode_t mode)
+{
+	return STEP("mkdir", path,
+		    make_node(at(medium, path), S_IFDIR | mode));
+}
+
+static int own_node(const char *path, const struct ucm_space_owner *owner)
+{
+	struct node *node = find_node(path);
+
+	if (!node)
+		return -ENOENT;
+	if (geteuid() == 0) {
+		node->uid = owner->uid;
+		node->gid = owner->gid;
+	}
+	node->mode = S_IFDIR | (owner->is_private ? 0700 : 0755);
+	return 0;
+}
+
+static int memory_own(struct ucm_medium *medium, const char *path,
+		      const struct ucm_space_owner *owner)
+{
+	int err = meet("open", path);
+
+	if (!err)
+		err = meet("fchown", NULL);
+	return err ? err
+		   : STEP("fchmod", NULL, own_node(at(medium, path), owner));
 }
 
 static int stat_node(const char *path, struct stat *out)
@@ -674,9 +694,10 @@ static int stat_node(const char *path, struct stat *out)
 	return node ? 0 : -ENOENT;
 }
 
-static int step_stat(const char *path, struct stat *out)
+static int memory_stat_path(struct ucm_medium *medium, const char *path,
+			    struct stat *out)
 {
-	return STEP("stat", path, stat_node(path, out));
+	return STEP("stat", path, stat_node(at(medium, path), out));
 }
 
 /* The names in a folder, as ucm_os_list() gives them. */
@@ -706,150 +727,22 @@ static int list_folder(const char *path, char **out)
 	return 0;
 }
 
-static int step_list(const char *path, char **out)
-{
-	return STEP("list", path, list_folder(path, out));
-}
-
-static int step_sync_folder(const char *path)
-{
-	int err = meet("open", path);
-
-	return err ? err : meet("fsync", NULL);
-}
-
-/* ---- new files ---- */
-
-static int memory_put(struct ucm_medium *medium,
-		      char name_out[UCM_TEMP_NAME_MAX], struct ucm_file *out)
-{
-	area_lock();
-	snprintf(name_out, UCM_TEMP_NAME_MAX, "%llu",
-		 (unsigned long long)++area->serial);
-	area_unlock();
-	if (medium->readonly)
-		return -EROFS;
-	return step_open(medium, at(medium, ".ucmfs/tmp/%s", name_out),
-			 O_RDWR | O_CREAT | O_EXCL, 0600, out);
-}
-
-static int memory_put_again(struct ucm_medium *medium, const char *name,
-			    struct ucm_file *out)
-{
-	return step_open(medium, at(medium, ".ucmfs/tmp/%s", name), O_RDWR, 0,
-			 out);
-}
-
-static int memory_look(struct ucm_medium *medium, const char *name,
-		       struct stat *out)
-{
-	return step_stat(at(medium, ".ucmfs/tmp/%s", name), out);
-}
-
-static void memory_drop(struct ucm_medium *medium, const char *name)
-{
-	int err = step_unlink(at(medium, ".ucmfs/tmp/%s", name));
-
-	if (err && err != -ENOENT)
-		ucm_error("%s/.ucmfs/tmp/%s: %s", medium->path, name,
-			  strerror(-err));
-}
-
-static const char *path_of(struct ucm_medium *medium, const char *folder,
-			   const struct ucm_id *id)
-{
-	char path[UCM_TREE_PATH_MAX];
-
-	ucm_tree_block_path(folder, id, path);
-	return at(medium, "%s", path);
-}
-
-static int memory_remove(struct ucm_medium *medium, const char *folder,
-			 const struct ucm_id *id)
-{
-	return step_unlink(path_of(medium, folder, id));
-}
-
-static int memory_commit(struct ucm_medium *medium, const char *name,
-			 const char *folder, const struct ucm_id *id,
-			 bool sync)
-{
-	const char *from = at(medium, ".ucmfs/tmp/%s", name);
-	const char *to = path_of(medium, folder, id);
-	char bucket[1024];
-	int err = meet("chmod", from);
-
-	snprintf(bucket, sizeof(bucket), "%s", to);
-	*strrchr(bucket, '/') = '\0';
-	if (!err)
-		err = STEP("link", to, link_node(from, to));
-	if (err == -ENOENT) {
-		err = step_mkdir(bucket);
-		if (!err && sync)
-			err = step_sync_folder(folder);
-		if (!err)
-			err = STEP("link", to, link_node(from, to));
-	}
-	if (err)
-		return err;
-	memory_drop(medium, name);
-	err = sync ? step_sync_folder(bucket) : 0;
-	if (err)
-		memory_remove(medium, folder, id);
-	return err;
-}
-
-/* ---- blocks ---- */
-
 static int memory_list(struct ucm_medium *medium, const char *folder,
-		       unsigned bucket, char **names_out)
+		       char **names_out)
 {
-	return step_list(at(medium, "%s/%02x", folder, bucket), names_out);
+	return STEP("list", folder,
+		    list_folder(at(medium, folder), names_out));
 }
 
-static int memory_find(struct ucm_medium *medium, const char *folder,
-		       const struct ucm_id *id, struct stat *out)
+static int memory_sync(struct ucm_medium *medium, const char *folder)
 {
-	return step_stat(path_of(medium, folder, id), out);
-}
+	int err;
 
-static int memory_open_block(struct ucm_medium *medium, const char *folder,
-			     const struct ucm_id *id, struct ucm_file *out,
-			     struct stat *st)
-{
-	const char *path = path_of(medium, folder, id);
-	int err = step_open(medium, path, O_RDONLY, 0, out);
-
-	if (err)
-		return err;
-	err = memory_stat(out, st);
-	if (err)
-		ucm_file_close(out);
-	return err;
-}
-
-static void flat_name(const char *folder, const struct ucm_id *id,
-		      char out[UCM_TREE_PATH_MAX])
-{
-	snprintf(out, UCM_TREE_PATH_MAX, "%s@%s", ucm_tree_folder_name(folder),
-		 ucm_hex(id).text);
-}
-
-static int memory_set_aside(struct ucm_medium *medium, const char *folder,
-			    const struct ucm_id *id)
-{
-	char flat[UCM_TREE_PATH_MAX];
-	uint64_t serial;
-
-	if (medium->readonly)
-		return -EROFS;
-	area_lock();
-	serial = ++area->serial;
-	area_unlock();
-	flat_name(folder, id, flat);
-	return step_rename(path_of(medium, folder, id),
-			   at(medium, ".ucmfs/quarantine/%s.%llu", flat,
-			      (unsigned long long)serial));
+	(void)medium;
+	if (!folder)
+		return meet("syncfs", NULL);
+	err = meet("open", folder);
+	return err ? err : meet("fsync", NULL);
 }
 
 /* ---- all of it ---- */
@@ -876,394 +769,31 @@ void memory_set_size(uint64_t bytes)
 	area->size = bytes;
 }
 
-static int memory_sync(struct ucm_medium *medium)
-{
-	(void)medium;
-	return meet("syncfs", NULL);
-}
-
-static int memory_now(struct ucm_medium *medium, int64_t *ns_out)
-{
-	int err = meet("open", at(medium, ".ucmfs/clock"));
-
-	if (!err)
-		err = meet("utimens", NULL);
-	if (!err)
-		err = meet("fstat", NULL);
-	if (err)
-		return err;
-	area_lock();
-	*ns_out = now_ns();
-	area_unlock();
-	return 0;
-}
-
-static void memory_clear_temps(struct ucm_medium *medium)
-{
-	_cleanup_free_ char *names = NULL;
-	unsigned removed = 0;
-
-	if (step_list(at(medium, ".ucmfs/tmp"), &names))
-		return;
-	for (const char *name = names; *name; name += strlen(name) + 1)
-		removed += !step_unlink(at(medium, ".ucmfs/tmp/%s", name));
-	if (removed)
-		ucm_info("%s: removed %u unfinished files", medium->path,
-			 removed);
-}
-
-/* ---- spaces ---- */
-
-static int memory_list_spaces(struct ucm_medium *medium,
-			      int (*fn)(void *arg, const char *name,
-					const struct stat *st),
-			      void *arg, struct ucm_error *error)
-{
-	_cleanup_free_ char *names = NULL;
-	int err = step_list(at(medium, "spaces"), &names);
-
-	if (err)
-		return ucm_error_set(error, err, "%s/spaces: %s", medium->path,
-				     strerror(-err));
-	for (const char *name = names; *name && !err;
-	     name += strlen(name) + 1) {
-		struct stat st;
-
-		if (!ucm_tree_space_valid(name) ||
-		    step_stat(at(medium, "spaces/%s", name), &st) ||
-		    !S_ISDIR(st.st_mode))
-			continue;
-		if (st.st_mode & 022)
-			return ucm_error_set(error, -EPERM,
-					     "%s/spaces/%s: anyone may write "
-					     "to it",
-					     medium->path, name);
-		err = fn(arg, name, &st);
-	}
-	return err;
-}
-
-static int memory_find_space(struct ucm_medium *medium, const char *folder)
-{
-	struct stat st;
-
-	return step_stat(at(medium, "%s", folder), &st);
-}
-
-static int own(const char *path, const struct ucm_space_owner *owner)
-{
-	struct node *node = find_node(path);
-
-	if (geteuid() == 0) {
-		node->uid = owner->uid;
-		node->gid = owner->gid;
-	}
-	node->mode = S_IFDIR | (owner->is_private ? 0700 : 0755);
-	return 0;
-}
-
-static int memory_set_owner(struct ucm_medium *medium, const char *folder,
-			    const struct ucm_space_owner *owner)
-{
-	const char *path = at(medium, "%s", folder);
-	int err = memory_find_space(medium, folder);
-
-	if (err)
-		return err == -ENOENT ? 0 : err;
-	err = meet("fchown", NULL);
-	return err ? err : STEP("fchmod", NULL, own(path, owner));
-}
-
-static int memory_make_space(struct ucm_medium *medium, const char *folder,
-			     const struct ucm_space_owner *owner, bool sync)
-{
-	const char *path = at(medium, "%s", folder);
-	int err = step_mkdir(path);
-
-	if (err)
-		return err == -EEXIST ? 0 : err;
-	err = memory_set_owner(medium, folder, owner);
-	if (!err && sync)
-		err = step_sync_folder(at(medium, "spaces"));
-	if (err)
-		step_rmdir(path);
-	return err;
-}
-
-static void memory_unmake_space(struct ucm_medium *medium, const char *folder)
-{
-	step_rmdir(at(medium, "%s", folder));
-}
-
-static int memory_clear_space(struct ucm_medium *medium, const char *folder)
-{
-	_cleanup_free_ char *names = NULL;
-	int err = meet("open", at(medium, "%s", folder));
-
-	if (!err)
-		err = memory_find_space(medium, folder);
-	if (err)
-		return err == -ENOENT ? 0 : err;
-	for (unsigned bucket = 0; bucket < UCM_BUCKETS && !err; bucket++) {
-		err = step_rmdir(at(medium, "%s/%02x", folder, bucket));
-		if (err == -ENOENT)
-			err = 0;
-	}
-	if (!err)
-		err = step_list(at(medium, "%s", folder), &names);
-	for (const char *name = names; !err && *name;
-	     name += strlen(name) + 1) {
-		if (strncmp(name, UCM_TREE_MANIFEST,
-			    strlen(UCM_TREE_MANIFEST)) != 0)
-			err = -ENOTEMPTY;
-	}
-	return err;
-}
-
-static int memory_remove_space(struct ucm_medium *medium, const char *folder)
-{
-	static const char *const manifests[] = {
-		UCM_TREE_MANIFEST, UCM_TREE_MANIFEST_NEW,
-		UCM_TREE_MANIFEST_MAKE,
-	};
-	int err = meet("open", at(medium, "%s", folder));
-
-	if (!err)
-		err = memory_find_space(medium, folder);
-	if (err)
-		return err == -ENOENT ? 0 : err;
-	for (size_t i = 0; i < NUM_ROWS(manifests); i++) {
-		err = step_unlink(at(medium, "%s/%s", folder, manifests[i]));
-		if (err && err != -ENOENT)
-			return err;
-	}
-	return step_rmdir(at(medium, "%s", folder));
-}
-
-static int memory_buckets(struct ucm_medium *medium, const char *folder,
-			  uint64_t out[4])
-{
-	_cleanup_free_ char *names = NULL;
-	int err = step_list(at(medium, "%s", folder), &names);
-
-	memset(out, 0, 4 * sizeof(*out));
-	if (err)
-		return err == -ENOENT ? 0 : err;
-	for (const char *name = names; *name; name += strlen(name) + 1) {
-		int bucket = ucm_tree_parse_bucket(name);
-
-		if (bucket >= 0)
-			out[bucket / 64] |= UINT64_C(1) << bucket % 64;
-	}
-	return 0;
-}
-
-static int memory_stamp(struct ucm_medium *medium, const char *folder,
-			unsigned bucket, struct stat *out)
-{
-	int err = step_stat(at(medium, "%s/%02x", folder, bucket), out);
-
-	return err ? err : S_ISDIR(out->st_mode) ? 0 : -ENOENT;
-}
-
-static const struct ucm_space_ops memory_spaces = {
-	.list = memory_list_spaces,
-	.find = memory_find_space,
-	.make = memory_make_space,
-	.unmake = memory_unmake_space,
-	.set_owner = memory_set_owner,
-	.clear = memory_clear_space,
-	.remove = memory_remove_space,
-	.buckets = memory_buckets,
-	.stamp = memory_stamp,
-};
-
-/* ---- notes ---- */
-
-static const char *note_path(struct ucm_medium *medium, const char *folder,
-			     const char *name)
-{
-	return at(medium, "%s/%s", folder ? folder : ".ucmfs", name);
-}
-
-static int memory_read_note(struct ucm_medium *medium, const char *folder,
-			    const char *name, char *text, size_t size)
-{
-	struct ucm_file file = UCM_NO_FILE;
-	ssize_t got;
-	int err = step_open(medium, note_path(medium, folder, name), O_RDONLY,
-			    0, &file);
-
-	if (err)
-		return err;
-	got = memory_read(&file, text, size, 0);
-	ucm_file_close(&file);
-	if (got < 0)
-		return (int)got;
-	if ((size_t)got >= size)
-		return -EFBIG;
-	text[got] = '\0';
-	return 0;
-}
-
-static int memory_keep(struct ucm_medium *medium, const char *folder,
-		       const char *name, struct ucm_file *file, int err)
-{
-	char temp[256];
-
-	snprintf(temp, sizeof(temp), "%s.new", name);
-	if (!err)
-		err = meet("fsync", NULL);
-	ucm_file_close(file);
-	if (!err)
-		err = step_rename(note_path(medium, folder, temp),
-				  note_path(medium, folder, name));
-	if (err)
-		step_unlink(note_path(medium, folder, temp));
-	return err;
-}
-
-static int memory_make_note(struct ucm_medium *medium, const char *folder,
-			    const char *name, struct ucm_file *out)
-{
-	char temp[256];
-
-	snprintf(temp, sizeof(temp), "%s.new", name);
-	return step_open(medium, note_path(medium, folder, temp),
-			 O_WRONLY | O_CREAT | O_TRUNC, 0600, out);
-}
-
-static int memory_replace_note(struct ucm_medium *medium, const char *folder,
-			       const char *name, const char *text, size_t len)
-{
-	struct ucm_file file = UCM_NO_FILE;
-	int err = memory_make_note(medium, folder, name, &file);
-
-	if (err)
-		return err;
-	err = memory_write(&file, text, len, 0);
-	err = memory_keep(medium, folder, name, &file, err);
-	if (err || folder)
-		return err;
-	err = meet("fsync", NULL);
-	return err == -EINVAL ? 0 : err;
-}
-
-static int memory_open_note(struct ucm_medium *medium, const char *name,
-			    enum ucm_note_how how, struct ucm_file *out)
-{
-	return how == UCM_NOTE_MAKE
-		       ? memory_make_note(medium, NULL, name, out)
-		       : step_open(medium, note_path(medium, NULL, name),
-				   O_RDWR, 0, out);
-}
-
-static int memory_keep_note(struct ucm_medium *medium, const char *name,
-			    struct ucm_file *file, int err)
-{
-	return memory_keep(medium, NULL, name, file, err);
-}
-
-static void memory_remove_note(struct ucm_medium *medium, const char *name)
-{
-	step_unlink(note_path(medium, NULL, name));
-	step_unlink(at(medium, ".ucmfs/%s.new", name));
-}
-
-static int memory_pin(struct ucm_medium *medium, const char *folder,
-		      const struct ucm_id *id, bool pinned)
-{
-	struct ucm_file file = UCM_NO_FILE;
-	char flat[UCM_TREE_PATH_MAX];
-	int err;
-
-	if (medium->readonly)
-		return -EROFS;
-	flat_name(folder, id, flat);
-	if (!pinned) {
-		err = step_unlink(at(medium, ".ucmfs/pinned/%s", flat));
-		return err == -ENOENT ? 0 : err;
-	}
-	err = step_open(medium, at(medium, ".ucmfs/pinned/%s", flat),
-			O_WRONLY | O_CREAT, 0644, &file);
-	ucm_file_close(&file);
-	return err;
-}
-
-static void memory_pins(struct ucm_medium *medium,
-			void (*fn)(void *arg, const char *space,
-				   const struct ucm_id *id),
-			void *arg)
-{
-	_cleanup_free_ char *names = NULL;
-
-	if (step_list(at(medium, ".ucmfs/pinned"), &names))
-		return;
-	for (char *name = names, *next; *name; name = next) {
-		char *mark = strrchr(name, '@');
-		struct ucm_id id;
-
-		next = name + strlen(name) + 1;
-		if (!mark || ucm_id_parse(mark + 1, &id))
-			continue;
-		*mark = '\0';
-		fn(arg, name, &id);
-	}
-}
-
-static const struct ucm_note_ops memory_notes = {
-	.read = memory_read_note,
-	.replace = memory_replace_note,
-	.open = memory_open_note,
-	.keep = memory_keep_note,
-	.remove = memory_remove_note,
-	.pin = memory_pin,
-	.pins = memory_pins,
-};
-
-/* ---- its life ---- */
-
 static void memory_close(struct ucm_medium *medium)
 {
 	free(medium->path);
 	medium->path = NULL;
 }
 
-static void memory_free(struct ucm_medium *medium)
-{
-	free(medium);
-}
-
 static const struct ucm_medium_ops memory_ops = {
-	.kind = "memory",
-	.begin = memory_clear_temps,
 	.close = memory_close,
-	.free = memory_free,
-	.list = memory_list,
-	.find = memory_find,
-	.open = memory_open_block,
-	.remove = memory_remove,
-	.set_aside = memory_set_aside,
-	.put = memory_put,
-	.put_again = memory_put_again,
-	.look = memory_look,
-	.commit = memory_commit,
-	.drop = memory_drop,
 	.room = memory_room,
+	.list = memory_list,
+	.stat = memory_stat_path,
+	.open = memory_open_file,
+	.link = memory_link,
+	.rename = memory_rename,
+	.remove = memory_remove,
+	.mkdir = memory_mkdir,
+	.own = memory_own,
 	.sync = memory_sync,
-	.now = memory_now,
 	.files = &memory_files,
-	.spaces = &memory_spaces,
-	.notes = &memory_notes,
 };
 
-static struct ucm_medium_ops asked_only;
 static bool hides_names;
 
 void memory_hide_names(void)
 {
-	asked_only = memory_ops;
-	asked_only.list = NULL;
 	hides_names = true;
 }
 
@@ -1276,7 +806,7 @@ static int make_layout(struct ucm_medium *medium)
 	int err = 0;
 
 	for (size_t i = 0; i < NUM_ROWS(folders) && !err; i++) {
-		err = step_mkdir(at(medium, "%s", folders[i]));
+		err = memory_mkdir(medium, folders[i], 0755);
 		if (err == -EEXIST)
 			err = 0;
 	}
@@ -1284,49 +814,62 @@ static int make_layout(struct ucm_medium *medium)
 }
 
 /* Its identity is 16 bytes. */
+static int make_identity(struct ucm_medium *medium)
+{
+	struct ucm_file file = UCM_NO_FILE;
+	int err = memory_open_file(medium, ".ucmfs/id", UCM_OPEN_NEW, &file,
+				   NULL);
+
+	if (err)
+		return err == -EEXIST ? 0 : err;
+	if (getrandom(medium->uuid, sizeof(medium->uuid), 0) < 0)
+		err = -errno;
+	if (!err)
+		err = memory_write(&file, medium->uuid, sizeof(medium->uuid),
+				   0);
+	ucm_file_close(&file);
+	return err;
+}
+
 static int read_identity(struct ucm_medium *medium)
 {
 	struct ucm_file file = UCM_NO_FILE;
-	const char *path = at(medium, ".ucmfs/id");
+	struct stat st;
 	ssize_t got;
-	int err = step_open(medium, path,
-			    medium->readonly ? O_RDONLY : O_RDWR | O_CREAT,
-			    0644, &file);
+	int err = memory_open_file(medium, ".ucmfs/id", UCM_OPEN_READ, &file,
+				   &st);
 
 	if (err)
 		return err;
 	got = memory_read(&file, medium->uuid, sizeof(medium->uuid), 0);
-	if (got == 0 && !medium->readonly) {
-		got = getrandom(medium->uuid, sizeof(medium->uuid), 0);
-		err = memory_write(&file, medium->uuid, sizeof(medium->uuid),
-				   0);
-	}
 	ucm_file_close(&file);
-	return err ? err : got == sizeof(medium->uuid) ? 0 : -EINVAL;
+	return got == sizeof(medium->uuid) ? 0 : -EINVAL;
 }
 
 int memory_open(const char *path, bool readonly,
 		const struct ucm_config *config, struct ucm_medium **out,
 		struct ucm_error *error)
 {
-	struct memory *memory = calloc(1, sizeof(*memory));
-	struct ucm_medium *medium = &memory->medium;
+	struct ucm_medium *medium = calloc(1, sizeof(*medium));
 	int err = 0;
 
 	(void)config;
-	ck_assert_ptr_nonnull(memory);
-	medium->ops = hides_names ? &asked_only : &memory_ops;
+	ck_assert_ptr_nonnull(medium);
+	medium->ops = &memory_ops;
+	medium->flags = hides_names ? UCM_MEDIUM_NO_LIST : 0;
 	medium->path = strdup(path);
 	medium->dev = DEVICE;
 	medium->readonly = readonly;
 	if (!readonly)
 		err = make_layout(medium);
+	if (!err && !readonly)
+		err = make_identity(medium);
 	if (!err)
 		err = read_identity(medium);
 	if (err) {
 		ucm_error_set(error, err, "%s: %s", path, strerror(-err));
 		memory_close(medium);
-		memory_free(medium);
+		free(medium);
 		return err;
 	}
 	*out = medium;

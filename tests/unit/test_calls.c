@@ -143,9 +143,9 @@ UNIT_TEST(where_times_can_be_set_nothing_is_marked)
 	ucm_ref ref;
 
 	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
-	ck_assert_int_eq(medium->ops->find(medium,
-					   ucm_store_folder(fx_set, &entry),
-					   &entry.id, &st),
+	ck_assert_int_eq(ucm_medium_find(medium,
+					 ucm_store_folder(fx_set, &entry),
+					 &entry.id, &st),
 			 0);
 	ck_assert_int_eq(ucm_calls_verified(fx_set, &file.key,
 					    ucm_file_stamp(&st)),

@@ -939,7 +939,7 @@ UNIT_TEST(a_directory_that_fails_is_passed_over_for_a_while, .rows = 4)
 	fx_open();
 	fx_start();
 	fx_block(&file, 1, FX_PAGED);
-	fx_fail("open", 1, errors[_i], true);
+	fx_fail_on("open", "-", 1, errors[_i], true); /* a new file */
 	ck_assert_int_eq(fx_commit(&file), 0);
 	fx_fail(NULL, 0, 0, false);
 	fx_block(&second, 2, FX_PAGED);

@@ -43,24 +43,29 @@ static void must_open(void)
 }
 
 /* A temporary file with a block's bytes in it. */
-static void put_temp(char name[UCM_TEMP_NAME_MAX])
+static void put_temp(char path[UCM_TEMP_PATH_MAX])
 {
 	struct ucm_file temp;
 
-	ck_assert_int_eq(dir->ops->put(dir, name, &temp), 0);
+	ck_assert_int_eq(ucm_medium_put(dir, path, &temp), 0);
 	ck_assert_int_eq(ucm_file_write(&temp, file.bytes, file.len, 0), 0);
 	ucm_file_close(&temp);
 }
 
+static int put_again(const char *path, struct ucm_file *out)
+{
+	return dir->ops->open(dir, path, UCM_OPEN_CHANGE, out, NULL);
+}
+
 static int commit(const char *folder, bool sync)
 {
-	char name[UCM_TEMP_NAME_MAX];
+	char path[UCM_TEMP_PATH_MAX];
 	int err;
 
-	put_temp(name);
-	err = dir->ops->commit(dir, name, folder, &file.key.id, sync);
+	put_temp(path);
+	err = ucm_medium_commit(dir, path, folder, &file.key.id, sync);
 	if (err)
-		dir->ops->drop(dir, name);
+		ucm_medium_drop(dir, path);
 	return err;
 }
 
@@ -145,7 +150,7 @@ UNIT_TEST(a_directory_that_takes_no_files_is_named)
 
 UNIT_TEST(a_readonly_directory_is_not_written_to)
 {
-	char name[UCM_TEMP_NAME_MAX];
+	char path[UCM_TEMP_PATH_MAX];
 	struct ucm_file temp;
 
 	fx_mkdirs(fx_path("$/b"));
@@ -156,11 +161,11 @@ UNIT_TEST(a_readonly_directory_is_not_written_to)
 	fx_fail("write", 1, -EROFS, false);
 	ck_assert_int_eq(open_it(fx_path("$/a"), true), 0);
 	ck_assert_int_eq(ucm_medium_begin(dir), 0);
-	ck_assert_int_lt(dir->ops->put(dir, name, &temp), 0);
-	ck_assert_int_eq(dir->ops->set_aside(dir, "blocks",
-						&file.key.id), -EROFS);
-	ck_assert_int_eq(dir->ops->notes->pin(dir, "blocks", &file.key.id,
-					 true), -EROFS);
+	ck_assert_int_lt(ucm_medium_put(dir, path, &temp), 0);
+	ck_assert_int_eq(ucm_medium_set_aside(dir, "blocks", &file.key.id),
+			 -EROFS);
+	ck_assert_int_eq(ucm_medium_pin(dir, "blocks", &file.key.id, true),
+			 -EROFS);
 	close_it(true);
 	ck_assert(!fx_exists(fx_path("$/a/.ucmfs/state")));
 	ck_assert_uint_eq(fx_calls(), 0);
@@ -211,7 +216,7 @@ UNIT_TEST(the_lock_outlives_a_forks_other_half)
 
 UNIT_TEST(a_commit_makes_its_bucket_and_no_folder)
 {
-	char name[UCM_TEMP_NAME_MAX];
+	char path[UCM_TEMP_PATH_MAX];
 
 	must_open();
 	fx_block(&file, 1, FX_PAGED);
@@ -223,9 +228,9 @@ UNIT_TEST(a_commit_makes_its_bucket_and_no_folder)
 	ck_assert(fx_exists(fx_path("$/a/spaces/new/%s", fx_name(&file))));
 	ck_assert_uint_eq(fx_count_files(fx_path("$/a/.ucmfs/tmp")), 0);
 	ck_assert_int_eq(commit("blocks", false), -EEXIST);
-	put_temp(name);
+	put_temp(path);
 	ck_assert_uint_eq(fx_count_files(fx_path("$/a/.ucmfs/tmp")), 1);
-	dir->ops->drop(dir, name);
+	ucm_medium_drop(dir, path);
 	ck_assert_uint_eq(fx_count_files(fx_path("$/a/.ucmfs/tmp")), 0);
 	close_it(false);
 }
@@ -237,7 +242,7 @@ UNIT_TEST(a_synced_commit_syncs_the_folders_it_changed)
 	fx_fail("fsync", 99, -EIO, true);
 	ck_assert_int_eq(commit("blocks", true), 0);
 	ck_assert_uint_eq(fx_calls(), 2); /* a new bucket's folder, and it */
-	ck_assert_int_eq(dir->ops->remove(dir, "blocks", &file.key.id),
+	ck_assert_int_eq(ucm_medium_remove(dir, "blocks", &file.key.id),
 			 0);
 	fx_fail("fsync", 99, -EIO, true);
 	ck_assert_int_eq(commit("blocks", true), 0);
@@ -273,17 +278,17 @@ UNIT_TEST(blocks_are_opened_and_removed)
 
 	must_open();
 	fx_block(&file, 1, FX_PAGED);
-	ck_assert_int_eq(dir->ops->open(dir, "blocks", &file.key.id, &opened,
-					&st), -ENOENT);
+	ck_assert_int_eq(ucm_medium_open_block(dir, "blocks", &file.key.id,
+					       &opened, &st), -ENOENT);
 	ck_assert_int_eq(commit("blocks", false), 0);
-	ck_assert_int_eq(dir->ops->open(dir, "blocks", &file.key.id, &opened,
-					&st), 0);
+	ck_assert_int_eq(ucm_medium_open_block(dir, "blocks", &file.key.id,
+					       &opened, &st), 0);
 	ck_assert_int_eq(st.st_size, (off_t)file.len);
 	ck_assert_int_ge(ucm_file_descriptor(&opened), 0);
 	ucm_file_close(&opened);
-	ck_assert_int_eq(dir->ops->remove(dir, "blocks", &file.key.id),
+	ck_assert_int_eq(ucm_medium_remove(dir, "blocks", &file.key.id),
 			 0);
-	ck_assert_int_eq(dir->ops->remove(dir, "blocks", &file.key.id),
+	ck_assert_int_eq(ucm_medium_remove(dir, "blocks", &file.key.id),
 			 -ENOENT);
 	close_it(false);
 }
@@ -294,15 +299,15 @@ UNIT_TEST(quarantine_keeps_every_file)
 	fx_block(&file, 1, FX_PAGED);
 	for (int i = 0; i < 3; i++) {
 		ck_assert_int_eq(commit("blocks", false), 0);
-		ck_assert_int_eq(dir->ops->set_aside(dir, "blocks",
-							&file.key.id), 0);
+		ck_assert_int_eq(ucm_medium_set_aside(dir, "blocks",
+						      &file.key.id), 0);
 	}
 	fx_mkdirs(fx_path("$/a/spaces/x"));
 	ck_assert_int_eq(commit("spaces/x", false), 0);
-	ck_assert_int_eq(dir->ops->set_aside(dir, "spaces/x",
-						&file.key.id), 0);
-	ck_assert_int_eq(dir->ops->set_aside(dir, "blocks",
-						&file.key.id), -ENOENT);
+	ck_assert_int_eq(ucm_medium_set_aside(dir, "spaces/x", &file.key.id),
+			 0);
+	ck_assert_int_eq(ucm_medium_set_aside(dir, "blocks", &file.key.id),
+			 -ENOENT);
 	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/quarantine")), 4);
 	close_it(false);
 }
@@ -323,28 +328,28 @@ UNIT_TEST(pins_are_kept_by_space_and_id)
 	struct ucm_id id = { { 0xab, 0xcd } };
 
 	must_open();
-	ck_assert_int_eq(dir->ops->notes->pin(dir, "blocks", &id, true), 0);
-	ck_assert_int_eq(dir->ops->notes->pin(dir, "blocks", &id, true), 0);
+	ck_assert_int_eq(ucm_medium_pin(dir, "blocks", &id, true), 0);
+	ck_assert_int_eq(ucm_medium_pin(dir, "blocks", &id, true), 0);
 	fx_put(fx_path("$/a/.ucmfs/pinned/junk"), "", 0);
-	dir->ops->notes->pins(dir, note_pin, NULL);
+	ucm_medium_pins(dir, note_pin, NULL);
 	ck_assert_str_eq(pins, ":abcd ");
-	ck_assert_int_eq(dir->ops->notes->pin(dir, "blocks", &id, false), 0);
-	ck_assert_int_eq(dir->ops->notes->pin(dir, "blocks", &id, false), 0);
-	ck_assert_int_eq(dir->ops->notes->pin(dir, "spaces/a@b", &id, true), 0);
+	ck_assert_int_eq(ucm_medium_pin(dir, "blocks", &id, false), 0);
+	ck_assert_int_eq(ucm_medium_pin(dir, "blocks", &id, false), 0);
+	ck_assert_int_eq(ucm_medium_pin(dir, "spaces/a@b", &id, true), 0);
 	pins[0] = '\0';
-	dir->ops->notes->pins(dir, note_pin, NULL);
+	ucm_medium_pins(dir, note_pin, NULL);
 	ck_assert_str_eq(pins, "a@b:abcd ");
 	close_it(false);
 }
 
 UNIT_TEST(leftovers_of_a_stopped_daemon_go_at_the_start)
 {
-	char name[UCM_TEMP_NAME_MAX];
+	char path[UCM_TEMP_PATH_MAX];
 
 	must_open();
 	fx_block(&file, 1, FX_PAGED);
-	put_temp(name);
-	put_temp(name);
+	put_temp(path);
+	put_temp(path);
 	ck_assert_int_eq(ucm_medium_begin(dir), 0);
 	ck_assert_uint_eq(fx_count_files(fx_path("$/a/.ucmfs/tmp")), 0);
 	ck_assert(fx_logged("removed 2 unfinished files"));
@@ -354,15 +359,17 @@ UNIT_TEST(leftovers_of_a_stopped_daemon_go_at_the_start)
 /* On ext4 far from each other: see make_layout(). */
 UNIT_TEST(temporary_files_are_spread_over_folders)
 {
-	char name[UCM_TEMP_NAME_MAX];
+	char path[UCM_TEMP_PATH_MAX];
 	struct statfs fs;
 	int flags = FS_TOPDIR_FL, fd;
 
 	must_open();
 	for (unsigned i = 0; i < 2 * UCM_TEMP_FOLDERS; i++) {
-		put_temp(name);
-		ck_assert(fx_exists(fx_path("$/a/.ucmfs/tmp/%02x/%s",
-					    i % UCM_TEMP_FOLDERS, name)));
+		put_temp(path);
+		ck_assert(fx_exists(fx_path("$/a/%s", path)));
+		ck_assert_ptr_nonnull(strstr(fx_path("%s", path),
+					     fx_path(".ucmfs/tmp/%02x/",
+						     i % UCM_TEMP_FOLDERS)));
 	}
 	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")),
 			  UCM_TEMP_FOLDERS);
@@ -377,21 +384,21 @@ UNIT_TEST(temporary_files_are_spread_over_folders)
 
 UNIT_TEST(temporary_names_are_never_used_twice)
 {
-	char first[UCM_TEMP_NAME_MAX], second[UCM_TEMP_NAME_MAX];
+	char first[UCM_TEMP_PATH_MAX], second[UCM_TEMP_PATH_MAX];
 	struct ucm_file temp;
 
 	must_open();
 	ck_assert_int_eq(ucm_medium_begin(dir), 0);
-	ck_assert_int_eq(dir->ops->put(dir, first, &temp), 0);
+	ck_assert_int_eq(ucm_medium_put(dir, first, &temp), 0);
 	ucm_file_close(&temp);
-	ck_assert_int_eq(dir->ops->put(dir, second, &temp), 0);
+	ck_assert_int_eq(ucm_medium_put(dir, second, &temp), 0);
 	ucm_file_close(&temp);
 	ck_assert_str_ne(first, second);
-	ck_assert_int_eq(dir->ops->put_again(dir, first, &temp), 0);
+	ck_assert_int_eq(put_again(first, &temp), 0);
 	ucm_file_close(&temp);
-	dir->ops->drop(dir, first);
-	ck_assert_int_eq(dir->ops->put_again(dir, first, &temp), -ENOENT);
-	dir->ops->drop(dir, first); /* harmless */
+	ucm_medium_drop(dir, first);
+	ck_assert_int_eq(put_again(first, &temp), -ENOENT);
+	ucm_medium_drop(dir, first); /* harmless */
 	ck_assert(!fx_logged(first));
 	close_it(true);
 }
@@ -497,10 +504,11 @@ temps[] = {
 static const char *temp_path(unsigned row)
 {
 	const struct ucm_temp_maker maker = { .host = temps[row].host,
-					      .boot = temps[row].boot };
+					      .boot = temps[row].boot,
+					      .instance = 7 };
 	char name[UCM_TEMP_NAME_MAX];
 
-	ucm_temp_name(&maker, 7, row, name);
+	ucm_temp_name(&maker, row, name);
 	return fx_path(row % 2 ? "$/a/.ucmfs/tmp/%s" : "$/a/.ucmfs/tmp/03/%s",
 		       name);
 }
@@ -519,7 +527,7 @@ static void begin_on(uint32_t type)
 {
 	fs_type = type;
 	must_open();
-	ucm_directory_of(dir)->self = self;
+	dir->maker = self;
 	for (unsigned row = 0; row < NUM_ROWS(temps); row++)
 		put_old_temp(row);
 	ck_assert_int_eq(ucm_medium_begin(dir), 0);

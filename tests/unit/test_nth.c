@@ -533,7 +533,7 @@ static const struct operation operations[] = {
 	  20 },
 	{ "mkdir", a_block, make_space, space_or_none, space_or_none, 3 },
 	{ "rmdir", a_space, remove_space, no_space_or_one,
-	  no_space_or_perhaps_one, 260 },
+	  no_space_or_perhaps_one, 6 },
 	{ "space.json", a_space, write_manifest, manifest_or_none,
 	  manifest_or_none, 5 },
 	{ "quota", a_limited_space, set_quota, old_quota_or_new,

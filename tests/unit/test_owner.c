@@ -112,7 +112,7 @@ static const char *my_start(unsigned boot_off)
 
 	ucm_temp_whoami(&self);
 	self.boot += boot_off;
-	ucm_temp_name(&self, 1, 0, start);
+	ucm_temp_name(&self, 0, start);
 	return start;
 }
 
@@ -296,7 +296,7 @@ static void beat(void)
 	struct ucm_medium *medium = fx_set->dirs.at[0];
 
 	ucm_directory_of(medium)->beat_due_ms = 0;
-	medium->ops->beat(medium);
+	ucm_medium_beat(medium, UCM_BEAT_SHOW);
 }
 
 UNIT_TEST(a_file_that_was_removed_is_made_again)

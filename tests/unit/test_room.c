@@ -141,8 +141,8 @@ UNIT_TEST(files_that_cannot_be_asked_have_nothing_yet)
 
 	for (unsigned i = 0; i < NUM_ROWS(promises); i++)
 		ck_assert(take(&promises[i], 20));
-	ucm_room_watch_name(&promises[1], "none");
-	ucm_room_watch_name(&promises[2], "none");
+	ucm_room_watch(&promises[1], "none");
+	ucm_room_watch(&promises[2], "none");
 	fx_fail("stat", 1, -EIO, true);
 	ck_assert(!take(&last, 40));
 	ck_assert_uint_eq(fx_calls(), 1); /* the first failure is the last */

@@ -329,16 +329,19 @@ UNIT_TEST(a_space_that_is_being_removed_takes_no_block)
 UNIT_TEST(a_removal_that_failed_leaves_the_space_in_use)
 {
 	/* by what they are about: the keepers make calls meanwhile */
-	static const char *const calls[][2] = {
-		{ "open", "llama" },
-		{ "list", "llama" },
-		{ "unlink", "space.json" },
-		{ "rmdir", "" },
+	static const struct { const char *call, *part; unsigned nth; }
+	calls[] = {
+		{ "list", "llama", 1 }, /* for its buckets */
+		{ "rmdir", "llama/", 1 },
+		{ "list", "llama", 2 }, /* for what else there is */
+		{ "unlink", "space.json", 1 },
+		{ "rmdir", "llama", 2 }, /* after that of a bucket */
 	};
 
 	with_space("$/a");
 	for (size_t i = 0; i < NUM_ROWS(calls); i++) {
-		fx_fail_on(calls[i][0], calls[i][1], 1, -EIO, true);
+		fx_fail_on(calls[i].call, calls[i].part, calls[i].nth, -EIO,
+			   true);
 		ck_assert_int_eq(ucm_store_rmdir(fx_set, space), -EIO);
 		fx_fail(NULL, 0, 0, false);
 		ck_assert_int_eq(fx_commit(&file), 0);

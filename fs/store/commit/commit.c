@@ -162,7 +162,7 @@ static void make_way(struct ucm_store *store, const struct ucm_temp *temp,
 	struct ucm_medium *medium = temp->medium;
 
 	commit_forget_entry(store, key, temp->dir);
-	if (medium->ops->set_aside(medium, space->folder, &key->id))
+	if (ucm_medium_set_aside(medium, space->folder, &key->id))
 		return;
 	ucm_warning("%s: block %s: its name was that of another file: "
 		    "quarantined",
@@ -187,15 +187,14 @@ static int commit_link_block(struct ucm_store *store,
 {
 	bool sync = store->config->durability == UCM_DURABILITY_FULL;
 	struct ucm_medium *medium = temp->medium;
-	int err = medium->ops->commit(medium, temp->name, space->folder,
-				      &key->id, sync);
+	int err = ucm_medium_commit(medium, temp->path, space->folder, &key->id,
+				    sync);
 
 	if (err == -ENOENT) { /* the space's first block in this directory */
 		err = ucm_store_make_folder(store, medium, space);
 		if (!err)
-			err = medium->ops->commit(medium, temp->name,
-						  space->folder, &key->id,
-						  sync);
+			err = ucm_medium_commit(medium, temp->path,
+						space->folder, &key->id, sync);
 	}
 	if (err != -EEXIST)
 		return err;
@@ -208,8 +207,8 @@ static int commit_link_block(struct ucm_store *store,
 	if (err > 0 && commit_is_there(store, key))
 		return -EEXIST;
 	make_way(store, temp, space, key);
-	err = medium->ops->commit(medium, temp->name, space->folder, &key->id,
-				  sync);
+	err = ucm_medium_commit(medium, temp->path, space->folder, &key->id,
+				sync);
 	return err == -EEXIST ? -EIO : err; /* it did not go */
 }
 
@@ -318,7 +317,7 @@ static int commit_index_block(struct ucm_store *store, struct ucm_temp *temp,
 		return 0;
 	}
 	temp->ref = 0;
-	temp->medium->ops->remove(temp->medium, space->folder, &key->id);
+	ucm_medium_remove(temp->medium, space->folder, &key->id);
 	if (err != -EEXIST)
 		return err;
 	ucm_count(&store->stats.commit_duplicates);
@@ -333,12 +332,12 @@ static int make_durable(struct ucm_store *store, struct ucm_temp *temp,
 {
 	const char *call = "close";
 	int err = temp->medium->flags & UCM_MEDIUM_REPORTS_AT_CLOSE
-			  ? ucm_file_flush(file)
+			  ? ucm_file_sync(file, UCM_SYNC_FLUSH)
 			  : 0;
 
 	if (!err && store->config->durability != UCM_DURABILITY_NONE) {
 		call = "fdatasync";
-		err = ucm_file_sync(file);
+		err = ucm_file_sync(file, UCM_SYNC_DATA);
 	}
 	if (!err)
 		return 0;
@@ -357,7 +356,7 @@ static int make_block(struct ucm_store *store, struct ucm_temp *temp,
 		return -EAGAIN;
 	err = commit_link_block(store, temp, space, key);
 	if (err == -EEXIST) {
-		temp->medium->ops->drop(temp->medium, temp->name);
+		ucm_medium_drop(temp->medium, temp->path);
 		ucm_count(&store->stats.commit_duplicates);
 		return 0;
 	}
@@ -432,7 +431,7 @@ static int try_commit(struct ucm_store *store, struct ucm_temp *temp,
 
 	ucm_store_lock_name(store, &key->id);
 	if (commit_is_there(store, key)) {
-		temp->medium->ops->drop(temp->medium, temp->name);
+		ucm_medium_drop(temp->medium, temp->path);
 		ucm_count(&store->stats.commit_duplicates);
 	} else {
 		if (!durable) /* what was there is none */

@@ -127,10 +127,10 @@ static int read_bucket(struct ucm_store *store, struct ucm_space *space,
 	_cleanup_free_ char *names = NULL;
 	int err;
 
-	if (!medium->ops->list)
+	if (medium->flags & UCM_MEDIUM_NO_LIST)
 		return -EOPNOTSUPP; /* its names go on to be probed for */
 	ucm_tree_bucket_path(space->folder, bucket, path);
-	err = medium->ops->list(medium, space->folder, bucket, &names);
+	err = ucm_medium_list(medium, space->folder, bucket, &names);
 	if (err && err != -ENOENT) {
 		if (!atomic_exchange(&medium->unreadable, true))
 			ucm_error("%s/%s: %s; its blocks are looked for one "

@@ -194,8 +194,8 @@ int ucm_calls_verified(struct ucm_store *store, const struct ucm_key *key,
 	err = ucm_wait_for(&store->dirs, entry.dir);
 	if (err)
 		return err;
-	err = medium->ops->find(medium, ucm_store_folder(store, &entry),
-				&entry.id, &st);
+	err = ucm_medium_find(medium, ucm_store_folder(store, &entry),
+			      &entry.id, &st);
 	if (err)
 		return err;
 	if (ucm_file_stamp(&st) != stamp)

@@ -30,9 +30,9 @@ static bool is_lost(struct ucm_store *store, ucm_ref ref, unsigned dir,
 		return false;
 	if (judged)
 		return true;
-	err = medium->ops->open(medium,
-				store->names.spaces[entry->space]->folder,
-				&entry->id, &file, &st);
+	err = ucm_medium_open_block(medium,
+				    store->names.spaces[entry->space]->folder,
+				    &entry->id, &file, &st);
 	return err == -ENOENT || err == -ENXIO || err == -ELOOP;
 }
 

@@ -24,7 +24,7 @@ int ucm_store_open_file(struct ucm_store *store, struct ucm_space *space,
 			struct ucm_file *out, struct stat *st)
 {
 	struct ucm_medium *medium = store->dirs.at[dir];
-	int err = medium->ops->open(medium, space->folder, id, out, st);
+	int err = ucm_medium_open_block(medium, space->folder, id, out, st);
 
 	if (err == -ENXIO || err == -ELOOP) {
 		ucm_count(&store->stats.strays);
@@ -104,7 +104,7 @@ static bool examine_is_gone(struct ucm_store *store, struct ucm_space *space,
 
 	if (!ucm_file_stat(file, &st) && st.st_nlink)
 		return false;
-	return medium->ops->find(medium, space->folder, id, &st) == -ENOENT;
+	return ucm_medium_find(medium, space->folder, id, &st) == -ENOENT;
 }
 
 /* Whoever removes a block, or moves it away, does that under the name's lock:
@@ -223,7 +223,7 @@ int ucm_store_learn_from(struct ucm_store *store, struct ucm_space *space,
 	struct ucm_block block;
 	struct ucm_bytes bytes;
 	struct stat st;
-	int err = medium->ops->open(medium, space->folder, id, &file, &st);
+	int err = ucm_medium_open_block(medium, space->folder, id, &file, &st);
 
 	if (err)
 		return err == -ENOENT || err == -ENXIO || err == -ELOOP ? 0

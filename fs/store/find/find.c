@@ -120,9 +120,9 @@ static int store_open_entry(struct ucm_store *store,
 {
 	struct ucm_medium *medium = store->dirs.at[entry->dir];
 
-	return medium->ops->open(medium,
-				 store->names.spaces[entry->space]->folder,
-				 &entry->id, out, st);
+	return ucm_medium_open_block(medium,
+				     store->names.spaces[entry->space]->folder,
+				     &entry->id, out, st);
 }
 
 /* For the store's own use; ends with store_close_ref(). */
@@ -390,7 +390,7 @@ static bool lies_on_readonly(struct ucm_store *store, struct ucm_space *space,
 
 		if (!medium->readonly || !may_lie_in(store, ref, entry, i))
 			continue;
-		if (!medium->ops->find(medium, space->folder, &entry->id, &st))
+		if (!ucm_medium_find(medium, space->folder, &entry->id, &st))
 			return true;
 	}
 	return false;
@@ -418,7 +418,7 @@ static int store_remove_files(struct ucm_store *store,
 
 		if (medium->readonly || !may_lie_in(store, ref, entry, i))
 			continue;
-		err = medium->ops->remove(medium, space->folder, &entry->id);
+		err = ucm_medium_remove(medium, space->folder, &entry->id);
 		if (err && err != -ENOENT) {
 			ucm_dirs_count_error(&store->dirs, i, err);
 			ucm_error("%s: block %s: unlink: %s", medium->path,

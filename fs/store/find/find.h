@@ -201,8 +201,7 @@ int ucm_store_check_written(struct ucm_store *store, ucm_ref ref,
 /* Does a bucket's stamp tell whether its names have changed? */
 static inline bool ucm_store_shows_changes(const struct ucm_medium *medium)
 {
-	return medium->ops->spaces->stamp &&
-	       !(medium->flags & UCM_MEDIUM_SHARED);
+	return !(medium->flags & UCM_MEDIUM_SHARED);
 }
 
 /* Look for the snapshots, once the spaces are known. */

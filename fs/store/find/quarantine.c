@@ -26,7 +26,7 @@ bool ucm_store_is_still(struct ucm_store *store, const struct ucm_space *space,
 
 	if (!judged)
 		return true;
-	return medium->ops->find(medium, space->folder, id, &now) ||
+	return ucm_medium_find(medium, space->folder, id, &now) ||
 	       (now.st_ino == judged->st_ino && now.st_dev == judged->st_dev);
 }
 
@@ -46,7 +46,7 @@ void ucm_store_quarantine(struct ucm_store *store,
 	struct ucm_medium *medium = store->dirs.at[dir];
 	int err;
 
-	err = medium->ops->set_aside(medium, space->folder, id);
+	err = ucm_medium_set_aside(medium, space->folder, id);
 	ucm_warning("%s: block %s: %s%s: %s", medium->path,
 		    ucm_hex(id).text, ucm_fault_text(fault), detail,
 		    err ? strerror(-err) : "quarantined");

@@ -104,8 +104,8 @@ static int recall_open_file(struct ucm_snapshot_load *recall,
 {
 	struct ucm_bytes bytes;
 	struct stat st;
-	int err = medium->ops->notes->open(medium, UCM_SNAPSHOT_NAME,
-					   UCM_NOTE_READ, &recall->note);
+	int err = ucm_medium_open_note(medium, UCM_SNAPSHOT_NAME, UCM_OPEN_READ,
+				       &recall->note);
 
 	if (!err)
 		err = ucm_file_stat(&recall->note, &st);
@@ -207,11 +207,10 @@ static void snapshot_judge(struct ucm_store *store, unsigned dir,
 	struct stat st;
 
 	if (ucm_store_shows_changes(medium) &&
-	    !medium->ops->spaces->stamp(medium, folder, bucket, &st) &&
+	    !ucm_medium_stamp(medium, folder, bucket, &st) &&
 	    ucm_snapshot_stamp_equal(stamp, &st))
 		verdict->what = TRUST;
-	else if (medium->ops->list &&
-		 !medium->ops->list(medium, folder, bucket, &names) &&
+	else if (!ucm_medium_list(medium, folder, bucket, &names) &&
 		 !sort_names(verdict, names))
 		verdict->what = COMPARE;
 }

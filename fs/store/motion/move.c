@@ -160,9 +160,9 @@ static int move_finish_file(struct moving *m)
 
 	if (!err &&
 	    m->temp.medium->flags & UCM_MEDIUM_REPORTS_AT_CLOSE)
-		err = ucm_file_flush(&m->target);
+		err = ucm_file_sync(&m->target, UCM_SYNC_FLUSH);
 	if (!err && move_syncs(m))
-		err = ucm_file_sync(&m->target);
+		err = ucm_file_sync(&m->target, UCM_SYNC_DATA);
 	if (!err)
 		err = ucm_file_stat(&m->target, &m->temp.stamp);
 	if (!err && m->temp.stamp.st_size != m->st.st_size)
@@ -205,15 +205,15 @@ static int move_link(struct moving *m)
 {
 	struct ucm_medium *medium = m->temp.medium;
 	bool sync = move_syncs(m);
-	int err = medium->ops->commit(medium, m->temp.name, m->space->folder,
-				      &m->key.id, sync);
+	int err = ucm_medium_commit(medium, m->temp.path, m->space->folder,
+				    &m->key.id, sync);
 
 	if (err != -ENOENT)
 		return err;
 	err = ucm_store_make_folder(m->store, medium, m->space);
 	return err ? err
-		   : medium->ops->commit(medium, m->temp.name, m->space->folder,
-					 &m->key.id, sync);
+		   : ucm_medium_commit(medium, m->temp.path, m->space->folder,
+				       &m->key.id, sync);
 }
 
 /* A pin's mark lies beside the block, in each of its places. */
@@ -222,8 +222,7 @@ static void move_pin(struct moving *m)
 	struct ucm_medium *medium = m->temp.medium;
 
 	if (m->entry.flags & UCM_ENTRY_PINNED)
-		medium->ops->notes->pin(medium, m->space->folder, &m->key.id,
-					true);
+		ucm_medium_pin(medium, m->space->folder, &m->key.id, true);
 }
 
 static int move_switch(struct moving *m)
@@ -276,7 +275,7 @@ static int move_to_new_file(struct moving *m)
 		ucm_store_unlock_name(m->store, &m->key.id);
 	}
 	if (!m->temp.committed)
-		m->temp.medium->ops->drop(m->temp.medium, m->temp.name);
+		ucm_medium_drop(m->temp.medium, m->temp.path);
 	ucm_file_close(&m->target);
 	ucm_store_end_promise(&m->temp);
 	return err;
@@ -306,8 +305,8 @@ static void move_prefer(const struct moving *m)
 static int move_open_source(struct moving *m)
 {
 	struct ucm_medium *medium = m->store->dirs.at[m->entry.dir];
-	int err = medium->ops->open(medium, m->space->folder, &m->key.id,
-				    &m->source, &m->st);
+	int err = ucm_medium_open_block(medium, m->space->folder, &m->key.id,
+					&m->source, &m->st);
 
 	if (err == -ENOENT || err == -ENXIO || err == -ELOOP) {
 		ucm_store_lose(m->store, m->ref, m->entry.dir, NULL, err);
@@ -412,9 +411,9 @@ static int drop_look_at_other(struct ucm_store *store, ucm_ref ref,
 	unsigned other = ucm_entry_other_place(entry, dir);
 	struct ucm_medium *medium = store->dirs.at[other];
 	struct stat st;
-	int err = medium->ops->find(medium,
-				    store->names.spaces[entry->space]->folder,
-				    &entry->id, &st);
+	int err = ucm_medium_find(medium,
+				  store->names.spaces[entry->space]->folder,
+				  &entry->id, &st);
 
 	if (!err && (uint64_t)st.st_size == entry->size)
 		return 0;
@@ -432,9 +431,8 @@ static int drop_pin_other(struct ucm_store *store,
 
 	if (!(entry->flags & UCM_ENTRY_PINNED))
 		return 0;
-	return medium->ops->notes->pin(
-		medium, store->names.spaces[entry->space]->folder, &entry->id,
-		true);
+	return ucm_medium_pin(medium, store->names.spaces[entry->space]->folder,
+			      &entry->id, true);
 }
 
 static int drop_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
@@ -459,7 +457,7 @@ static int drop_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 	err = ucm_store_leave_place(store, ref, dir);
 	if (err)
 		return err;
-	err = medium->ops->remove(medium, folder, &entry->id);
+	err = ucm_medium_remove(medium, folder, &entry->id);
 	if (err && err != -ENOENT) {
 		ucm_dirs_count_error(&store->dirs, dir, err);
 		ucm_error("%s: block %s: unlink: %s", medium->path,
@@ -470,7 +468,7 @@ static int drop_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 	}
 	ucm_store_left(store, dir, entry->blocks);
 	if (entry->flags & UCM_ENTRY_PINNED)
-		medium->ops->notes->pin(medium, folder, &entry->id, false);
+		ucm_medium_pin(medium, folder, &entry->id, false);
 	return 0;
 }
 

@@ -27,10 +27,8 @@ void ucm_mover_beat(struct ucm_movers *movers)
 	struct ucm_dirs *dirs = &movers->store->dirs;
 
 	for (unsigned dir = 0; dir < dirs->num; dir++) {
-		struct ucm_medium *medium = dirs->at[dir];
-
-		if (medium->ops->beat && !ucm_wait_is_vain(dirs, dir))
-			medium->ops->beat(medium);
+		if (!ucm_wait_is_vain(dirs, dir))
+			ucm_medium_beat(dirs->at[dir], UCM_BEAT_SHOW);
 	}
 }
 

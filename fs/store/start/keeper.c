@@ -45,8 +45,8 @@ static void keeper_look_after(struct ucm_keeper *keeper)
 
 	if (atomic_load(&keeper->store->stopping))
 		return;
-	if (medium->ops->beat) /* also where the movers do not wait for it */
-		medium->ops->beat(medium);
+	/* also where the movers do not wait for it */
+	ucm_medium_beat(medium, UCM_BEAT_SHOW);
 	ucm_scan_retry(keeper->store, keeper->dir);
 	ucm_scan_settle(keeper->store, keeper->dir);
 	if (atomic_load(&keeper->store->stopping))

@@ -22,8 +22,7 @@ static bool learn_from_bucket(struct ucm_store *store, struct ucm_space *space,
 	_cleanup_free_ char *names = NULL;
 	int found = 0;
 
-	if (!medium->ops->list ||
-	    medium->ops->list(medium, space->folder, bucket, &names))
+	if (ucm_medium_list(medium, space->folder, bucket, &names))
 		return false;
 	for (const char *name = names; *name && !found;
 	     name += strlen(name) + 1) {
@@ -62,8 +61,7 @@ void ucm_store_learn(struct ucm_store *store, struct ucm_space *space)
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
 		struct ucm_medium *medium = store->dirs.at[dir];
 
-		if (medium->ops->spaces->buckets(medium, space->folder,
-						 there[dir]))
+		if (ucm_medium_buckets(medium, space->folder, there[dir]))
 			continue;
 		for (unsigned word = 0; word < 4; word++)
 			atomic_fetch_or(&space->scanned[4 * dir + word],

@@ -162,12 +162,8 @@ int ucm_store_start(struct ucm_store *store)
 
 void ucm_store_ending(struct ucm_store *store)
 {
-	for (unsigned i = 0; i < store->dirs.num; i++) {
-		struct ucm_medium *medium = store->dirs.at[i];
-
-		if (medium->ops->ending)
-			medium->ops->ending(medium);
-	}
+	for (unsigned i = 0; i < store->dirs.num; i++)
+		ucm_medium_beat(store->dirs.at[i], UCM_BEAT_ENDING);
 }
 
 void ucm_store_quiet(struct ucm_store *store)

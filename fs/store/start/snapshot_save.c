@@ -118,7 +118,7 @@ static int stamp_bucket(struct ucm_medium *medium, const char *folder,
 			struct ucm_snapshot_stamp *out)
 {
 	struct stat st;
-	int err = medium->ops->spaces->stamp(medium, folder, bucket, &st);
+	int err = ucm_medium_stamp(medium, folder, bucket, &st);
 
 	if (!err)
 		*out = ucm_snapshot_stamp(&st, taken_ns);
@@ -162,8 +162,7 @@ static void snapshot_save_space(struct saving *saving, struct ucm_space *space)
 	if (writer->err)
 		return;
 	snapshot_describe(space, &is);
-	writer->err = medium->ops->spaces->buckets(medium, space->folder,
-						   is.buckets);
+	writer->err = ucm_medium_buckets(medium, space->folder, is.buckets);
 	if (!writer->err)
 		writer->err = stamp_buckets(saving, space, is.buckets, stamps,
 					    &num);
@@ -201,16 +200,16 @@ static int snapshot_save(struct saving *saving)
 	struct ucm_medium *medium = saving->store->dirs.at[saving->dir];
 	uint64_t number = 0;
 	int64_t now;
-	int err = medium->ops->now(medium, &now);
+	int err = ucm_medium_now(medium, &now);
 
 	if (!err)
-		err = medium->ops->notes->open(medium, UCM_SNAPSHOT_NAME,
-					       UCM_NOTE_MAKE, &saving->note);
+		err = ucm_medium_open_note(medium, UCM_SNAPSHOT_NAME,
+					   UCM_OPEN_NEW, &saving->note);
 	if (err)
 		return err;
 	err = snapshot_write(saving, now, &number);
-	err = medium->ops->notes->keep(medium, UCM_SNAPSHOT_NAME, &saving->note,
-				       err);
+	err = ucm_medium_keep_note(medium, UCM_SNAPSHOT_NAME, &saving->note,
+				   err);
 	if (!err)
 		medium->recovery.snapshot = number;
 	return err;

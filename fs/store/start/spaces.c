@@ -27,7 +27,7 @@ static int apply_owner(struct ucm_medium *medium, const struct ucm_space *space)
 {
 	const struct ucm_space_owner owner = ucm_store_owner_of(space);
 
-	return medium->ops->spaces->set_owner(medium, space->folder, &owner);
+	return ucm_medium_set_owner(medium, space->folder, &owner);
 }
 
 /* fn on each directory that may be written to; ends with the first error,
@@ -101,7 +101,7 @@ static void unmake_folders(struct ucm_store *store,
 		struct ucm_medium *medium = store->dirs.at[dir];
 
 		if (!medium->readonly)
-			medium->ops->spaces->unmake(medium, space->folder);
+			ucm_medium_unmake_space(medium, space->folder);
 	}
 }
 
@@ -162,13 +162,13 @@ bool ucm_store_has_blocks(struct ucm_store *store, struct ucm_space *space)
 static int clear_folder(struct ucm_medium *medium,
 			const struct ucm_space *space)
 {
-	return medium->ops->spaces->clear(medium, space->folder);
+	return ucm_medium_clear_space(medium, space->folder);
 }
 
 static int remove_folder(struct ucm_medium *medium,
 			 const struct ucm_space *space)
 {
-	return medium->ops->spaces->remove(medium, space->folder);
+	return ucm_medium_remove_space(medium, space->folder);
 }
 
 /* From now on no commit is admitted: -EBUSY if one is under way. */
@@ -245,8 +245,8 @@ int ucm_store_read_manifest(struct ucm_store *store, struct ucm_space *space,
 
 	for (unsigned i = 0;
 	     err == -ENOENT && (medium = lasting_dir(store, i)); i++)
-		err = medium->ops->notes->read(medium, space->folder,
-					       UCM_TREE_MANIFEST, text, size);
+		err = ucm_medium_read_note(medium, space->folder,
+					   UCM_TREE_MANIFEST, text, size);
 	return err;
 }
 
@@ -319,11 +319,8 @@ static int replace_manifest(struct ucm_store *store,
 	for (unsigned i = 0; (medium = lasting_dir(store, i)); i++) {
 		if (medium->readonly)
 			continue;
-		err = medium->ops->spaces->find(medium, space->folder);
-		if (!err)
-			return medium->ops->notes->replace(
-				medium, space->folder, UCM_TREE_MANIFEST, text,
-				len);
+		err = ucm_medium_replace_note(medium, space->folder,
+					      UCM_TREE_MANIFEST, text, len);
 		if (err != -ENOENT)
 			return err;
 	}
@@ -490,8 +487,8 @@ static int find_spaces(struct ucm_store *store, unsigned first,
 {
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
 		struct ucm_medium *medium = store->dirs.at[dir];
-		int err = medium->ops->spaces->list(medium, add_found_space,
-						    store, error);
+		int err = ucm_medium_list_spaces(medium, add_found_space, store,
+						 error);
 
 		if (err)
 			return err;
