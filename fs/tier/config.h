@@ -61,7 +61,7 @@ struct ucm_config;
 struct ucm_medium;
 
 /* Open what a directory of the configuration stands for (medium.h): all but its
- * recovery state. On failure nothing is left, and error says what is wrong with
+ * identity and recovery state. On failure nothing is left, and error says what is wrong with
  * path. */
 typedef int ucm_medium_open_fn(const char *path, bool readonly,
 			       const struct ucm_config *config,

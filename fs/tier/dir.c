@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/statfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,9 +31,6 @@
 #include "fs/tier/fstype.h"
 #include "fs/tier/lock.h"
 
-#define FORMAT_VERSION 1
-#define UUID_TEXT 32
-
 static const struct ucm_medium_ops directory_ops;
 
 struct ucm_directory *ucm_directory_of(struct ucm_medium *medium)
@@ -46,13 +42,6 @@ struct ucm_directory *ucm_directory_of(struct ucm_medium *medium)
 int ucm_directory_fd(struct ucm_medium *medium)
 {
 	return ucm_directory_of(medium)->dirfd;
-}
-
-static int make_dir(int dirfd, const char *path)
-{
-	int err = ucm_os_mkdir(dirfd, path, 0755);
-
-	return err == -EEXIST ? 0 : err;
 }
 
 static int open_dir(int dirfd, const char *path)
@@ -117,83 +106,25 @@ static int take_lock(struct ucm_directory *dir, unsigned wait_s,
 	return dir->lockfd < 0 ? dir->lockfd : 0;
 }
 
-#define IDENTITY_BYTES 128
-
-static int new_identity(struct ucm_directory *dir, char text[IDENTITY_BYTES])
-{
-	char hex[UUID_TEXT + 1];
-	uint8_t uuid[16];
-
-	if (getrandom(uuid, sizeof(uuid), 0) != sizeof(uuid))
-		return -EIO;
-	for (int i = 0; i < 16; i++)
-		snprintf(hex + 2 * i, 3, "%02x", uuid[i]);
-	snprintf(text, IDENTITY_BYTES, "ucmfs %d\nuuid %s\n", FORMAT_VERSION,
-		 hex);
-	return ucm_os_replace_file(dir->ctlfd, "id", text, strlen(text));
-}
-
-static int parse_identity(const char *text, uint8_t uuid_out[16])
-{
-	char hex[UUID_TEXT + 1];
-	struct ucm_id uuid; /* the same 32 hex digits as an id's */
-	int version;
-
-	if (sscanf(text, "ucmfs %d uuid %32s", &version, hex) != 2 ||
-	    version != FORMAT_VERSION || strlen(hex) != UUID_TEXT ||
-	    ucm_id_parse(hex, &uuid))
-		return -EINVAL;
-	memcpy(uuid_out, uuid.bytes, sizeof(uuid.bytes));
-	return 0;
-}
-
-int ucm_directory_identity(const char *path, uint8_t uuid_out[16])
-{
-	int fd = ucm_os_open_root(NULL, path);
-	char text[IDENTITY_BYTES];
-	int err;
-
-	if (fd < 0)
-		return fd;
-	err = ucm_os_read_file(fd, UCM_TREE_OWN "/id", text, sizeof(text));
-	ucm_os_close(fd);
-	return err ? err : parse_identity(text, uuid_out);
-}
-
-static int read_identity(struct ucm_directory *dir,
-			 struct ucm_error *error)
-{
-	char text[IDENTITY_BYTES];
-	int err = ucm_os_read_file(dir->ctlfd, "id", text, sizeof(text));
-
-	if (err == -ENOENT && !dir->medium.readonly)
-		err = new_identity(dir, text);
-	if (!err)
-		err = parse_identity(text, dir->medium.uuid);
-	if (err)
-		ucm_error_set(error, err,
-			      "%s: .ucmfs/id is not of a version that this "
-			      "ucmfs can use: %s",
-			      dir->medium.path, strerror(-err));
-	return err;
-}
-
 static int make_layout(struct ucm_directory *dir)
 {
-	static const char *const below_root[] = {
-		UCM_TREE_BLOCKS, UCM_TREE_SPACES, UCM_TREE_FILES,
+	static const char *const folders[] = {
+		UCM_TREE_BLOCKS,
+		UCM_TREE_SPACES,
+		UCM_TREE_FILES,
+		UCM_TEMPS,
+		UCM_TREE_OWN "/quarantine",
+		UCM_TREE_OWN "/pinned",
 	};
-	static const char *const below_ctl[] = { "tmp", "quarantine",
-						 "pinned" };
 	_cleanup_fd_ int tmp = -1;
-	int err = 0;
 
-	for (size_t i = 0; i < 3 && !err; i++)
-		err = make_dir(dir->dirfd, below_root[i]);
-	for (size_t i = 0; i < 3 && !err; i++)
-		err = make_dir(dir->ctlfd, below_ctl[i]);
-	if (err)
-		return err;
+	for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++) {
+		int err = dir->medium.ops->mkdir(&dir->medium, folders[i],
+						 0755);
+
+		if (err && err != -EEXIST)
+			return err;
+	}
 	tmp = open_dir(dir->ctlfd, "tmp");
 	if (tmp < 0)
 		return tmp;
@@ -366,8 +297,6 @@ static int directory_open_all(struct ucm_directory *dir, const char *path,
 		err = open_writable(dir, config->lock_wait_s, error);
 	if (!err)
 		err = trust_tree(dir, error);
-	if (!err)
-		err = read_identity(dir, error);
 	return err;
 }
 

@@ -2,9 +2,8 @@
 /*
  * dir.h - the medium that is a directory.
  *
- * It has an identity, is used by one daemon at a time, and makes the calls of
- * medium.h on what lies below it. It does not know what that means, or that other
- * directories exist.
+ * It is used by one daemon at a time, and makes the calls of medium.h on what lies
+ * below it. It does not know what that means, or that other directories exist.
  *
  *   blocks/3f/3f9a….bin   spaces/NAME/3f/…   space.json in a space's folder
  *   files/                see files.h
@@ -54,10 +53,6 @@ struct ucm_directory {
 int ucm_directory_open(const char *path, bool readonly,
 		       const struct ucm_config *config,
 		       struct ucm_medium **out, struct ucm_error *error);
-
-/* The UUID of a directory that has been used before, whoever uses it now:
- * -ENOENT, -EINVAL. */
-int ucm_directory_identity(const char *path, uint8_t uuid_out[16]);
 
 /* A medium that is one; an assertion. */
 struct ucm_directory *ucm_directory_of(struct ucm_medium *medium);

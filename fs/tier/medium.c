@@ -1,20 +1,72 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * medium.c - what is common to all media: how they are opened, taken into use
- * and closed.
+ * medium.c - what is common to all media: their identities, and how they are
+ * opened, taken into use and closed.
  */
 #include <config.h>
 
 #include "fs/tier/medium.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "common/error.h"
 #include "common/log.h"
 #include "fs/index/snapshot.h"
 #include "fs/tier/dir.h"
+
+#define FORMAT_VERSION 1
+#define UUID_TEXT 32
+
+static int new_identity(struct ucm_medium *medium,
+			char text[UCM_IDENTITY_BYTES])
+{
+	char hex[UUID_TEXT + 1];
+	uint8_t uuid[16];
+
+	if (getrandom(uuid, sizeof(uuid), 0) != sizeof(uuid))
+		return -EIO;
+	for (int i = 0; i < 16; i++)
+		snprintf(hex + 2 * i, 3, "%02x", uuid[i]);
+	snprintf(text, UCM_IDENTITY_BYTES, "ucmfs %d\nuuid %s\n",
+		 FORMAT_VERSION, hex);
+	return ucm_medium_replace_note(medium, NULL, "id", text, strlen(text));
+}
+
+int ucm_medium_parse_identity(const char *text, uint8_t uuid_out[16])
+{
+	char hex[UUID_TEXT + 1];
+	struct ucm_id uuid; /* the same 32 hex digits as an id's */
+	int version;
+
+	if (sscanf(text, "ucmfs %d uuid %32s", &version, hex) != 2 ||
+	    version != FORMAT_VERSION || strlen(hex) != UUID_TEXT ||
+	    ucm_id_parse(hex, &uuid))
+		return -EINVAL;
+	memcpy(uuid_out, uuid.bytes, sizeof(uuid.bytes));
+	return 0;
+}
+
+static int medium_read_identity(struct ucm_medium *medium,
+				struct ucm_error *error)
+{
+	char text[UCM_IDENTITY_BYTES];
+	int err = ucm_medium_read_note(medium, NULL, "id", text, sizeof(text));
+
+	if (err == -ENOENT && !medium->readonly)
+		err = new_identity(medium, text);
+	if (!err)
+		err = ucm_medium_parse_identity(text, medium->uuid);
+	if (err)
+		ucm_error_set(error, err,
+			      "%s: .ucmfs/id is not of a version that this "
+			      "ucmfs can use: %s",
+			      medium->path, strerror(-err));
+	return err;
+}
 
 static int medium_read_state(struct ucm_medium *medium,
 			     struct ucm_error *error)
@@ -51,7 +103,9 @@ int ucm_medium_open(const char *path, bool readonly,
 	if (err)
 		return err;
 	ucm_temp_whoami(&medium->maker);
-	err = medium_read_state(medium, error);
+	err = medium_read_identity(medium, error);
+	if (!err)
+		err = medium_read_state(medium, error);
 	if (err) {
 		ucm_medium_close(medium, false);
 		ucm_medium_free(medium);

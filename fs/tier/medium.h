@@ -11,7 +11,7 @@
  * What an implementation promises:
  *
  * - It embeds struct ucm_medium as its first member, allocated with malloc, and
- *   fills ops, path, uuid, dev, kind, flags and readonly. The folders of its tree
+ *   fills ops, path, dev, kind, flags and readonly. The folders of its tree
  *   (dir.h) are there when it has been opened for writing.
  * - Operations return 0 or -errno, and may be called from any thread at any time
  *   between open and close. -ENOENT is an answer: there is no such name. All else
@@ -246,10 +246,14 @@ struct ucm_medium {
 
 /* ---- its life ---- */
 
-/* Open it as config says, and read its recovery state. */
+/* Open it as config says, and read its identity and recovery state. */
 int ucm_medium_open(const char *path, bool readonly,
 		    const struct ucm_config *config, struct ucm_medium **out,
 		    struct ucm_error *error);
+
+/* Its identity is a note: the UUID, and the version of its format. -EINVAL. */
+#define UCM_IDENTITY_BYTES 128
+int ucm_medium_parse_identity(const char *text, uint8_t uuid_out[16]);
 
 /* Before the first write: it is marked as in use. */
 int ucm_medium_begin(struct ucm_medium *medium);

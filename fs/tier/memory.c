@@ -26,7 +26,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/osfile.h"
-#include "fs/tier/dir.h"
+#include "fs/tier/medium.h"
 #include "fs/tier/lock.h"
 #include "hashing/digest.h"
 
@@ -201,6 +201,21 @@ int ucm_memory_place(const struct ucm_memory_key *key,
 	return 0;
 }
 
+/* The UUID of a directory that has been used before, whoever uses it now: -ENOENT,
+ * -EINVAL. */
+static int read_identity(const char *path, uint8_t uuid_out[16])
+{
+	int fd = ucm_os_open_root(NULL, path);
+	char text[UCM_IDENTITY_BYTES];
+	int err;
+
+	if (fd < 0)
+		return fd;
+	err = ucm_os_read_file(fd, UCM_TREE_OWN "/id", text, sizeof(text));
+	ucm_os_close(fd);
+	return err ? err : ucm_medium_parse_identity(text, uuid_out);
+}
+
 int ucm_memory_find(const struct ucm_config *config, const char *tier,
 		    char out[UCM_MEMORY_PATH_MAX], struct ucm_error *error)
 {
@@ -212,7 +227,7 @@ int ucm_memory_find(const struct ucm_config *config, const char *tier,
 		for (unsigned j = 0; !other->memory && j < other->num_dirs;
 		     j++) {
 			uint8_t uuid[16];
-			int err = ucm_directory_identity(other->dirs[j], uuid);
+			int err = read_identity(other->dirs[j], uuid);
 
 			if (err)
 				return ucm_error_set(
@@ -276,7 +291,7 @@ static int memory_prepare(const char *path, const struct ucm_config *config,
 {
 	struct ucm_medium *medium;
 	uint8_t uuid[16];
-	int err = ucm_directory_identity(path, uuid);
+	int err = read_identity(path, uuid);
 
 	if (err != -ENOENT)
 		return 0; /* opening it says what is wrong */

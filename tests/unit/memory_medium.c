@@ -22,7 +22,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -813,39 +812,6 @@ static int make_layout(struct ucm_medium *medium)
 	return err;
 }
 
-/* Its identity is 16 bytes. */
-static int make_identity(struct ucm_medium *medium)
-{
-	struct ucm_file file = UCM_NO_FILE;
-	int err = memory_open_file(medium, ".ucmfs/id", UCM_OPEN_NEW, &file,
-				   NULL);
-
-	if (err)
-		return err == -EEXIST ? 0 : err;
-	if (getrandom(medium->uuid, sizeof(medium->uuid), 0) < 0)
-		err = -errno;
-	if (!err)
-		err = memory_write(&file, medium->uuid, sizeof(medium->uuid),
-				   0);
-	ucm_file_close(&file);
-	return err;
-}
-
-static int read_identity(struct ucm_medium *medium)
-{
-	struct ucm_file file = UCM_NO_FILE;
-	struct stat st;
-	ssize_t got;
-	int err = memory_open_file(medium, ".ucmfs/id", UCM_OPEN_READ, &file,
-				   &st);
-
-	if (err)
-		return err;
-	got = memory_read(&file, medium->uuid, sizeof(medium->uuid), 0);
-	ucm_file_close(&file);
-	return got == sizeof(medium->uuid) ? 0 : -EINVAL;
-}
-
 int memory_open(const char *path, bool readonly,
 		const struct ucm_config *config, struct ucm_medium **out,
 		struct ucm_error *error)
@@ -862,10 +828,6 @@ int memory_open(const char *path, bool readonly,
 	medium->readonly = readonly;
 	if (!readonly)
 		err = make_layout(medium);
-	if (!err && !readonly)
-		err = make_identity(medium);
-	if (!err)
-		err = read_identity(medium);
 	if (err) {
 		ucm_error_set(error, err, "%s: %s", path, strerror(-err));
 		memory_close(medium);
