@@ -17,9 +17,9 @@
 
 #include "common/log.h"
 #include "fs/store/endurance.h"
+#include "fs/store/jobs.h"
 #include "fs/store/pressure.h"
 #include "fs/store/quota.h"
-#include "fs/store/wishes.h"
 #include "fs/watch/promtext.h"
 
 #define NS 1e-9
@@ -111,7 +111,7 @@ static void put_index(struct ucm_prom *prom, struct ucm_store *store)
 		  "1: every directory has been read, so what is not known is "
 		  "absent",
 		  atomic_load(&store->scanned));
-	ucm_wishes_count_unsaved(store, &unsaved, &bytes);
+	ucm_jobs_count_unsaved(store, &unsaved, &bytes);
 	put_gauge(prom, "ucmfs_unsaved_blocks",
 		  "blocks that must still be copied to a lower tier", unsaved);
 	put_gauge(prom, "ucmfs_unsaved_bytes", "what these take on disk", bytes);

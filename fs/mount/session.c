@@ -32,8 +32,8 @@
 #include "fs/mount/kinds.h"
 #include "fs/mount/request.h"
 #include "fs/mount/unprivileged.h"
+#include "fs/store/jobs.h"
 #include "fs/store/motion/motion.h"
-#include "fs/store/wishes.h"
 
 /* ---- the mount point ---- */
 
@@ -234,13 +234,13 @@ static void flush_last(struct ucm_daemon *daemon)
 {
 	uint64_t blocks, bytes;
 
-	ucm_wishes_count_unsaved(daemon->store, &blocks, &bytes);
+	ucm_jobs_count_unsaved(daemon->store, &blocks, &bytes);
 	if (blocks)
 		ucm_info("%llu blocks, %llu bytes are copied to a lower tier",
 			 (unsigned long long)blocks, (unsigned long long)bytes);
 	if (!ucm_movers_flush(daemon->store, NULL, NULL))
 		return;
-	ucm_wishes_count_unsaved(daemon->store, &blocks, &bytes);
+	ucm_jobs_count_unsaved(daemon->store, &blocks, &bytes);
 	ucm_warning("%llu blocks, %llu bytes are in no lower tier: the next "
 		    "mount copies them",
 		    (unsigned long long)blocks, (unsigned long long)bytes);

@@ -13,9 +13,9 @@
 #include <jansson.h>
 
 #include "fs/store/endurance.h"
+#include "fs/store/jobs.h"
 #include "fs/store/pressure.h"
 #include "fs/store/quota.h"
-#include "fs/store/wishes.h"
 
 static void put_number(json_t *object, const char *key, uint64_t value)
 {
@@ -247,7 +247,7 @@ static json_t *index_json(struct ucm_store *store)
 	json_t *json = json_object();
 	uint64_t unsaved, bytes;
 
-	ucm_wishes_count_unsaved(store, &unsaved, &bytes);
+	ucm_jobs_count_unsaved(store, &unsaved, &bytes);
 	put_number(json, "blocks", atomic_load(&store->blocks));
 	put_number(json, "unsaved", unsaved);
 	put_number(json, "in_doubt", atomic_load(&store->doubts));

@@ -11,8 +11,8 @@
 #include <errno.h>
 
 #include "common/log.h"
+#include "fs/store/jobs.h"
 #include "fs/store/quota.h"
-#include "fs/store/wishes.h"
 #include "hashing/tree.h"
 
 static int newfile_make(const struct ucm_key *key, struct ucm_promise *promise,
@@ -124,7 +124,7 @@ void ucm_store_drop(struct ucm_store *store, struct ucm_temp *temp)
 		ucm_index_flag(store->index, temp->ref,
 			       UCM_ENTRY_WRITABLE | UCM_ENTRY_SHARED, false);
 		atomic_fetch_sub(&store->writers, 1);
-		ucm_wishes_written(store, temp->ref);
+		ucm_jobs_written(store, temp->ref);
 	}
 	ucm_store_end_promise(temp);
 }
@@ -146,6 +146,6 @@ int ucm_store_make_folder(struct ucm_store *store, struct ucm_medium *medium,
 	const struct ucm_space_owner owner = ucm_store_owner_of(space);
 
 	return ucm_medium_make_space(
-		medium, space->folder, &owner,
+				     medium, space->folder, &owner,
 		store->config->durability == UCM_DURABILITY_FULL);
 }

@@ -28,7 +28,7 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "fs/store/wishes.h"
+#include "fs/store/jobs.h"
 #include "hashing/tree.h"
 
 /* ---- lists of blocks ---- */
@@ -144,7 +144,7 @@ int ucm_quota_apply(struct ucm_store *store, struct ucm_space *space,
 		quota = quota_make(store, space);
 	if (quota) {
 		atomic_store(&quota->bytes, bytes);
-		ucm_wishes_wake(store);
+		ucm_jobs_wake(store);
 	}
 	return bytes && !quota ? -ENOMEM : 0;
 }

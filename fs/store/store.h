@@ -56,7 +56,7 @@ struct ucm_victims;
 struct ucm_endurance;
 struct ucm_movers;
 struct ucm_quota;
-struct ucm_wishes;
+struct ucm_jobs;
 
 /* What a directory has for itself: none waits for another that hangs. */
 struct ucm_keeper {
@@ -135,7 +135,7 @@ struct ucm_store {
 	_Atomic unsigned evicting; /* threads that take a block away now */
 	_Atomic uint64_t evictions; /* blocks that were taken away */
 	struct ucm_quota *_Atomic quotas; /* of spaces (quota.h); all there were */
-	struct ucm_wishes *wishes; /* wishes.h */
+	struct ucm_jobs *jobs; /* jobs.h */
 	struct ucm_movers *movers; /* mover.c */
 	bool left; /* at the close somebody may still be using it */
 	unsigned close_ms; /* how long the close waits for one that hangs */

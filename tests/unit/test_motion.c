@@ -9,10 +9,10 @@
 #include <limits.h>
 #include <string.h>
 
+#include "fs/store/jobs.h"
 #include "fs/store/motion/batch.h"
 #include "fs/store/motion/motion.h"
 #include "fs/store/pressure.h"
-#include "fs/store/wishes.h"
 #include "tests/unit/store_fixture.h"
 
 #define BYTES 8192u /* of a block of FX_PAGED */
@@ -845,7 +845,7 @@ static bool is_saved(void *arg)
 	uint64_t blocks, bytes;
 
 	(void)arg;
-	ucm_wishes_count_unsaved(fx_set, &blocks, &bytes);
+	ucm_jobs_count_unsaved(fx_set, &blocks, &bytes);
 	return !blocks && !atomic_load(&fx_set->dirs.at[1]->writing);
 }
 
@@ -915,9 +915,9 @@ static void use(unsigned i)
 	fx_serves(&fx_files[i]);
 }
 
-static bool is_wished(void)
+static bool is_posted(void)
 {
-	return fx_set->wishes->up.num + fx_set->wishes->warm.num > 0;
+	return fx_set->jobs->up.num + fx_set->jobs->warm.num > 0;
 }
 
 /* Without movers, so that what they would do stays in the queue. */
@@ -928,7 +928,7 @@ static void slow_block(const char *promote)
 	fx_option("promote", promote);
 	fx_option("write", "fast:around");
 	fx_open_still();
-	fx_set->wishes->started = true;
+	fx_set->jobs->started = true;
 	fx_commit_files(0, 2);
 }
 
@@ -936,11 +936,11 @@ UNIT_TEST(the_second_use_promotes)
 {
 	slow_block("2");
 	use(0);
-	ck_assert(!is_wished());
+	ck_assert(!is_posted());
 	use(1);
-	ck_assert(!is_wished());
+	ck_assert(!is_posted());
 	use(0);
-	ck_assert(is_wished());
+	ck_assert(is_posted());
 }
 
 UNIT_TEST(never_means_never)
@@ -948,9 +948,9 @@ UNIT_TEST(never_means_never)
 	slow_block("never");
 	for (unsigned i = 0; i < 9; i++)
 		use(0);
-	ck_assert(!is_wished());
-	ck_assert_int_eq(ucm_wishes_warm(fx_set, ref_of(0)), 0); /* but that */
-	ck_assert(is_wished());
+	ck_assert(!is_posted());
+	ck_assert_int_eq(ucm_jobs_warm(fx_set, ref_of(0)), 0); /* but that */
+	ck_assert(is_posted());
 }
 
 UNIT_TEST(a_promoted_block_is_read_above_and_stays_below)
@@ -965,7 +965,7 @@ UNIT_TEST(a_promoted_block_is_read_above_and_stays_below)
 	use(0);
 	wait_until(is_promoted);
 	ck_assert_uint_eq(entry_of(0).copy, 2);
-	ck_assert_int_eq(ucm_wishes_warm(fx_set, ref_of(0)), 0);
+	ck_assert_int_eq(ucm_jobs_warm(fx_set, ref_of(0)), 0);
 	fx_serves(&fx_files[0]);
 	sums_are_right();
 }
@@ -1042,7 +1042,7 @@ UNIT_TEST(a_use_promotes_nothing_where_nothing_may_go)
 	wait_until(is_refused);
 	ck_assert_uint_eq(entry_of(2).dir, 1);
 	/* though there is room, if somebody wants that */
-	ck_assert_int_eq(ucm_wishes_warm(fx_set, ref_of(2)), 0);
+	ck_assert_int_eq(ucm_jobs_warm(fx_set, ref_of(2)), 0);
 	wait_until(is_third_above);
 	sums_are_right();
 }

@@ -11,11 +11,11 @@
 
 #include "common/clock.h"
 #include "common/osfile.h"
-#include "fs/store/store.h"
+#include "fs/store/jobs.h"
 #include "fs/store/motion/motion.h"
 #include "fs/store/motion/mover_inside.h"
 #include "fs/store/pressure.h"
-#include "fs/store/wishes.h"
+#include "fs/store/store.h"
 #include "tests/unit/store_fixture.h"
 
 #define BYTES 8192u /* of a block of FX_PAGED */
@@ -106,7 +106,7 @@ UNIT_TEST(a_relief_ends_when_the_directory_is_empty)
 	fx_configure_lru("fast=$/a:slow=$/b");
 	start();
 	fx_set->relieved[0] = true;
-	ucm_wishes_wake(fx_set);
+	ucm_jobs_wake(fx_set);
 	fx_wait(is_not_relieved, NULL);
 }
 
@@ -123,7 +123,7 @@ static bool is_saved(void *arg)
 	(void)arg;
 	/* it was set aside when the copies failed */
 	atomic_store(&fx_set->dirs.at[1]->retry_s, 0);
-	ucm_wishes_count_unsaved(fx_set, &blocks, &bytes);
+	ucm_jobs_count_unsaved(fx_set, &blocks, &bytes);
 	return !blocks && !atomic_load(&fx_set->dirs.at[1]->writing);
 }
 

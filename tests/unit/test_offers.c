@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "fs/store/endurance.h"
-#include "fs/store/motion/motion.h"
 #include "fs/store/find/find.h"
+#include "fs/store/jobs.h"
+#include "fs/store/motion/motion.h"
 #include "fs/store/motion/offers.h"
-#include "fs/store/wishes.h"
 #include "tests/unit/store_fixture.h"
 
 #define BYTES 8192u /* of a block of FX_PAGED */
@@ -410,7 +410,7 @@ static bool is_counted_out(void *arg)
 	uint64_t blocks, bytes;
 
 	(void)arg;
-	ucm_wishes_count_unsaved(fx_set, &blocks, &bytes);
+	ucm_jobs_count_unsaved(fx_set, &blocks, &bytes);
 	return !blocks && !bytes;
 }
 

@@ -14,7 +14,7 @@
 #include <errno.h>
 #include <time.h>
 
-#include "fs/store/wishes.h"
+#include "fs/store/jobs.h"
 #include "fs/tier/wait.h"
 
 /* A space's first blocks are taken to be no larger, unless larger ones have
@@ -177,7 +177,7 @@ static bool create_evict(struct creation *c)
 		c->want.anywhere = false;
 	}
 	ucm_evict_explain(store, &c->key->id);
-	ucm_wishes_wake(store);
+	ucm_jobs_wake(store);
 	return false;
 }
 

@@ -11,7 +11,7 @@
 #include "common/clock.h"
 #include "common/filestamp.h"
 #include "fs/store/find/find.h"
-#include "fs/store/wishes.h"
+#include "fs/store/jobs.h"
 #include "fs/tier/wait.h"
 #include "hashing/tree.h"
 
@@ -96,7 +96,7 @@ int ucm_calls_one(struct ucm_store *store, enum ucm_calls_op op,
 	case UCM_BATCH_EVICT:
 		return ucm_store_evict(store, key);
 	case UCM_BATCH_WARM:
-		return ucm_wishes_warm(store, ref);
+		return ucm_jobs_warm(store, ref);
 	case UCM_BATCH_CHECK:
 		return calls_check(store, key, ref, &entry);
 	default:

@@ -18,7 +18,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "fs/block/verify.h"
-#include "fs/store/wishes.h"
+#include "fs/store/jobs.h"
 #include "hashing/tree.h"
 
 /* Ask the directories that the scan has not come to. A directory that cannot
@@ -334,7 +334,7 @@ int ucm_store_open_block(struct ucm_store *store, ucm_ref ref,
 		return err;
 	}
 	ucm_hold_end(store, &own);
-	ucm_wishes_used(store, ref, out);
+	ucm_jobs_used(store, ref, out);
 	return 0;
 }
 
@@ -361,7 +361,7 @@ int ucm_store_open_again(struct ucm_store *store, struct ucm_open *open)
 	if (!err)
 		err = ucm_hold_open(store, open, open->ref, true);
 	if (!err)
-		ucm_wishes_used(store, open->ref, &entry);
+		ucm_jobs_used(store, open->ref, &entry);
 	return err;
 }
 

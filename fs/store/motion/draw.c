@@ -202,7 +202,7 @@ bool ucm_draw_pick(struct ucm_drawing *drawing, bool peek, ucm_ref *ref_out,
 	bool found = false;
 
 	pthread_mutex_lock(&victims->lock);
-	/* a list that is full of what is vain is cleaned by drawing, and where
+	/* a list that is full of others is cleaned by drawing, and where
 	 * there are few blocks, all are looked at */
 	for (unsigned i = 0; i < UCM_DRAW_VAIN && (!found || knows_few(drawing));
 	     i++)

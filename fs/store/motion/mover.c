@@ -12,7 +12,7 @@
  *   4. directories that are being drained; and, once, blocks that lie in another
  *      directory than placement says, because one was added.
  *
- * 2 and 3 are asked for in wishes.h.
+ * 2 and 3 are asked for in jobs.h.
  *
  * Each piece of work is one block. Between two, and while bytes are copied, a
  * mover gives way: by the rate that is configured, and by being of the idle I/O
@@ -33,8 +33,8 @@
 #include "common/log.h"
 #include "common/process.h"
 #include "fs/store/endurance.h"
+#include "fs/store/jobs.h"
 #include "fs/store/pressure.h"
-#include "fs/store/wishes.h"
 
 #define BATCH_BYTES (UINT64_C(64) << 20) /* freed before it looks again, at most */
 #define PART_BYTES (UINT64_C(1) << 20)   /* and at least, if there is so much */
@@ -115,10 +115,10 @@ static bool mover_save_one(struct ucm_movers *movers)
 	ucm_ref ref;
 	int err;
 
-	if (!ucm_wishes_take(movers->wishes, &movers->wishes->down, &ref))
+	if (!ucm_jobs_take(movers->jobs, &movers->jobs->down, &ref))
 		return false;
 	if (!ucm_index_get(store->index, ref, &entry) ||
-	    !ucm_wishes_is_unsaved(store, &entry))
+	    !ucm_jobs_is_unsaved(store, &entry))
 		return true;
 	move.may_refuse = mover_was_offered(store, &entry);
 	err = ucm_mover_save(store, ref, &entry, &move);
@@ -129,7 +129,7 @@ static bool mover_save_one(struct ucm_movers *movers)
 	if (err && err != -ENOENT && err != -EEXIST) {
 		ucm_debug(MOVE, 2, "block %s: not below yet: %s",
 			  ucm_hex(&entry.id).text, strerror(-err));
-		ucm_wishes_lack(movers->wishes); /* it is tried again */
+		ucm_jobs_lack(movers->jobs); /* it is tried again */
 		return false;
 	}
 	return true;
@@ -142,7 +142,7 @@ static int mover_promote(struct ucm_movers *movers, const struct ucm_entry *entr
 {
 	struct ucm_store *store = movers->store;
 	struct ucm_move_terms move = {
-		.to = ucm_wishes_tier_above(store, entry->dir),
+		.to = ucm_jobs_tier_above(store, entry->dir),
 		.first = true,
 		.may_refuse = !asked,
 		.pace = ucm_mover_pace,
@@ -166,14 +166,14 @@ static int mover_promote(struct ucm_movers *movers, const struct ucm_entry *entr
 
 static bool mover_promote_one(struct ucm_movers *movers)
 {
-	struct ucm_wishes *wishes = movers->wishes;
+	struct ucm_jobs *jobs = movers->jobs;
 	struct ucm_entry entry;
 	bool asked;
 	ucm_ref ref;
 	int err;
 
-	asked = ucm_wishes_take(wishes, &wishes->warm, &ref);
-	if (!asked && !ucm_wishes_take(wishes, &wishes->up, &ref))
+	asked = ucm_jobs_take(jobs, &jobs->warm, &ref);
+	if (!asked && !ucm_jobs_take(jobs, &jobs->up, &ref))
 		return false;
 	if (!ucm_index_get(movers->store->index, ref, &entry))
 		return true;
@@ -193,23 +193,23 @@ static bool wants_unsaved(const struct ucm_mover_walk *walk,
 
 static bool walk_queue(struct ucm_mover_walk *walk, ucm_ref ref)
 {
-	return ucm_wishes_put_down(walk->movers->wishes, ref);
+	return ucm_jobs_put_down(walk->movers->jobs, ref);
 }
 
 /* At the start, and when the queue was full, or a copy has failed. */
 static void mover_find_unsaved(struct ucm_movers *movers)
 {
 	struct ucm_mover_walk walk = {.movers = movers, .wants = wants_unsaved};
-	struct ucm_wishes *wishes = movers->wishes;
+	struct ucm_jobs *jobs = movers->jobs;
 	uint64_t blocks, bytes;
 	bool lacks;
 
-	ucm_wishes_count_unsaved(movers->store, &blocks, &bytes);
-	pthread_mutex_lock(&wishes->lock);
-	lacks = wishes->down_lacks && !wishes->down.num;
+	ucm_jobs_count_unsaved(movers->store, &blocks, &bytes);
+	pthread_mutex_lock(&jobs->lock);
+	lacks = jobs->down_lacks && !jobs->down.num;
 	if (lacks)
-		wishes->down_lacks = false;
-	pthread_mutex_unlock(&wishes->lock);
+		jobs->down_lacks = false;
+	pthread_mutex_unlock(&jobs->lock);
 	if (lacks && blocks)
 		ucm_mover_walk(&walk, walk_queue);
 }
@@ -335,16 +335,16 @@ static bool mover_round(struct ucm_movers *movers)
 
 static void mover_wait(struct ucm_movers *movers)
 {
-	struct ucm_wishes *wishes = movers->wishes;
+	struct ucm_jobs *jobs = movers->jobs;
 	const struct timespec until = ucm_monotonic_in_ms(UCM_MOVER_TICK_MS);
 
-	pthread_mutex_lock(&wishes->lock);
-	while (!wishes->woken && !atomic_load(&movers->store->stopping) &&
-	       pthread_cond_timedwait(&wishes->wake, &wishes->lock, &until) !=
+	pthread_mutex_lock(&jobs->lock);
+	while (!jobs->woken && !atomic_load(&movers->store->stopping) &&
+	       pthread_cond_timedwait(&jobs->wake, &jobs->lock, &until) !=
 		       ETIMEDOUT)
 		;
-	wishes->woken = false;
-	pthread_mutex_unlock(&wishes->lock);
+	jobs->woken = false;
+	pthread_mutex_unlock(&jobs->lock);
 }
 
 static void *mover_main(void *arg)
@@ -370,11 +370,11 @@ int ucm_movers_init(struct ucm_store *store)
 
 	store->victims = calloc(store->dirs.num, sizeof(*store->victims));
 	store->movers = movers;
-	store->wishes = ucm_wishes_new();
-	if (!movers || !store->victims || !store->wishes)
+	store->jobs = ucm_jobs_new();
+	if (!movers || !store->victims || !store->jobs)
 		return -ENOMEM;
 	movers->store = store;
-	movers->wishes = store->wishes;
+	movers->jobs = store->jobs;
 	pthread_mutex_init(&movers->lock, NULL);
 	ucm_cond_init_monotonic(&movers->ended);
 	for (unsigned dir = 0; dir < store->dirs.num; dir++)
@@ -390,7 +390,7 @@ void ucm_movers_fini(struct ucm_store *store)
 	for (unsigned dir = 0; store->victims && dir < store->dirs.num; dir++)
 		ucm_victims_fini(&store->victims[dir]);
 	free(store->victims);
-	ucm_wishes_free(store->wishes);
+	ucm_jobs_free(store->jobs);
 	if (!movers)
 		return;
 	pthread_mutex_destroy(&movers->lock);
@@ -400,10 +400,10 @@ void ucm_movers_fini(struct ucm_store *store)
 
 static void mover_open_wishes(struct ucm_movers *movers, bool open)
 {
-	pthread_mutex_lock(&movers->wishes->lock);
-	movers->wishes->started = open;
-	pthread_cond_broadcast(&movers->wishes->wake);
-	pthread_mutex_unlock(&movers->wishes->lock);
+	pthread_mutex_lock(&movers->jobs->lock);
+	movers->jobs->started = open;
+	pthread_cond_broadcast(&movers->jobs->wake);
+	pthread_mutex_unlock(&movers->jobs->lock);
 }
 
 int ucm_movers_start(struct ucm_store *store)

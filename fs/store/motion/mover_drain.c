@@ -9,9 +9,9 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "fs/store/jobs.h"
 #include "fs/store/motion/batch.h"
 #include "fs/store/pressure.h"
-#include "fs/store/wishes.h"
 
 static bool wants_dir(const struct ucm_mover_walk *walk,
 		      const struct ucm_entry *entry)
@@ -151,5 +151,5 @@ void ucm_movers_drain(struct ucm_store *store, unsigned dir, bool on)
 	atomic_store(&store->dirs.at[dir]->stays, 0);
 	atomic_store(&store->dirs.at[dir]->draining, on);
 	if (on)
-		ucm_wishes_wake(store);
+		ucm_jobs_wake(store);
 }

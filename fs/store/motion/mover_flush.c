@@ -11,7 +11,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "fs/store/wishes.h"
+#include "fs/store/jobs.h"
 
 #define FLUSH_NAMED 16u		/* blocks that are named in the log */
 #define FLUSH_FAILURES 64u	/* in a row: the tiers below fail, not blocks */
@@ -81,7 +81,7 @@ static int flush_one(struct flush *flush, ucm_ref ref, bool last)
 	int err;
 
 	if (!ucm_index_get(store->index, ref, &entry) ||
-	    !ucm_wishes_is_unsaved(store, &entry))
+	    !ucm_jobs_is_unsaved(store, &entry))
 		return 0;
 	err = ucm_mover_save(store, ref, &entry, &move);
 	if (!err)
@@ -92,7 +92,7 @@ static int flush_one(struct flush *flush, ucm_ref ref, bool last)
 		return err;
 	/* a mover may have copied it in the same moment */
 	if (ucm_index_get(store->index, ref, &entry) &&
-	    ucm_wishes_is_unsaved(store, &entry))
+	    ucm_jobs_is_unsaved(store, &entry))
 		flush_leave(flush, &entry, err);
 	return 0;
 }

@@ -18,7 +18,7 @@
 
 struct ucm_movers {
 	struct ucm_store *store;
-	struct ucm_wishes *wishes;
+	struct ucm_jobs *jobs;
 	pthread_mutex_t lock; /* guards the rest */
 	pthread_cond_t ended;
 	bool rebalanced;

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "common/clock.h"
-#include "fs/store/wishes.h"
+#include "fs/store/jobs.h"
 
 /* ---- how fast ---- */
 
@@ -128,5 +128,5 @@ bool ucm_mover_walk(struct ucm_mover_walk *walk,
 bool ucm_mover_wants_saved(const struct ucm_mover_walk *walk,
 			   const struct ucm_entry *entry)
 {
-	return ucm_wishes_is_unsaved(walk->movers->store, entry);
+	return ucm_jobs_is_unsaved(walk->movers->store, entry);
 }

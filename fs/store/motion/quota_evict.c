@@ -15,8 +15,8 @@
 #include <time.h>
 
 #include "common/log.h"
+#include "fs/store/jobs.h"
 #include "fs/store/pressure.h"
-#include "fs/store/wishes.h"
 #include "fs/tier/wait.h"
 #include "hashing/tree.h"
 
@@ -86,7 +86,7 @@ static int quota_take(struct ucm_store *store, struct ucm_quota *quota,
 			return -EDQUOT;
 		err = quota_evict(store, quota, bytes);
 		if (err == -EAGAIN && ++tries < TRIES) {
-			ucm_wishes_wake(store); /* more are to come */
+			ucm_jobs_wake(store); /* more are to come */
 			continue;
 		}
 		if ((err != -EBUSY || ++waits > WAITS) &&

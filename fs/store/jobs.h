@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wishes.h - what blocks are to be moved: asked for here, done by the movers.
+ * jobs.h - what blocks are to be moved: asked for here, done by the movers.
  *
  * Queues of references, of bounded length. One that is full drops what comes: a
  * promotion is asked for again; of blocks that are to be copied below it is
@@ -10,8 +10,8 @@
  * All calls are cheap and may be made from any thread. They do nothing before
  * the movers have started.
  */
-#ifndef UCM_WISHES_H
-#define UCM_WISHES_H
+#ifndef UCM_JOBS_H
+#define UCM_JOBS_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -22,65 +22,65 @@
 struct ucm_store;
 struct ucm_tier;
 
-#define UCM_WISHES_MAX 4096u
+#define UCM_JOBS_MAX 4096u
 #define UCM_PROMOTE_WINDOW_S 3600u /* promote counts uses within this time */
 
-struct ucm_wish_queue {
-	ucm_ref refs[UCM_WISHES_MAX];
+struct ucm_job_queue {
+	ucm_ref refs[UCM_JOBS_MAX];
 	unsigned first, num;
 };
 
 /* A block in a slow tier, and how often it was used lately. Blocks with the
  * same slot drive each other out: what is used often comes back. */
-struct ucm_wish_seen {
+struct ucm_job_seen {
 	ucm_ref ref;
 	uint32_t since_s;
 	uint16_t uses;
 };
 
-struct ucm_wishes {
+struct ucm_jobs {
 	pthread_mutex_t lock; /* guards the rest */
 	pthread_cond_t wake;  /* of the movers */
 	bool started, woken;
-	struct ucm_wish_queue down; /* to be copied below */
+	struct ucm_job_queue down; /* to be copied below */
 	/* To be copied to the fastest tier: because somebody has asked for
 	 * that, and because it is used. */
-	struct ucm_wish_queue warm, up;
+	struct ucm_job_queue warm, up;
 	bool down_lacks; /* some that are to be copied below are in no queue */
-	struct ucm_wish_seen seen[UCM_WISHES_MAX];
+	struct ucm_job_seen seen[UCM_JOBS_MAX];
 };
 
 /* NULL: no memory. */
-struct ucm_wishes *ucm_wishes_new(void);
-void ucm_wishes_free(struct ucm_wishes *wishes);
+struct ucm_jobs *ucm_jobs_new(void);
+void ucm_jobs_free(struct ucm_jobs *jobs);
 
 /* The first of a queue; false: it is empty. */
-bool ucm_wishes_take(struct ucm_wishes *wishes, struct ucm_wish_queue *queue,
-		     ucm_ref *ref);
+bool ucm_jobs_take(struct ucm_jobs *jobs, struct ucm_job_queue *queue,
+		   ucm_ref *ref);
 /* One more that is to be copied below; false: the queue is full. */
-bool ucm_wishes_put_down(struct ucm_wishes *wishes, ucm_ref ref);
+bool ucm_jobs_put_down(struct ucm_jobs *jobs, ucm_ref ref);
 /* Some are in no queue: they are looked for. */
-void ucm_wishes_lack(struct ucm_wishes *wishes);
+void ucm_jobs_lack(struct ucm_jobs *jobs);
 
 /* A block was used. */
-void ucm_wishes_used(struct ucm_store *store, ucm_ref ref,
-		     const struct ucm_entry *entry);
+void ucm_jobs_used(struct ucm_store *store, ucm_ref ref,
+		   const struct ucm_entry *entry);
 /* A new block has been closed by its writer. */
-void ucm_wishes_written(struct ucm_store *store, ucm_ref ref);
+void ucm_jobs_written(struct ucm_store *store, ucm_ref ref);
 /* Somebody asks for a block in the fastest tier. 0: it is there, or about to be;
  * -EAGAIN: too many are waiting; -ENOENT. */
-int ucm_wishes_warm(struct ucm_store *store, ucm_ref ref);
+int ucm_jobs_warm(struct ucm_store *store, ucm_ref ref);
 /* Some directory is over its high mark, or may be. */
-void ucm_wishes_wake(struct ucm_store *store);
+void ucm_jobs_wake(struct ucm_store *store);
 
 /* The tier to which a block of that directory is promoted; NULL: none. */
-struct ucm_tier *ucm_wishes_tier_above(struct ucm_store *store, unsigned dir);
+struct ucm_tier *ucm_jobs_tier_above(struct ucm_store *store, unsigned dir);
 
 /* Is a block to be copied to a lower tier, and has not been? */
-bool ucm_wishes_is_unsaved(const struct ucm_store *store,
-			   const struct ucm_entry *entry);
+bool ucm_jobs_is_unsaved(const struct ucm_store *store,
+			 const struct ucm_entry *entry);
 /* How many are there, and their bytes? */
-void ucm_wishes_count_unsaved(const struct ucm_store *store, uint64_t *blocks,
-			      uint64_t *bytes);
+void ucm_jobs_count_unsaved(const struct ucm_store *store, uint64_t *blocks,
+			    uint64_t *bytes);
 
 #endif

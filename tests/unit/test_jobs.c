@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_wishes.c - the queues of blocks that movers copy. No mover runs: what is
+ * test_jobs.c - the queues of blocks that movers copy. No mover runs: what is
  * asked for stays in its queue.
  */
 #include <config.h>
@@ -8,11 +8,11 @@
 #include <errno.h>
 
 #include "fs/store/find/find.h"
-#include "fs/store/wishes.h"
+#include "fs/store/jobs.h"
 #include "tests/unit/store_fixture.h"
 
 static struct fx_file files[4];
-static struct ucm_wishes *wishes;
+static struct ucm_jobs *jobs;
 
 static void setup(void)
 {
@@ -25,9 +25,9 @@ static void open_still(void)
 {
 	fx_option("policy", "lru");
 	fx_open_still();
-	wishes = fx_set->wishes;
-	wishes->started = true;
-	wishes->down_lacks = false;
+	jobs = fx_set->jobs;
+	jobs->started = true;
+	jobs->down_lacks = false;
 }
 
 static void store_of(const char *source)
@@ -47,14 +47,14 @@ UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown);
 
 static void put(ucm_ref ref)
 {
-	ck_assert(ucm_wishes_put_down(wishes, ref));
+	ck_assert(ucm_jobs_put_down(jobs, ref));
 }
 
 static void gives(ucm_ref want)
 {
 	ucm_ref ref;
 
-	must(ucm_wishes_take(wishes, &wishes->down, &ref) && ref == want);
+	must(ucm_jobs_take(jobs, &jobs->down, &ref) && ref == want);
 }
 
 UNIT_TEST(what_was_asked_for_first_is_done_first)
@@ -64,14 +64,14 @@ UNIT_TEST(what_was_asked_for_first_is_done_first)
 		put(ref);
 	for (ucm_ref ref = 1; ref <= 3; ref++)
 		gives(ref);
-	ck_assert_uint_eq(wishes->down.num, 0);
+	ck_assert_uint_eq(jobs->down.num, 0);
 }
 
 UNIT_TEST(a_queue_goes_on_from_its_end_at_its_beginning)
 {
 	store_of("only=$/a");
 	put(1);
-	for (ucm_ref ref = 1; ref < 3 * UCM_WISHES_MAX; ref++) {
+	for (ucm_ref ref = 1; ref < 3 * UCM_JOBS_MAX; ref++) {
 		put(ref + 1);
 		gives(ref);
 	}
@@ -79,18 +79,18 @@ UNIT_TEST(a_queue_goes_on_from_its_end_at_its_beginning)
 
 static void fill(void)
 {
-	while (ucm_wishes_put_down(wishes, 1))
+	while (ucm_jobs_put_down(jobs, 1))
 		;
-	wishes->down_lacks = false;
+	jobs->down_lacks = false;
 }
 
 UNIT_TEST(what_a_full_queue_drops_is_noted)
 {
 	store_of("only=$/a");
 	fill();
-	ck_assert_uint_eq(wishes->down.num, UCM_WISHES_MAX);
-	ck_assert(!ucm_wishes_put_down(wishes, 2));
-	ck_assert(wishes->down_lacks);
+	ck_assert_uint_eq(jobs->down.num, UCM_JOBS_MAX);
+	ck_assert(!ucm_jobs_put_down(jobs, 2));
+	ck_assert(jobs->down_lacks);
 }
 
 UNIT_TEST(a_written_block_that_a_full_queue_drops_is_noted)
@@ -100,7 +100,7 @@ UNIT_TEST(a_written_block_that_a_full_queue_drops_is_noted)
 	open_still();
 	fill();
 	commit(0);
-	ck_assert(wishes->down_lacks);
+	ck_assert(jobs->down_lacks);
 }
 
 /* ---- up ---- */
@@ -111,10 +111,10 @@ UNIT_TEST(blocks_are_promoted_to_the_fastest_tier_that_can_be_written_to)
 
 	store_of("fast=$/a:mid=$/b:slow=$/c");
 	tiers = fx_set->dirs.tiers;
-	ck_assert_ptr_eq(ucm_wishes_tier_above(fx_set, 2), &tiers[0]);
+	ck_assert_ptr_eq(ucm_jobs_tier_above(fx_set, 2), &tiers[0]);
 	tiers[0].readonly = true;
-	ck_assert_ptr_eq(ucm_wishes_tier_above(fx_set, 2), &tiers[1]);
-	ck_assert_ptr_null(ucm_wishes_tier_above(fx_set, 1));
+	ck_assert_ptr_eq(ucm_jobs_tier_above(fx_set, 2), &tiers[1]);
+	ck_assert_ptr_null(ucm_jobs_tier_above(fx_set, 1));
 }
 
 /* A block in the slow tier, that its second use promotes. */
@@ -136,12 +136,12 @@ UNIT_TEST(a_use_long_ago_does_not_count)
 {
 	slow_block();
 	use();
-	for (unsigned i = 0; i < NUM_ROWS(wishes->seen); i++)
-		wishes->seen[i].since_s -= UCM_PROMOTE_WINDOW_S + 1;
+	for (unsigned i = 0; i < NUM_ROWS(jobs->seen); i++)
+		jobs->seen[i].since_s -= UCM_PROMOTE_WINDOW_S + 1;
 	use();
-	ck_assert_uint_eq(wishes->up.num, 0);
+	ck_assert_uint_eq(jobs->up.num, 0);
 	use();
-	ck_assert_uint_eq(wishes->up.num, 1);
+	ck_assert_uint_eq(jobs->up.num, 1);
 }
 
 UNIT_TEST(uses_are_counted_from_zero_after_a_promotion)
@@ -149,19 +149,19 @@ UNIT_TEST(uses_are_counted_from_zero_after_a_promotion)
 	slow_block();
 	use();
 	use();
-	ck_assert_uint_eq(wishes->up.num, 1);
+	ck_assert_uint_eq(jobs->up.num, 1);
 	use();
-	ck_assert_uint_eq(wishes->up.num, 1);
+	ck_assert_uint_eq(jobs->up.num, 1);
 	use();
-	ck_assert_uint_eq(wishes->up.num, 2);
+	ck_assert_uint_eq(jobs->up.num, 2);
 }
 
 UNIT_TEST(nothing_is_promised_before_movers_run)
 {
 	slow_block();
-	wishes->started = false;
-	ck_assert_int_eq(ucm_wishes_warm(fx_set, fx_ref(&files[0])), -EAGAIN);
-	ck_assert_uint_eq(wishes->warm.num, 0);
+	jobs->started = false;
+	ck_assert_int_eq(ucm_jobs_warm(fx_set, fx_ref(&files[0])), -EAGAIN);
+	ck_assert_uint_eq(jobs->warm.num, 0);
 }
 
 /* ---- down ---- */
@@ -188,9 +188,9 @@ UNIT_TEST(what_is_unsaved_follows_from_the_write_mode,
 	open_still();
 	ck_assert_int_eq(fx_find(&files[0]), 0);
 	entry = fx_entry(&files[0]);
-	ck_assert_int_eq(ucm_wishes_is_unsaved(fx_set, &entry),
+	ck_assert_int_eq(ucm_jobs_is_unsaved(fx_set, &entry),
 			 modes[_i].unsaved);
-	ucm_wishes_count_unsaved(fx_set, &blocks, &bytes);
+	ucm_jobs_count_unsaved(fx_set, &blocks, &bytes);
 	ck_assert_uint_eq(blocks, modes[_i].unsaved);
 	ck_assert_uint_eq(bytes, modes[_i].unsaved * files[0].len);
 }
@@ -205,7 +205,7 @@ UNIT_TEST(a_block_that_is_withheld_is_not_unsaved)
 	commit(0);
 	ucm_store_withhold(fx_set, fx_ref(&files[0]));
 	entry = fx_entry(&files[0]);
-	ck_assert(!ucm_wishes_is_unsaved(fx_set, &entry));
+	ck_assert(!ucm_jobs_is_unsaved(fx_set, &entry));
 }
 
 /* Of two blocks, one more is written; high is 90 percent. */
@@ -224,9 +224,9 @@ UNIT_TEST(a_block_above_the_high_mark_wakes_a_mover,
 	open_still();
 	commit(0);
 	commit(1);
-	wishes->woken = false;
+	jobs->woken = false;
 	commit(2);
-	ck_assert_int_eq(wishes->woken, fill_levels[_i].woken);
+	ck_assert_int_eq(jobs->woken, fill_levels[_i].woken);
 }
 
 UNIT_PROGRAM(.variants = fx_media);
