@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "common/align.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/osguard.h"
@@ -353,15 +352,6 @@ int ucm_tier_choose(struct ucm_tier *tier, enum ucm_placement policy,
 	else
 		*out = promise;
 	return err;
-}
-
-uint64_t ucm_file_takes(const struct stat *st)
-{
-	uint64_t unit = st->st_blksize > 0 ? (uint64_t)st->st_blksize : 512;
-	uint64_t most = ucm_round_up_to((uint64_t)st->st_size, unit);
-	uint64_t now = (uint64_t)st->st_blocks * 512;
-
-	return now < most ? now : most;
 }
 
 /* ---- what there is ---- */

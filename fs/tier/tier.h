@@ -10,7 +10,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
+#include "common/align.h"
 #include "fs/tier/medium.h"
 #include "fs/tier/memory.h"
 #include "fs/tier/room.h"
@@ -92,7 +94,14 @@ void ucm_promise_end(struct ucm_promise *promise);
 
 /* What a file takes on disk, as it is counted: what was allocated beyond its
  * end to be written to (XFS does that) is given back when it is closed. */
-uint64_t ucm_file_takes(const struct stat *st);
+static inline uint64_t ucm_file_takes(const struct stat *st)
+{
+	uint64_t unit = st->st_blksize > 0 ? (uint64_t)st->st_blksize : 512;
+	uint64_t most = ucm_round_up_to((uint64_t)st->st_size, unit);
+	uint64_t now = (uint64_t)st->st_blocks * 512;
+
+	return now < most ? now : most;
+}
 
 /* Bytes that a directory's files take, and its blocks and files; and those of all
  * directories of a tier. */

@@ -150,7 +150,7 @@ static void commit_forget_entry(struct ucm_store *store,
 	if (!ucm_index_find(store->index, key, &entry, &ref))
 		return;
 	if (entry.dir == dir)
-		ucm_store_index_remove(store, ref, NULL);
+		ucm_store_index_remove(store, ref, UCM_POLICY_REMOVED, NULL);
 	else
 		ucm_store_forget_copy(store, ref, dir);
 }

@@ -5,6 +5,9 @@
  * One that is in doubt is compared, checksums and all, with what the disk has
  * before it is served. What is wrong is condemned: out of the index and moved
  * aside, and a copy in another directory takes its place.
+ *
+ * A file that was judged may have been replaced since: under the name's lock it is
+ * looked at whether the name still leads to it.
  */
 #include <config.h>
 
@@ -16,6 +19,66 @@
 
 #include "common/log.h"
 #include "hashing/tree.h"
+
+/* ---- moving aside ---- */
+
+/* Does the name still lead to the file that was judged (NULL: any)? Under the
+ * name's lock, and while a descriptor keeps its inode from being another's. */
+static bool is_still(struct ucm_store *store, const struct ucm_space *space,
+		     const struct ucm_id *id, unsigned dir,
+		     const struct stat *judged)
+{
+	struct ucm_medium *medium = store->dirs.at[dir];
+	struct stat now;
+
+	if (!judged)
+		return true;
+	return ucm_medium_find(medium, space->folder, id, &now) ||
+	       (now.st_ino == judged->st_ino && now.st_dev == judged->st_dev);
+}
+
+bool ucm_store_get_judged(struct ucm_store *store, ucm_ref ref, unsigned dir,
+			  const struct stat *judged, struct ucm_entry *out)
+{
+	return ucm_index_get(store->index, ref, out) && out->dir == dir &&
+	       is_still(store, store->names.spaces[out->space], &out->id, dir,
+			judged);
+}
+
+/* Under the name's lock: move the file aside, with a word in the log. */
+static void quarantine(struct ucm_store *store, const struct ucm_space *space,
+		       const struct ucm_id *id, unsigned dir,
+		       enum ucm_fault fault, const char *detail)
+{
+	struct ucm_medium *medium = store->dirs.at[dir];
+	int err;
+
+	err = ucm_medium_set_aside(medium, space->folder, id);
+	ucm_warning("%s: block %s: %s%s: %s", medium->path,
+		    ucm_hex(id).text, ucm_fault_text(fault), detail,
+		    err ? strerror(-err) : "quarantined");
+	if (err && err != -ENOENT) /* it is still there, and in no index */
+		atomic_store(&medium->abandoned, true);
+	if (err) {
+		ucm_dirs_count_error(&store->dirs, dir, err);
+		return;
+	}
+	ucm_count(&store->stats.quarantined);
+	ucm_count(&store->stats.quarantined_for[fault]);
+}
+
+void ucm_store_set_aside(struct ucm_store *store, struct ucm_space *space,
+			 const struct ucm_id *id, unsigned dir,
+			 const struct stat *judged, enum ucm_fault fault,
+			 const char *detail)
+{
+	ucm_store_lock_name(store, id);
+	if (is_still(store, space, id, dir, judged))
+		quarantine(store, space, id, dir, fault, detail);
+	ucm_store_unlock_name(store, id);
+}
+
+/* ---- bad entries ---- */
 
 /* Is there still no file, or not the block's? Under the name's lock. */
 static bool is_lost(struct ucm_store *store, ucm_ref ref, unsigned dir,
@@ -51,7 +114,7 @@ bool ucm_store_lose(struct ucm_store *store, ucm_ref ref, unsigned dir,
 	key = (struct ucm_key){ .id = entry.id, .space = entry.space };
 	ucm_store_lock_name(store, &key.id);
 	lost = is_lost(store, ref, dir, judged, &entry) &&
-	       ucm_store_index_remove(store, ref, &entry);
+	       ucm_store_index_remove(store, ref, UCM_POLICY_REMOVED, &entry);
 	ucm_store_unlock_name(store, &key.id);
 	if (!lost)
 		return false;
@@ -73,11 +136,10 @@ static void condemn_locked(struct ucm_store *store, ucm_ref ref,
 	struct ucm_space *space;
 
 	if (!ucm_store_get_judged(store, ref, entry->dir, judged, entry) ||
-	    !ucm_store_index_remove(store, ref, entry))
+	    !ucm_store_index_remove(store, ref, UCM_POLICY_REMOVED, entry))
 		return;
 	space = store->names.spaces[entry->space];
-	ucm_store_quarantine(store, space, &entry->id, entry->dir, fault,
-			     detail);
+	quarantine(store, space, &entry->id, entry->dir, fault, detail);
 	if (entry->flags & UCM_ENTRY_PINNED)
 		ucm_store_mark_pin(store, entry, false);
 	ucm_store_examine_copies(store, entry);

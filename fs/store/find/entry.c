@@ -208,14 +208,7 @@ static void enlist_leaf(struct ucm_store *store, const struct ucm_entry *child)
 }
 
 bool ucm_store_index_remove(struct ucm_store *store, ucm_ref ref,
-			    struct ucm_entry *out)
-{
-	return ucm_store_index_remove_for(store, ref, UCM_POLICY_REMOVED, out);
-}
-
-bool ucm_store_index_remove_for(struct ucm_store *store, ucm_ref ref,
-				enum ucm_policy_why why,
-				struct ucm_entry *out)
+			    enum ucm_policy_why why, struct ucm_entry *out)
 {
 	struct ucm_entry entry;
 
@@ -437,16 +430,11 @@ void ucm_store_adopt(struct ucm_store *store, const struct ucm_temp *temp,
 
 /* ---- uses ---- */
 
-void ucm_store_touch_entry(struct ucm_store *store, struct ucm_entry *entry)
-{
-	ucm_value_use(&store->value, entry);
-}
-
 void ucm_store_use_entry(struct ucm_store *store, struct ucm_entry *entry)
 {
 	struct ucm_tier_stats *stats = &store->dirs.tier_of[entry->dir]->stats;
 
-	ucm_store_touch_entry(store, entry);
+	ucm_value_use(&store->value, entry);
 	ucm_count(&stats->opens);
 	ucm_count_more(&stats->opened_bytes, entry->size);
 	ucm_count(&store->stats.opens);

@@ -104,12 +104,13 @@ int ucm_store_find(struct ucm_store *store, const struct ucm_key *key,
 
 static void edit_touch(struct ucm_entry *entry, void *arg)
 {
-	ucm_store_touch_entry(arg, entry);
+	ucm_value_use(arg, entry);
 }
 
 int ucm_store_touch(struct ucm_store *store, ucm_ref ref)
 {
-	bool there = ucm_index_edit(store->index, ref, edit_touch, store);
+	bool there = ucm_index_edit(store->index, ref, edit_touch,
+				    &store->value);
 
 	return there ? 0 : -ENOENT;
 }
@@ -469,7 +470,7 @@ static int store_remove_locked(struct ucm_store *store,
 		ucm_store_unclaim(store, ref);
 		return err;
 	}
-	if (!ucm_store_index_remove_for(store, ref, why, &entry))
+	if (!ucm_store_index_remove(store, ref, why, &entry))
 		return -ENOENT;
 	count_removal(store, &entry);
 	return 0;

@@ -46,13 +46,9 @@ void ucm_store_entry(const struct ucm_key *key, unsigned dir,
 int ucm_store_index_add(struct ucm_store *store, struct ucm_space *space,
 			const struct ucm_entry *entry,
 			const struct ucm_id *parent, ucm_ref *ref_out);
+/* why: it was removed, or evicted. */
 bool ucm_store_index_remove(struct ucm_store *store, ucm_ref ref,
-			    struct ucm_entry *out);
-
-/* The same; it was evicted (or REMOVED, as above). */
-bool ucm_store_index_remove_for(struct ucm_store *store, ucm_ref ref,
-				enum ucm_policy_why why,
-				struct ucm_entry *out);
+			    enum ucm_policy_why why, struct ucm_entry *out);
 
 /* The entry is that file's now. */
 void ucm_store_restat(struct ucm_store *store, ucm_ref ref, unsigned dir,
@@ -65,8 +61,7 @@ bool ucm_store_get_judged(struct ucm_store *store, ucm_ref ref, unsigned dir,
 void ucm_store_adopt(struct ucm_store *store, const struct ucm_temp *temp,
 		     uint8_t flags);
 
-/* Count a use, or an open, of an entry that is being edited. */
-void ucm_store_touch_entry(struct ucm_store *store, struct ucm_entry *entry);
+/* Count an open of an entry that is being edited. */
 void ucm_store_use_entry(struct ucm_store *store, struct ucm_entry *entry);
 
 /* A block's file was seen in that directory, too; or it is gone from there. */
@@ -105,27 +100,6 @@ void ucm_store_each_flagged(struct ucm_store *store, unsigned shard,
 			    unsigned dir, uint8_t flag,
 			    int (*fn)(struct ucm_store *store, ucm_ref ref));
 
-/* ---- moving aside (quarantine.c) ---- */
-
-/* Does the name still lead to the file that was judged (NULL: any)? Under the
- * name's lock, and while a descriptor keeps its inode from being another's. */
-bool ucm_store_is_still(struct ucm_store *store, const struct ucm_space *space,
-			const struct ucm_id *id, unsigned dir,
-			const struct stat *judged);
-
-/* Under the name's lock: move the file aside, with a word in the log. */
-void ucm_store_quarantine(struct ucm_store *store,
-			  const struct ucm_space *space,
-			  const struct ucm_id *id, unsigned dir,
-			  enum ucm_fault fault, const char *detail);
-
-/* The same for a file that is not in the index; judged as for
- * ucm_store_condemn(). */
-void ucm_store_set_aside(struct ucm_store *store, struct ucm_space *space,
-			 const struct ucm_id *id, unsigned dir,
-			 const struct stat *judged, enum ucm_fault fault,
-			 const char *detail);
-
 static inline const char *ucm_store_folder(const struct ucm_store *store,
 					   const struct ucm_entry *entry)
 {
@@ -161,6 +135,13 @@ int ucm_store_learn_from(struct ucm_store *store, struct ucm_space *space,
 			 const struct ucm_id *id, unsigned dir);
 
 /* ---- bad entries (doubt.c); ucm_store_condemn() ---- */
+
+/* A file that is not in the index: move it aside, with a word in the log, if it is
+ * still the one that was judged; as for ucm_store_condemn(). */
+void ucm_store_set_aside(struct ucm_store *store, struct ucm_space *space,
+			 const struct ucm_id *id, unsigned dir,
+			 const struct stat *judged, enum ucm_fault fault,
+			 const char *detail);
 
 /* Where in a file a fault is, for the log; nothing but for UCM_FAULT_PLANE. */
 struct ucm_fault_place {
