@@ -325,7 +325,7 @@ static double fill_index(const struct bench *bench, struct ucm_index *index)
 
 	for (uint64_t i = 0; i < bench->num; i++) {
 		entry.id = bench->ids[i];
-		if (ucm_index_add(index, &entry, NULL))
+		if (ucm_index_add(index, &entry, NULL, NULL))
 			die("add");
 	}
 	return (cpu_us() - start) / (double)bench->num;

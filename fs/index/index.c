@@ -257,15 +257,7 @@ static int add_linked(struct ucm_index *index, const struct ucm_entry *entry,
 }
 
 int ucm_index_add(struct ucm_index *index, const struct ucm_entry *entry,
-		  ucm_ref *ref_out)
-{
-	uint32_t none = 0;
-
-	return add_linked(index, entry, &none, ref_out);
-}
-
-int ucm_index_add_child(struct ucm_index *index, const struct ucm_entry *entry,
-			const struct ucm_id *parent, ucm_ref *ref_out)
+		  const struct ucm_id *parent, ucm_ref *ref_out)
 {
 	uint32_t link = 0;
 	int err = 0;

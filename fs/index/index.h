@@ -57,7 +57,7 @@ struct ucm_entry {
 	uint32_t uses;     /* opens and touches; 24 bits are kept */
 	uint32_t generation;
 	uint32_t parent;   /* the index's; 0: it is not known to have one */
-	uint32_t children; /* see ucm_index_add_child() */
+	uint32_t children; /* see ucm_index_add() */
 	uint16_t space;
 	uint8_t dir;	   /* the directory's number (dirs.h) */
 	uint8_t copy;      /* 1 + another directory that has it; 0: unknown */
@@ -93,16 +93,14 @@ static inline bool ucm_entry_has_dir(const struct ucm_entry *entry,
 int ucm_index_new(struct ucm_index **out);
 void ucm_index_free(struct ucm_index *index);
 
-/* Add an entry (generation, parent and children are ignored). 0 and its
- * reference, or -EEXIST and the reference of the one that is there, or -ENOMEM,
- * or -EFBIG (a size of 1 TiB or more). */
-int ucm_index_add(struct ucm_index *index, const struct ucm_entry *entry,
-		  ucm_ref *ref_out);
-
 /*
- * The same of one whose parent is known: the id of the block before it, in the
- * same space (NULL: none). An entry has one parent, the first that it was
- * given; one that is there already (-EEXIST) and has none gets this one.
+ * Add an entry (generation, parent and children are ignored). 0 and its
+ * reference, or -EEXIST and the reference of the one that is there, or -ENOMEM,
+ * or -EFBIG (a size of 1 TiB or more).
+ *
+ * A parent is the id of the block before it, in the same space (NULL: none). An
+ * entry has one parent, the first that it was given; one that is there already
+ * (-EEXIST) and has none gets this one.
  *
  * children is the number of entries whose parent is this name, whether or not
  * it is the name of an entry itself: they may come before it, stay when it is
@@ -112,8 +110,8 @@ int ucm_index_add(struct ucm_index *index, const struct ucm_entry *entry,
  * scan has not reached yet is missing, and bare blocks always are. Names that
  * are each other's parents, which no hash makes, have no leaf.
  */
-int ucm_index_add_child(struct ucm_index *index, const struct ucm_entry *entry,
-			const struct ucm_id *parent, ucm_ref *ref_out);
+int ucm_index_add(struct ucm_index *index, const struct ucm_entry *entry,
+		  const struct ucm_id *parent, ucm_ref *ref_out);
 
 /* Give an entry a parent, if it has none. -ENOENT: it is gone; -ENOMEM. */
 int ucm_index_set_parent(struct ucm_index *index, ucm_ref ref,

@@ -140,6 +140,22 @@ struct ucm_space_owner ucm_store_owner_of(const struct ucm_space *space)
 	};
 }
 
+int ucm_store_link(struct ucm_store *store, const struct ucm_temp *temp,
+		   const struct ucm_space *space, const struct ucm_id *id,
+		   bool sync)
+{
+	struct ucm_medium *medium = temp->medium;
+	int err = ucm_medium_commit(medium, temp->path, space->folder, id,
+				    sync);
+
+	if (err != -ENOENT)
+		return err;
+	err = ucm_store_make_folder(store, medium, space);
+	return err ? err
+		   : ucm_medium_commit(medium, temp->path, space->folder, id,
+				       sync);
+}
+
 int ucm_store_make_folder(struct ucm_store *store, struct ucm_medium *medium,
 			  const struct ucm_space *space)
 {

@@ -62,7 +62,8 @@ static bool pins_grow(struct ucm_pins *pins)
 	return true;
 }
 
-void ucm_pins_add(struct ucm_pins *pins, const struct ucm_key *key)
+/* A mark that was found. */
+static void pins_add(struct ucm_pins *pins, const struct ucm_key *key)
 {
 	bool found;
 	size_t at;
@@ -157,7 +158,7 @@ static void pins_keep(void *arg, const char *name, const struct ucm_id *id)
 	struct ucm_key key;
 
 	if (pins_key_of(store, name, id, &key))
-		ucm_pins_add(&store->pins, &key);
+		pins_add(&store->pins, &key);
 }
 
 static void pins_mark(void *arg, const char *name, const struct ucm_id *id)

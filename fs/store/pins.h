@@ -32,8 +32,6 @@ struct ucm_pins {
 void ucm_pins_init(struct ucm_pins *pins);
 void ucm_pins_fini(struct ucm_pins *pins);
 
-/* A mark that was found. */
-void ucm_pins_add(struct ucm_pins *pins, const struct ucm_key *key);
 bool ucm_pins_have(struct ucm_pins *pins, const struct ucm_key *key);
 /* It is pinned no more. */
 void ucm_pins_remove(struct ucm_pins *pins, const struct ucm_key *key);

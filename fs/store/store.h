@@ -332,6 +332,12 @@ int ucm_store_create_in(struct ucm_store *store, struct ucm_tier *tier,
 /* Its room is taken now and counts as a block's, or is not needed. */
 void ucm_store_end_promise(struct ucm_temp *temp);
 
+/* Give a file its name; sync: which is on disk then. Makes the space's folder, if it
+ * is the first block there. -EEXIST, and what the directory says. */
+int ucm_store_link(struct ucm_store *store, const struct ucm_temp *temp,
+		   const struct ucm_space *space, const struct ucm_id *id,
+		   bool sync);
+
 /* Make a space's folder in a directory that has not got it, with the space's
  * owner and mode. */
 int ucm_store_make_folder(struct ucm_store *store, struct ucm_medium *medium,

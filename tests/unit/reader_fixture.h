@@ -70,7 +70,7 @@ static inline ucm_ref rf_add(struct ucm_index *index, uint64_t n)
 	struct ucm_entry entry = rf_entry(n, 0);
 	ucm_ref ref;
 
-	must(!ucm_index_add(index, &entry, &ref));
+	must(!ucm_index_add(index, &entry, NULL, &ref));
 	return ref;
 }
 

@@ -62,7 +62,7 @@ UNIT_TEST(what_was_added_is_found_by_name_and_by_reference)
 	ucm_ref ref = 0, found = 0;
 
 	ck_assert(!ucm_index_find(ix, &key, NULL, NULL));
-	ck_assert_int_eq(ucm_index_add(ix, &entry, &ref), 0);
+	ck_assert_int_eq(ucm_index_add(ix, &entry, NULL, &ref), 0);
 	ck_assert_uint_ne(ref, 0);
 	ck_assert_uint_lt(ref, UINT64_C(1) << 60);
 	ck_assert(ucm_index_find(ix, &key, &out, &found));
@@ -78,13 +78,13 @@ UNIT_TEST(a_second_add_tells_of_the_first)
 	struct ucm_entry entry = entry_of(1, 0), out;
 	ucm_ref ref, second = 0;
 
-	ck_assert_int_eq(ucm_index_add(ix, &entry, &ref), 0);
+	ck_assert_int_eq(ucm_index_add(ix, &entry, NULL, &ref), 0);
 	entry.dir = 9;
-	ck_assert_int_eq(ucm_index_add(ix, &entry, &second), -EEXIST);
+	ck_assert_int_eq(ucm_index_add(ix, &entry, NULL, &second), -EEXIST);
 	ck_assert_uint_eq(second, ref);
 	ck_assert(ucm_index_get(ix, ref, &out));
 	ck_assert_uint_eq(out.dir, 3);
-	ck_assert_int_eq(ucm_index_add(ix, &entry, NULL), -EEXIST);
+	ck_assert_int_eq(ucm_index_add(ix, &entry, NULL, NULL), -EEXIST);
 }
 
 UNIT_TEST(one_id_in_two_spaces_is_two_blocks)
@@ -93,9 +93,9 @@ UNIT_TEST(one_id_in_two_spaces_is_two_blocks)
 	struct ucm_key key = key_of(&b);
 	ucm_ref ref_a, ref_b;
 
-	ck_assert_int_eq(ucm_index_add(ix, &a, &ref_a), 0);
+	ck_assert_int_eq(ucm_index_add(ix, &a, NULL, &ref_a), 0);
 	ck_assert(!ucm_index_find(ix, &key, NULL, NULL));
-	ck_assert_int_eq(ucm_index_add(ix, &b, &ref_b), 0);
+	ck_assert_int_eq(ucm_index_add(ix, &b, NULL, &ref_b), 0);
 	ck_assert_uint_ne(ref_a, ref_b);
 	ck_assert(ucm_index_remove(ix, ref_a, &out));
 	ck_assert_uint_eq(out.space, 0);
@@ -108,7 +108,7 @@ UNIT_TEST(a_reference_dies_with_its_entry_and_stays_dead)
 	ucm_ref old[50], ref;
 
 	for (unsigned i = 0; i < NUM_ROWS(old); i++) {
-		ck_assert_int_eq(ucm_index_add(ix, &entry, &old[i]), 0);
+		ck_assert_int_eq(ucm_index_add(ix, &entry, NULL, &old[i]), 0);
 		for (unsigned j = 0; j < i; j++) {
 			/* the slot is the same, the reference is not */
 			ck_assert_uint_ne(old[j], old[i]);
@@ -120,7 +120,7 @@ UNIT_TEST(a_reference_dies_with_its_entry_and_stays_dead)
 		ck_assert(!ucm_index_get(ix, old[i], &out));
 		ck_assert(!ucm_index_remove(ix, old[i], NULL));
 	}
-	ck_assert_int_eq(ucm_index_add(ix, &entry, &ref), 0);
+	ck_assert_int_eq(ucm_index_add(ix, &entry, NULL, &ref), 0);
 	ck_assert_uint_eq(ref & ((1u << 28) - 1),
 			  old[0] & ((1u << 28) - 1)); /* reused indeed */
 }
@@ -149,7 +149,7 @@ UNIT_TEST(edits_are_seen)
 	uint32_t uses = 77;
 	ucm_ref ref;
 
-	ck_assert_int_eq(ucm_index_add(ix, &entry, &ref), 0);
+	ck_assert_int_eq(ucm_index_add(ix, &entry, NULL, &ref), 0);
 	ck_assert(ucm_index_edit(ix, ref, set_uses, &uses));
 	ck_assert(ucm_index_get(ix, ref, &out));
 	ck_assert_uint_eq(out.uses, 77);
@@ -183,7 +183,7 @@ UNIT_TEST(a_listing_has_each_entry_of_its_bucket_once)
 	for (unsigned i = 0; i < 5000; i++) {
 		struct ucm_entry entry = entry_of(i, i % 3 == 0);
 
-		ck_assert_int_eq(ucm_index_add(ix, &entry, NULL), 0);
+		ck_assert_int_eq(ucm_index_add(ix, &entry, NULL, NULL), 0);
 		want[entry.id.bytes[0]] += i % 3 != 0;
 	}
 	for (unsigned bucket = 0; bucket < 256; bucket++) {
@@ -203,7 +203,7 @@ UNIT_TEST(a_listing_goes_on_over_removed_entries)
 
 	for (unsigned i = 0; i < 5000; i++) {
 		entry = entry_of(i, 0);
-		ck_assert_int_eq(ucm_index_add(ix, &entry, NULL), 0);
+		ck_assert_int_eq(ucm_index_add(ix, &entry, NULL, NULL), 0);
 	}
 	for (unsigned bucket = 0; bucket < 256; bucket++) {
 		uint32_t cursor = 0;
@@ -288,7 +288,7 @@ UNIT_TEST(others_come_first_while_a_space_is_listed)
 
 	for (unsigned i = 0; i < 200000; i++) {
 		entry = crowd_of(i, 0);
-		must(!ucm_index_add(ix, &entry, &ref));
+		must(!ucm_index_add(ix, &entry, NULL, &ref));
 	}
 	atomic_store(&walk, 0);
 	atomic_store(&served, 0);
@@ -317,7 +317,7 @@ UNIT_TEST(a_listing_in_pieces_sees_what_stays_exactly_once)
 	for (unsigned i = 0; i < NUM_ROWS(refs); i++) {
 		entry = crowd_of(i, i % 4 != 0);
 		entry.size = i;
-		must(!ucm_index_add(ix, &entry, &refs[i]));
+		must(!ucm_index_add(ix, &entry, NULL, &refs[i]));
 	}
 	while (ucm_index_next(ix, 0, 7, &cursor, &entry, &ref)) {
 		if (entry.size < NUM_ROWS(refs))
@@ -328,7 +328,7 @@ UNIT_TEST(a_listing_in_pieces_sees_what_stays_exactly_once)
 		ucm_index_remove(ix, refs[num * 4 + 1], NULL);
 		entry = crowd_of(NUM_ROWS(refs) + num, 0);
 		entry.size = NUM_ROWS(refs);
-		must(!ucm_index_add(ix, &entry, NULL));
+		must(!ucm_index_add(ix, &entry, NULL, NULL));
 	}
 	for (unsigned i = 0; i < NUM_ROWS(seen); i++)
 		must(seen[i] == 1);
@@ -341,7 +341,7 @@ UNIT_TEST(a_hundred_thousand_blocks_take_80_bytes_each_at_most)
 	for (unsigned i = 0; i < MANY; i++) {
 		struct ucm_entry entry = entry_of(i, 0);
 
-		ck_assert_int_eq(ucm_index_add(ix, &entry, NULL), 0);
+		ck_assert_int_eq(ucm_index_add(ix, &entry, NULL, NULL), 0);
 	}
 	ck_assert_uint_le(ucm_index_memory(ix), 80 * (uint64_t)MANY);
 	for (unsigned i = 0; i < MANY; i++) {
@@ -362,7 +362,7 @@ UNIT_TEST(memory_is_used_again)
 		for (unsigned i = 0; i < 20000; i++) {
 			struct ucm_entry entry = entry_of(i, 0);
 
-			ck_assert_int_eq(ucm_index_add(ix, &entry, NULL), 0);
+			ck_assert_int_eq(ucm_index_add(ix, &entry, NULL, NULL), 0);
 		}
 		if (round == 0)
 			before = ucm_index_memory(ix);
@@ -384,7 +384,7 @@ UNIT_TEST(names_that_are_no_hashes_are_found_too)
 		struct ucm_entry entry = { .space = 0 };
 
 		memcpy(entry.id.bytes + 12, &i, sizeof(i));
-		ck_assert_int_eq(ucm_index_add(ix, &entry, NULL), 0);
+		ck_assert_int_eq(ucm_index_add(ix, &entry, NULL, NULL), 0);
 	}
 	ck_assert_uint_eq(count_bucket(0, 0), 20000);
 }
@@ -402,7 +402,7 @@ UNIT_TEST(without_memory_it_takes_no_more_and_keeps_what_it_has)
 	ucm_os_fault = no_memory;
 	for (unsigned i = 0; i < 20000; i++) {
 		struct ucm_entry entry = entry_of(i, 0);
-		int err = ucm_index_add(ix, &entry, NULL);
+		int err = ucm_index_add(ix, &entry, NULL, NULL);
 
 		must(err == 0 || err == -ENOMEM);
 		num += err == 0;
@@ -412,7 +412,7 @@ UNIT_TEST(without_memory_it_takes_no_more_and_keeps_what_it_has)
 	for (unsigned i = 0; i < 20000; i++) {
 		struct ucm_entry entry = entry_of(i, 0);
 
-		later += ucm_index_add(ix, &entry, NULL) == 0;
+		later += ucm_index_add(ix, &entry, NULL, NULL) == 0;
 	}
 	ck_assert_uint_eq(num + later, 20000);
 	for (unsigned i = 0; i < 20000; i++) {
@@ -450,7 +450,7 @@ UNIT_TEST(a_walk_meets_each_entry_of_every_space_once)
 	for (unsigned i = 0; i < MANY; i++) {
 		struct ucm_entry entry = entry_of(i, i % 4);
 
-		ck_assert_int_eq(ucm_index_add(ix, &entry, &gone), 0);
+		ck_assert_int_eq(ucm_index_add(ix, &entry, NULL, &gone), 0);
 		if (i % 5 == 0)
 			ck_assert(ucm_index_remove(ix, gone, NULL));
 	}
@@ -486,9 +486,9 @@ UNIT_TEST(a_size_that_does_not_fit_is_refused)
 	ucm_ref ref;
 
 	entry.size = more;
-	ck_assert_int_eq(ucm_index_add(ix, &entry, &ref), -EFBIG);
+	ck_assert_int_eq(ucm_index_add(ix, &entry, NULL, &ref), -EFBIG);
 	entry.size = most;
-	ck_assert_int_eq(ucm_index_add(ix, &entry, &ref), 0);
+	ck_assert_int_eq(ucm_index_add(ix, &entry, NULL, &ref), 0);
 	ck_assert(!ucm_index_edit(ix, ref, set_size, &more));
 	ck_assert(ucm_index_get(ix, ref, &out));
 	ck_assert_uint_eq(out.size, most);
@@ -517,10 +517,10 @@ UNIT_TEST(a_hidden_space_is_kept_out_of_shared_memory)
 	ck_assert_int_eq(ucm_index_hide(ix, 7), 0);
 	ck_assert(!ucm_index_is_published(ix, 7));
 	ck_assert(ucm_index_is_published(ix, 8));
-	ck_assert_int_eq(ucm_index_add(ix, &mine, &ref), 0);
-	ck_assert_int_eq(ucm_index_add(ix, &mine, &found), -EEXIST);
+	ck_assert_int_eq(ucm_index_add(ix, &mine, NULL, &ref), 0);
+	ck_assert_int_eq(ucm_index_add(ix, &mine, NULL, &found), -EEXIST);
 	ck_assert_uint_eq(found, ref);
-	ck_assert_int_eq(ucm_index_add(ix, &others, NULL), 0);
+	ck_assert_int_eq(ucm_index_add(ix, &others, NULL, NULL), 0);
 	ck_assert(!is_seen(&mine));
 	ck_assert(is_seen(&others));
 	ck_assert(ucm_index_find(ix, &key, &out, &found));
@@ -542,7 +542,7 @@ UNIT_TEST(references_outlive_the_hiding_of_their_space)
 	for (unsigned i = 0; i < NUM; i++) {
 		struct ucm_entry entry = entry_of(i, i % 2 ? 7 : 8);
 
-		ck_assert_int_eq(ucm_index_add(ix, &entry, &refs[i]), 0);
+		ck_assert_int_eq(ucm_index_add(ix, &entry, NULL, &refs[i]), 0);
 	}
 	ck_assert_int_eq(ucm_index_hide(ix, 7), 0);
 	ck_assert_int_eq(ucm_index_hide(ix, 7), 0);
@@ -568,11 +568,11 @@ UNIT_TEST(a_slot_is_used_again_after_its_exile)
 	struct ucm_entry mine = entry_of(1, 7), other = entry_of(1, 8), out;
 	ucm_ref old, new;
 
-	ck_assert_int_eq(ucm_index_add(ix, &mine, &old), 0);
+	ck_assert_int_eq(ucm_index_add(ix, &mine, NULL, &old), 0);
 	ck_assert_int_eq(ucm_index_hide(ix, 7), 0);
 	ck_assert(!is_seen(&mine));
 	ck_assert(ucm_index_remove(ix, old, NULL));
-	ck_assert_int_eq(ucm_index_add(ix, &other, &new), 0);
+	ck_assert_int_eq(ucm_index_add(ix, &other, NULL, &new), 0);
 	ck_assert_uint_eq(new & ((1u << 28) - 1), old & ((1u << 28) - 1));
 	ck_assert_uint_ne(new, old);
 	ck_assert(!ucm_index_get(ix, old, &out));
@@ -593,7 +593,7 @@ UNIT_TEST(nothing_that_can_be_seen_moves_with_a_hidden_space)
 		struct ucm_entry entry = entry_of(i, 7);
 		ucm_ref ref;
 
-		must(!ucm_index_add(ix, &entry, &ref));
+		must(!ucm_index_add(ix, &entry, NULL, &ref));
 		must(ucm_index_flag(ix, ref, UCM_ENTRY_PINNED, true));
 		must(i % 3 || ucm_index_remove(ix, ref, NULL));
 	}
@@ -611,7 +611,7 @@ UNIT_TEST(a_listing_has_hidden_entries_too)
 
 		if (i == 1500)
 			ck_assert_int_eq(ucm_index_hide(ix, 7), 0);
-		ck_assert_int_eq(ucm_index_add(ix, &entry, NULL), 0);
+		ck_assert_int_eq(ucm_index_add(ix, &entry, NULL, NULL), 0);
 	}
 	for (unsigned bucket = 0; bucket < 256; bucket++)
 		num += count_bucket(7, bucket);
@@ -686,7 +686,7 @@ static void live_on(uint64_t random)
 
 	if (!family.there[i] || !(random >> 20 & 7)) {
 		entry.copy = copy;
-		err = ucm_index_add_child(
+		err = ucm_index_add(
 			ix, &entry, random >> 16 & 3 ? &above.id : NULL,
 			family.there[i] ? NULL : &family.ref[i]);
 		must(err == (family.there[i] ? -EEXIST : 0));
@@ -751,18 +751,18 @@ UNIT_TEST(a_parent_may_come_after_its_children_and_go_before_them)
 	ucm_ref first, second, child;
 	uint32_t cursor = 0;
 
-	ck_assert_int_eq(ucm_index_add_child(ix, &below, &above.id, &child), 0);
+	ck_assert_int_eq(ucm_index_add(ix, &below, &above.id, &child), 0);
 	ck_assert(!ucm_index_find(ix, &key, NULL, NULL));
 	ck_assert(!ucm_index_next(ix, 0, above.id.bytes[0], &cursor, &out,
 				  NULL));
-	ck_assert_int_eq(ucm_index_add(ix, &above, &first), 0);
+	ck_assert_int_eq(ucm_index_add(ix, &above, NULL, &first), 0);
 	ck_assert(ucm_index_get(ix, first, &out));
 	ck_assert_uint_eq(out.children, 1);
 	ck_assert(ucm_index_remove(ix, first, &out));
 	ck_assert_uint_eq(out.children, 1);
 	ck_assert(!ucm_index_get(ix, first, &out));
 	ck_assert(!ucm_index_find(ix, &key, NULL, NULL));
-	ck_assert_int_eq(ucm_index_add(ix, &above, &second), 0);
+	ck_assert_int_eq(ucm_index_add(ix, &above, NULL, &second), 0);
 	ck_assert_uint_ne(second, first);
 	ck_assert(!ucm_index_get(ix, first, &out));
 	ck_assert(ucm_index_get(ix, second, &out));
@@ -778,7 +778,7 @@ UNIT_TEST(no_id_and_its_own_id_are_no_parents)
 	struct ucm_id none = { .bytes = { 0 } };
 	ucm_ref ref;
 
-	ck_assert_int_eq(ucm_index_add_child(ix, &entry, &none, &ref), 0);
+	ck_assert_int_eq(ucm_index_add(ix, &entry, &none, &ref), 0);
 	ck_assert_int_eq(ucm_index_set_parent(ix, ref, &entry.id), 0);
 	ck_assert_int_eq(ucm_index_set_parent(ix, ref, NULL), 0);
 	ck_assert(ucm_index_get(ix, ref, &out));
@@ -800,7 +800,7 @@ UNIT_TEST(parents_in_a_hidden_space_are_hidden)
 		struct ucm_entry above = entry_of(i * 3, 7);
 		ucm_ref ref;
 
-		must(!ucm_index_add_child(ix, &entry, &above.id, &ref));
+		must(!ucm_index_add(ix, &entry, &above.id, &ref));
 		must(i % 3 || ucm_index_remove(ix, ref, NULL));
 	}
 	ck_assert_uint_eq(ucm_index_memory_size(live), size);
@@ -813,7 +813,7 @@ UNIT_TEST(an_absent_parent_is_hidden_with_its_space)
 {
 	struct ucm_entry above = entry_of(1, 7), below = entry_of(2, 7);
 
-	ck_assert_int_eq(ucm_index_add_child(ix, &below, &above.id, NULL), 0);
+	ck_assert_int_eq(ucm_index_add(ix, &below, &above.id, NULL), 0);
 	ck_assert(is_seen(&above));
 	ck_assert_int_eq(ucm_index_hide(ix, 7), 0);
 	ck_assert(!is_seen(&below));
@@ -830,7 +830,7 @@ UNIT_TEST(a_block_takes_80_bytes_at_most)
 		struct ucm_entry above = entry_of(i - 1, 0);
 
 		entry.copy = 1;
-		must(!ucm_index_add_child(ix, &entry, i > 1 ? &above.id : NULL,
+		must(!ucm_index_add(ix, &entry, i > 1 ? &above.id : NULL,
 					  NULL));
 		must(i < 100000 || i % 1000 ||
 		     ucm_index_memory(ix) - empty <= UINT64_C(80) * i);
@@ -859,7 +859,7 @@ static void *hammer(void *arg)
 		key = key_of(&entry);
 		switch (seed >> 32 & 3) {
 		case 0:
-			adds += ucm_index_add_child(ix, &entry, &above.id,
+			adds += ucm_index_add(ix, &entry, &above.id,
 						    NULL) == 0;
 			break;
 		case 1:

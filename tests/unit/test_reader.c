@@ -384,7 +384,7 @@ UNIT_TEST(one_id_in_two_spaces_is_two_blocks)
 	struct ucm_entry entry = rf_entry(1, 0);
 
 	entry.space = 5;
-	ck_assert_int_eq(ucm_index_add(ix, &entry, NULL), 0);
+	ck_assert_int_eq(ucm_index_add(ix, &entry, NULL, NULL), 0);
 	ck_assert_int_eq(rf_ask(reader, 1), 'n');
 	reader->space = 5;
 	ck_assert_int_eq(rf_ask(reader, 1), 'y');
@@ -417,7 +417,7 @@ UNIT_TEST(counted_names_are_found)
 		uint64_t present;
 
 		memcpy(entry.id.bytes + 12, &i, sizeof(i));
-		must(!ucm_index_add(ix, &entry, NULL));
+		must(!ucm_index_add(ix, &entry, NULL, NULL));
 		must(!ucm_index_lookup(reader, &entry.id, 1, &present, NULL));
 		must(present == 1);
 	}
@@ -735,7 +735,7 @@ UNIT_TEST(a_name_that_is_only_a_parent_is_absent)
 	struct ucm_index_info info;
 	ucm_ref ref;
 
-	ck_assert_int_eq(ucm_index_add_child(ix, &entry, &parent, &ref), 0);
+	ck_assert_int_eq(ucm_index_add(ix, &entry, &parent, &ref), 0);
 	ck_assert_int_eq(rf_ask(reader, 1), 'y');
 	ck_assert_int_eq(rf_ask(reader, 2), 'n');
 	ck_assert_int_eq(ucm_index_entry(reader, &parent, &told), -ENOENT);
@@ -756,7 +756,7 @@ UNIT_TEST(a_second_place_is_told)
 
 	rf_add(ix, 2);
 	entry.copy = 3;
-	ck_assert_int_eq(ucm_index_add(ix, &entry, NULL), 0);
+	ck_assert_int_eq(ucm_index_add(ix, &entry, NULL, NULL), 0);
 	ck_assert_int_eq(ucm_index_entry(reader, &entry.id, &told), 0);
 	ck_assert_uint_eq(told.flags, UCM_INDEX_COPY);
 	entry = rf_entry(2, 0);

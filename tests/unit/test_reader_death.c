@@ -97,7 +97,7 @@ static void add_to_nine(void)
 	struct ucm_entry entry = rf_entry(other, 0);
 
 	entry.space = 9;
-	must(!ucm_index_add(ix, &entry, NULL));
+	must(!ucm_index_add(ix, &entry, NULL, NULL));
 }
 
 static void nothing(void)

@@ -186,16 +186,8 @@ static int commit_link_block(struct ucm_store *store,
 			     struct ucm_space *space, const struct ucm_key *key)
 {
 	bool sync = store->config->durability == UCM_DURABILITY_FULL;
-	struct ucm_medium *medium = temp->medium;
-	int err = ucm_medium_commit(medium, temp->path, space->folder, &key->id,
-				    sync);
+	int err = ucm_store_link(store, temp, space, &key->id, sync);
 
-	if (err == -ENOENT) { /* the space's first block in this directory */
-		err = ucm_store_make_folder(store, medium, space);
-		if (!err)
-			err = ucm_medium_commit(medium, temp->path,
-						space->folder, &key->id, sync);
-	}
 	if (err != -EEXIST)
 		return err;
 	/* a file has our name: a block, perhaps one that no scan has seen */
@@ -207,8 +199,7 @@ static int commit_link_block(struct ucm_store *store,
 	if (err > 0 && commit_is_there(store, key))
 		return -EEXIST;
 	make_way(store, temp, space, key);
-	err = ucm_medium_commit(medium, temp->path, space->folder, &key->id,
-				sync);
+	err = ucm_store_link(store, temp, space, &key->id, sync);
 	return err == -EEXIST ? -EIO : err; /* it did not go */
 }
 

@@ -93,8 +93,7 @@ static bool is_lost(struct ucm_store *store, ucm_ref ref, unsigned dir,
 		return false;
 	if (judged)
 		return true;
-	err = ucm_medium_open_block(medium,
-				    store->names.spaces[entry->space]->folder,
+	err = ucm_medium_open_block(medium, ucm_store_folder(store, entry),
 				    &entry->id, &file, &st);
 	return err == -ENOENT || err == -ENXIO || err == -ELOOP;
 }
@@ -254,13 +253,8 @@ static int settle_once(struct ucm_store *store, ucm_ref ref)
 		return err;
 	err = ucm_file_verify(&file, &st, &entry.id, NULL, NULL, &block, &fault,
 			      &plane);
-	if (err) {
-		ucm_error("%s: block %s: read: %s",
-			  store->dirs.at[entry.dir]->path,
-			  ucm_hex(&entry.id).text, strerror(-err));
-		ucm_dirs_count_error(&store->dirs, entry.dir, err);
-		return err;
-	}
+	if (err)
+		return ucm_store_fail(store, entry.dir, &entry.id, "read", err);
 	if (!fault && !(block.flags & UCM_BLOCK_HAS_CRC) &&
 	    store->dirs.at[entry.dir]->recovery.unvouched)
 		fault = UCM_FAULT_UNVOUCHED;

@@ -177,7 +177,7 @@ int ucm_store_index_add(struct ucm_store *store, struct ucm_space *space,
 	ucm_store_count_doubts(store, entry->dir, doubts);
 	if (!ref_out)
 		ref_out = &ref;
-	err = ucm_index_add_child(store->index, entry, parent, ref_out);
+	err = ucm_index_add(store->index, entry, parent, ref_out);
 	if (err == -EFBIG)
 		ucm_warning("block %s: too large for the index",
 			    ucm_hex(&entry->id).text);

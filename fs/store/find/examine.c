@@ -19,6 +19,15 @@
 #include "fs/block/verify.h"
 #include "hashing/tree.h"
 
+int ucm_store_fail(struct ucm_store *store, unsigned dir,
+		   const struct ucm_id *id, const char *call, int err)
+{
+	ucm_dirs_count_error(&store->dirs, dir, err);
+	ucm_error("%s: block %s: %s: %s", store->dirs.at[dir]->path,
+		  ucm_hex(id).text, call, strerror(-err));
+	return err;
+}
+
 int ucm_store_open_file(struct ucm_store *store, struct ucm_space *space,
 			const struct ucm_id *id, unsigned dir,
 			struct ucm_file *out, struct stat *st)
@@ -30,12 +39,9 @@ int ucm_store_open_file(struct ucm_store *store, struct ucm_space *space,
 		ucm_count(&store->stats.strays);
 		return -ENOENT;
 	}
-	if (err && err != -ENOENT) {
-		ucm_error("%s: block %s: %s", medium->path, ucm_hex(id).text,
-			  strerror(-err));
-		ucm_dirs_count_error(&store->dirs, dir, err);
-	}
-	return err;
+	return err && err != -ENOENT
+		       ? ucm_store_fail(store, dir, id, "open", err)
+		       : err;
 }
 
 /* Torn files go; what is no block at all is somebody else's and stays. */
@@ -170,12 +176,8 @@ int ucm_store_examine_file(struct ucm_store *store, struct ucm_space *space,
 	int err = ucm_verify_header(&bytes, (uint64_t)st->st_size, id, &block,
 				    &fault);
 
-	if (err) {
-		ucm_error("%s: block %s: read: %s", store->dirs.at[dir]->path,
-			  ucm_hex(id).text, strerror(-err));
-		ucm_dirs_count_error(&store->dirs, dir, err);
-		return err;
-	}
+	if (err)
+		return ucm_store_fail(store, dir, id, "read", err);
 	if (!fault)
 		fault = ucm_space_fits(space, &block,
 				       teaches(store->dirs.at[dir], &block,

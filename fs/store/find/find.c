@@ -121,8 +121,7 @@ static int store_open_entry(struct ucm_store *store,
 {
 	struct ucm_medium *medium = store->dirs.at[entry->dir];
 
-	return ucm_medium_open_block(medium,
-				     store->names.spaces[entry->space]->folder,
+	return ucm_medium_open_block(medium, ucm_store_folder(store, entry),
 				     &entry->id, out, st);
 }
 
@@ -194,13 +193,9 @@ static int store_first_look(struct ucm_store *store, ucm_ref ref,
 	struct ucm_block block;
 	int err = ucm_verify_header(&bytes, size, &entry->id, &block, &fault);
 
-	if (err) {
-		ucm_dirs_count_error(&store->dirs, entry->dir, err);
-		ucm_error("%s: block %s: read: %s",
-			  store->dirs.at[entry->dir]->path,
-			  ucm_hex(&entry->id).text, strerror(-err));
-		return err;
-	}
+	if (err)
+		return ucm_store_fail(store, entry->dir, &entry->id, "read",
+				      err);
 	if (!fault)
 		fault = ucm_space_fits(store->names.spaces[entry->space],
 				       &block, true);
@@ -276,13 +271,9 @@ static int store_open_once(struct ucm_store *store, ucm_ref ref,
 		return ucm_store_lose(store, ref, entry.dir, NULL, err)
 			       ? -ENOENT
 			       : -EAGAIN;
-	if (err) {
-		ucm_dirs_count_error(&store->dirs, entry.dir, err);
-		ucm_error("%s: block %s: open: %s",
-			  store->dirs.at[entry.dir]->path,
-			  ucm_hex(&entry.id).text, strerror(-err));
-		return err;
-	}
+	if (err)
+		return ucm_store_fail(store, entry.dir, &entry.id, "open",
+				      err);
 	err = store_look(store, ref, &entry, file, &st);
 	if (err)
 		ucm_file_close(file);
@@ -420,12 +411,9 @@ static int store_remove_files(struct ucm_store *store,
 		if (medium->readonly || !may_lie_in(store, ref, entry, i))
 			continue;
 		err = ucm_medium_remove(medium, space->folder, &entry->id);
-		if (err && err != -ENOENT) {
-			ucm_dirs_count_error(&store->dirs, i, err);
-			ucm_error("%s: block %s: unlink: %s", medium->path,
-				  ucm_hex(&entry->id).text, strerror(-err));
-			return err;
-		}
+		if (err && err != -ENOENT)
+			return ucm_store_fail(store, i, &entry->id, "unlink",
+					      err);
 	}
 	return 0;
 }
@@ -556,13 +544,9 @@ static int pin_locked(struct ucm_store *store, ucm_ref ref, bool pinned)
 				&(struct ucm_key){ .id = entry.id,
 						   .space = entry.space });
 	err = ucm_store_mark_pin(store, &entry, pinned);
-	if (err) {
-		ucm_dirs_count_error(&store->dirs, entry.dir, err);
-		ucm_error("%s: block %s: .ucmfs/pinned: %s",
-			  store->dirs.at[entry.dir]->path,
-			  ucm_hex(&entry.id).text, strerror(-err));
-		return err;
-	}
+	if (err)
+		return ucm_store_fail(store, entry.dir, &entry.id,
+				      "the mark of its pin", err);
 	ucm_index_flag(store->index, ref, UCM_ENTRY_PINNED, pinned);
 	return 0;
 }

@@ -22,11 +22,6 @@
 #include "fs/store/store.h"
 #include "fs/tier/wait.h"
 
-/* ---- stamps (late.c) ---- */
-
-/* The same file as far as its stamp shows: size, mtime and ctime. */
-bool ucm_store_same_stamp(const struct stat *a, const struct stat *b);
-
 /* ---- entries (entry.c) ---- */
 
 void ucm_store_lock_name(struct ucm_store *store, const struct ucm_id *id);
@@ -107,6 +102,10 @@ static inline const char *ucm_store_folder(const struct ucm_store *store,
 }
 
 /* ---- one file (examine.c) ---- */
+
+/* A call on a block's file has failed: log and count that; err. */
+int ucm_store_fail(struct ucm_store *store, unsigned dir,
+		   const struct ucm_id *id, const char *call, int err);
 
 /* Open a block's file for reading; what is none is -ENOENT and counted, other
  * failures are logged and counted. */

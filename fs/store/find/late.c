@@ -41,7 +41,7 @@ int ucm_store_find_late_fault(struct ucm_space *space,
 	return 0;
 }
 
-bool ucm_store_same_stamp(const struct stat *a, const struct stat *b)
+static bool same_stamp(const struct stat *a, const struct stat *b)
 {
 	return a->st_size == b->st_size &&
 	       !memcmp(&a->st_mtim, &b->st_mtim, sizeof(a->st_mtim)) &&
@@ -53,7 +53,7 @@ bool ucm_store_unchanged(const struct ucm_temp *temp,
 {
 	struct stat st;
 
-	return !ucm_file_stat(file, &st) && ucm_store_same_stamp(&st, &temp->stamp);
+	return !ucm_file_stat(file, &st) && same_stamp(&st, &temp->stamp);
 }
 
 /* Its size and mtime are those that the index knows, from the commit or from
@@ -96,12 +96,8 @@ static int late_recheck(struct ucm_store *store, ucm_ref ref,
 	int err = ucm_store_find_late_fault(store->names.spaces[entry->space],
 					    file, st, &entry->id, &fault);
 
-	if (err) {
-		ucm_dirs_count_error(&store->dirs, dir, err);
-		ucm_error("%s: block %s: read: %s", store->dirs.at[dir]->path,
-			  ucm_hex(&entry->id).text, strerror(-err));
-		return err;
-	}
+	if (err)
+		return ucm_store_fail(store, dir, &entry->id, "read", err);
 	if ((!fault || fault == UCM_FAULT_UNVOUCHED) &&
 	    late_accept(store, ref, dir, &entry->id, st, fault))
 		return 0;
@@ -142,7 +138,7 @@ void ucm_store_recheck(struct ucm_store *store, const struct ucm_temp *temp,
 
 	if (!temp->committed || !temp->ref || ucm_file_stat(file, &st))
 		return;
-	if (!temp->shared && ucm_store_same_stamp(&st, &temp->stamp))
+	if (!temp->shared && same_stamp(&st, &temp->stamp))
 		return;
 	if (!ucm_index_get(store->index, temp->ref, &entry))
 		return;

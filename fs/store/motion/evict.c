@@ -483,36 +483,31 @@ int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
 	return err;
 }
 
-static int evict_space(struct ucm_store *store, struct ucm_quota *quota,
-		       uint64_t bytes, bool spares, uint64_t *freed)
-{
-	struct ucm_drawing drawing = ucm_draw_from_space(store, quota);
-	int err = 0;
-
-	*freed = 0;
-	drawing.spares = spares;
-	if (!store->value.policy)
-		return -ENOSPC;
-	atomic_fetch_add(&store->evicting, 1);
-	/* what fails is one block's: the next may lie in another directory */
-	while (err != -ENODATA && *freed < bytes &&
-	       drawing.num_vain < UCM_DRAW_VAIN && !atomic_load(&store->stopping))
-		err = evict_next(&drawing, UCM_EVICTION_AT_ONCE, NULL, freed);
-	atomic_fetch_sub(&store->evicting, 1);
-	return *freed >= bytes ? 0 : -ENOSPC;
-}
-
 int ucm_evict_space(struct ucm_store *store, struct ucm_quota *quota,
 		    uint64_t bytes, uint64_t *freed)
 {
-	int err = evict_space(store, quota, bytes, true, freed);
-	uint64_t more;
+	struct ucm_drawing drawing = ucm_draw_from_space(store, quota);
 
-	if (err != -ENOSPC || !ucm_expected_any(&store->holds.expected))
-		return err;
-	err = evict_space(store, quota, bytes - *freed, false, &more);
-	*freed += more;
-	return err;
+	*freed = 0;
+	drawing.spares = true;
+	if (!store->value.policy)
+		return -ENOSPC;
+	atomic_fetch_add(&store->evicting, 1);
+	while (*freed < bytes && !atomic_load(&store->stopping)) {
+		/* what fails is one block's: the next may lie in another
+		 * directory */
+		if (drawing.num_vain < UCM_DRAW_VAIN &&
+		    evict_next(&drawing, UCM_EVICTION_AT_ONCE, NULL, freed) !=
+			    -ENODATA)
+			continue;
+		if (!drawing.spares ||
+		    !ucm_expected_any(&store->holds.expected))
+			break;
+		drawing.spares = false;
+		drawing.num_vain = 0;
+	}
+	atomic_fetch_sub(&store->evicting, 1);
+	return *freed >= bytes ? 0 : -ENOSPC;
 }
 
 #define WAIT_NS 1000000
@@ -556,26 +551,16 @@ static int evict_in_dir(struct ucm_store *store, unsigned dir, uint64_t bytes,
 	return err;
 }
 
-static int evict_in_tier(struct ucm_store *store, struct ucm_tier *tier,
-			 uint64_t bytes, enum ucm_eviction how, bool spares)
+/* Directories are numbered by tier, fast ones first. */
+static int evict_in_dirs(struct ucm_store *store, uint64_t bytes,
+			 enum ucm_eviction how, bool spares)
 {
 	int err = -ENOSPC;
 
-	for (unsigned i = 0; i < tier->num_dirs && err && err != -EBUSY; i++)
-		err = evict_in_dir(store, tier->first + i, bytes, how, spares);
-	return err;
-}
-
-static int evict_in_tiers(struct ucm_store *store, uint64_t bytes,
-			  enum ucm_eviction how, bool spares)
-{
-	int err = -ENOSPC;
-
-	for (unsigned i = 0;
-	     i < store->dirs.num_tiers && err && err != -EBUSY; i++) {
-		if (store->dirs.tiers[i].write_mode != UCM_WRITE_AROUND)
-			err = evict_in_tier(store, &store->dirs.tiers[i],
-					    bytes, how, spares);
+	for (unsigned dir = 0;
+	     dir < store->dirs.num && err && err != -EBUSY; dir++) {
+		if (store->dirs.tier_of[dir]->write_mode != UCM_WRITE_AROUND)
+			err = evict_in_dir(store, dir, bytes, how, spares);
 	}
 	return !err || err == -EBUSY ? err : -ENOSPC;
 }
@@ -583,10 +568,10 @@ static int evict_in_tiers(struct ucm_store *store, uint64_t bytes,
 /* The lowest tier may be full of parents, whose children are in faster ones. */
 static int evict_for(struct ucm_store *store, uint64_t bytes, bool spares)
 {
-	int err = evict_in_tiers(store, bytes, UCM_EVICTION_AT_ONCE, spares);
+	int err = evict_in_dirs(store, bytes, UCM_EVICTION_AT_ONCE, spares);
 
-	return err == -ENOSPC ? evict_in_tiers(store, bytes,
-					       UCM_EVICTION_LEAVES, spares)
+	return err == -ENOSPC ? evict_in_dirs(store, bytes,
+					      UCM_EVICTION_LEAVES, spares)
 			      : err;
 }
 

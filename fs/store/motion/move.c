@@ -200,22 +200,6 @@ static bool move_is_still(struct moving *m)
 	       !memcmp(&st.st_mtim, &m->st.st_mtim, sizeof(st.st_mtim));
 }
 
-/* The name as well: a power cut must not take it, and the source with it. */
-static int move_link(struct moving *m)
-{
-	struct ucm_medium *medium = m->temp.medium;
-	bool sync = move_syncs(m);
-	int err = ucm_medium_commit(medium, m->temp.path, m->space->folder,
-				    &m->key.id, sync);
-
-	if (err != -ENOENT)
-		return err;
-	err = ucm_store_make_folder(m->store, medium, m->space);
-	return err ? err
-		   : ucm_medium_commit(medium, m->temp.path, m->space->folder,
-				       &m->key.id, sync);
-}
-
 /* A pin's mark lies beside the block, in each of its places. */
 static void move_pin(struct moving *m)
 {
@@ -231,7 +215,10 @@ static int move_switch(struct moving *m)
 
 	if (!move_is_still(m))
 		return -EBUSY;
-	err = move_link(m);
+	/* the name as well: a power cut must not take it, and the source with
+	 * it */
+	err = ucm_store_link(m->store, &m->temp, m->space, &m->key.id,
+			     move_syncs(m));
 	if (err == -EEXIST) {
 		/* a copy, perhaps, that no scan has seen */
 		return ucm_store_examine(m->store, m->space, &m->key.id,
@@ -411,8 +398,7 @@ static int drop_look_at_other(struct ucm_store *store, ucm_ref ref,
 	unsigned other = ucm_entry_other_place(entry, dir);
 	struct ucm_medium *medium = store->dirs.at[other];
 	struct stat st;
-	int err = ucm_medium_find(medium,
-				  store->names.spaces[entry->space]->folder,
+	int err = ucm_medium_find(medium, ucm_store_folder(store, entry),
 				  &entry->id, &st);
 
 	if (!err && (uint64_t)st.st_size == entry->size)
@@ -431,7 +417,7 @@ static int drop_pin_other(struct ucm_store *store,
 
 	if (!(entry->flags & UCM_ENTRY_PINNED))
 		return 0;
-	return ucm_medium_pin(medium, store->names.spaces[entry->space]->folder,
+	return ucm_medium_pin(medium, ucm_store_folder(store, entry),
 			      &entry->id, true);
 }
 
@@ -448,7 +434,7 @@ static int drop_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 		return -ENOENT;
 	if (!entry->copy || !ucm_entry_has_place(entry, dir))
 		return -ESTALE;
-	folder = store->names.spaces[entry->space]->folder;
+	folder = ucm_store_folder(store, entry);
 	err = drop_look_at_other(store, ref, entry, dir);
 	if (!err)
 		err = drop_pin_other(store, entry, dir);
@@ -459,12 +445,9 @@ static int drop_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 		return err;
 	err = ucm_medium_remove(medium, folder, &entry->id);
 	if (err && err != -ENOENT) {
-		ucm_dirs_count_error(&store->dirs, dir, err);
-		ucm_error("%s: block %s: unlink: %s", medium->path,
-			  ucm_hex(&entry->id).text, strerror(-err));
 		ucm_store_note_copy(store, ref, dir);
 		ucm_store_left(store, dir, entry->blocks);
-		return err;
+		return ucm_store_fail(store, dir, &entry->id, "unlink", err);
 	}
 	ucm_store_left(store, dir, entry->blocks);
 	if (entry->flags & UCM_ENTRY_PINNED)
