@@ -145,14 +145,8 @@ double ucm_endurance_owed(struct ucm_store *store, const struct ucm_tier *tier)
 bool ucm_endurance_is_spent(struct ucm_store *store,
 			    const struct ucm_tier *tier)
 {
-	struct ucm_endurance *endurance = endurance_of(store, tier);
-	bool spent;
-
-	pthread_mutex_lock(&endurance->lock);
-	endurance_look(endurance, tier);
-	spent = endurance->spent;
-	pthread_mutex_unlock(&endurance->lock);
-	return spent;
+	ucm_endurance_owed(store, tier);
+	return atomic_load(&endurance_of(store, tier)->spent);
 }
 
 bool ucm_endurance_has_evicted(const struct ucm_store *store,

@@ -27,7 +27,7 @@ struct ucm_endurance {
 	_Atomic bool evicted; /* something had to leave it */
 	pthread_mutex_t lock; /* guards the rest */
 	struct ucm_admission admission;
-	bool spent;
+	_Atomic bool spent; /* changed under the lock */
 	uint64_t files; /* bytes of files/ that have been counted */
 };
 

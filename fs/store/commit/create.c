@@ -75,19 +75,15 @@ static int create_wait_for(const struct ucm_store *store,
 	return err;
 }
 
-/* Nothing new is written there: it gets what is used. */
-static bool create_goes_around(const struct ucm_tier *tier)
-{
-	return tier->write_mode == UCM_WRITE_AROUND;
-}
-
 static bool create_try_tiers(struct creation *c)
 {
 	for (unsigned i = 0; i < c->store->dirs.num_tiers; i++) {
-		if (create_goes_around(&c->store->dirs.tiers[i]))
-			continue;
-		c->wait = create_wait_for(c->store, &c->store->dirs.tiers[i]);
-		if (c->wait || create_try_tier(c, &c->store->dirs.tiers[i]))
+		struct ucm_tier *tier = &c->store->dirs.tiers[i];
+
+		if (tier->write_mode == UCM_WRITE_AROUND)
+			continue; /* it gets what is used */
+		c->wait = create_wait_for(c->store, tier);
+		if (c->wait || create_try_tier(c, tier))
 			return true;
 	}
 	return false;
@@ -100,13 +96,14 @@ static struct ucm_tier *roomiest(struct ucm_store *store, const bool *tried)
 	uint64_t most = 0;
 
 	for (unsigned i = 0; i < store->dirs.num_tiers; i++) {
+		struct ucm_tier *tier = &store->dirs.tiers[i];
 		uint64_t total, room;
 
-		if (tried[i] || create_goes_around(&store->dirs.tiers[i]))
+		if (tried[i] || tier->write_mode == UCM_WRITE_AROUND)
 			continue;
-		ucm_tier_space(&store->dirs.tiers[i], &total, &room);
+		ucm_tier_space(tier, &total, &room);
 		if (!best || room > most) {
-			best = &store->dirs.tiers[i];
+			best = tier;
 			most = room;
 		}
 	}

@@ -109,10 +109,9 @@ static void edit_touch(struct ucm_entry *entry, void *arg)
 
 int ucm_store_touch(struct ucm_store *store, ucm_ref ref)
 {
-	bool there = ucm_index_edit(store->index, ref, edit_touch,
-				    &store->value);
-
-	return there ? 0 : -ENOENT;
+	return ucm_index_edit(store->index, ref, edit_touch, &store->value)
+		       ? 0
+		       : -ENOENT;
 }
 
 static int store_open_entry(struct ucm_store *store,
@@ -149,14 +148,17 @@ static void store_close_ref(struct ucm_store *store, struct ucm_open *open,
 	ucm_hold_end(store, open);
 }
 
-/* For an ordinary call on a block's file. */
-static int store_wait_for_ref(struct ucm_store *store, ucm_ref ref)
+/* What is in doubt is read, and of a writer's file it is asked whether it has
+ * changed. -ENOENT: the block is gone. */
+static int store_wait_to_open(struct ucm_store *store, ucm_ref ref)
 {
 	struct ucm_entry entry;
 
-	return ucm_index_get(store->index, ref, &entry)
-		       ? ucm_wait_for(&store->dirs, entry.dir)
-		       : 0;
+	if (!ucm_index_get(store->index, ref, &entry))
+		return -ENOENT;
+	return entry.flags & (UCM_ENTRY_DOUBT | UCM_ENTRY_WRITABLE)
+		       ? ucm_wait_long(&store->dirs, entry.dir)
+		       : ucm_wait_for(&store->dirs, entry.dir);
 }
 
 int ucm_store_header(struct ucm_store *store, ucm_ref ref,
@@ -168,7 +170,7 @@ int ucm_store_header(struct ucm_store *store, ucm_ref ref,
 	struct ucm_file file;
 	struct ucm_bytes bytes;
 	struct stat st;
-	int err = store_wait_for_ref(store, ref);
+	int err = store_wait_to_open(store, ref);
 
 	if (!err)
 		err = store_open_ref(store, ref, &entry, &file, &st, &open);
@@ -295,25 +297,12 @@ static int store_open_checked(struct ucm_store *store, ucm_ref ref,
 	return err == -EAGAIN ? -ENOENT : err;
 }
 
-/* What is in doubt is read, and of a writer's file it is asked whether it has
- * changed. */
-static int store_wait_to_open(struct ucm_store *store,
-			      const struct ucm_entry *entry)
-{
-	return entry->flags & (UCM_ENTRY_DOUBT | UCM_ENTRY_WRITABLE)
-		       ? ucm_wait_long(&store->dirs, entry->dir)
-		       : ucm_wait_for(&store->dirs, entry->dir);
-}
-
 int ucm_store_open_block(struct ucm_store *store, ucm_ref ref,
 			 struct ucm_entry *out, struct ucm_file *file_out,
 			 struct ucm_open *open)
 {
 	struct ucm_open own = { 0 };
-	struct ucm_entry entry;
-	int err = ucm_index_get(store->index, ref, &entry)
-			  ? store_wait_to_open(store, &entry)
-			  : -ENOENT;
+	int err = store_wait_to_open(store, ref);
 
 	if (!err)
 		err = store_open_checked(store, ref, out, file_out);
@@ -346,7 +335,7 @@ int ucm_store_open_again(struct ucm_store *store, struct ucm_open *open)
 	if (!ucm_index_get(store->index, open->ref, &entry))
 		return -ENOENT;
 	if (entry.flags & (UCM_ENTRY_DOUBT | UCM_ENTRY_WRITABLE)) {
-		err = store_wait_to_open(store, &entry);
+		err = store_wait_to_open(store, open->ref);
 		if (!err)
 			err = ucm_store_check(store, open->ref);
 	}
@@ -510,9 +499,7 @@ int ucm_store_set_times(struct ucm_store *store, ucm_ref ref,
 	struct ucm_entry entry;
 	struct ucm_file file;
 	struct stat st;
-	int err = ucm_index_get(store->index, ref, &entry)
-			  ? store_wait_to_open(store, &entry)
-			  : -ENOENT;
+	int err = store_wait_to_open(store, ref);
 
 	if (!err)
 		err = store_open_ref(store, ref, &entry, &file, &st, &open);

@@ -49,14 +49,9 @@ static unsigned hold_head(ucm_ref ref)
 }
 _Static_assert(UCM_OPEN_HEADS == 1u << 12, "as many as 12 bits number");
 
-static void hold_lock_head(struct ucm_holds *holds, unsigned head)
+static pthread_mutex_t *hold_lock(struct ucm_holds *holds, unsigned head)
 {
-	pthread_mutex_lock(&holds->locks[head % UCM_OPEN_LOCKS]);
-}
-
-static void hold_unlock_head(struct ucm_holds *holds, unsigned head)
-{
-	pthread_mutex_unlock(&holds->locks[head % UCM_OPEN_LOCKS]);
+	return &holds->locks[head % UCM_OPEN_LOCKS];
 }
 
 static void hold_link(struct ucm_holds *holds, struct ucm_open *open,
@@ -64,11 +59,11 @@ static void hold_link(struct ucm_holds *holds, struct ucm_open *open,
 {
 	unsigned head = hold_head(ref);
 
-	hold_lock_head(holds, head);
+	pthread_mutex_lock(hold_lock(holds, head));
 	open->ref = ref;
 	open->next = holds->heads[head];
 	holds->heads[head] = open;
-	hold_unlock_head(holds, head);
+	pthread_mutex_unlock(hold_lock(holds, head));
 }
 
 static void hold_unlink(struct ucm_holds *holds, struct ucm_open *open)
@@ -76,12 +71,12 @@ static void hold_unlink(struct ucm_holds *holds, struct ucm_open *open)
 	unsigned head = hold_head(open->ref);
 	struct ucm_open **link = &holds->heads[head];
 
-	hold_lock_head(holds, head);
+	pthread_mutex_lock(hold_lock(holds, head));
 	while (*link != open)
 		link = &(*link)->next;
 	*link = open->next;
 	open->ref = 0;
-	hold_unlock_head(holds, head);
+	pthread_mutex_unlock(hold_lock(holds, head));
 }
 
 static uint32_t hold_count_opens(struct ucm_holds *holds, ucm_ref ref)
@@ -89,14 +84,14 @@ static uint32_t hold_count_opens(struct ucm_holds *holds, ucm_ref ref)
 	unsigned head = hold_head(ref);
 	uint32_t num = 0;
 
-	hold_lock_head(holds, head);
+	pthread_mutex_lock(hold_lock(holds, head));
 	for (const struct ucm_open *open = holds->heads[head]; open;
 	     open = open->next) {
 		if (open->ref == ref)
 			num += atomic_load_explicit(&open->num,
 						    memory_order_acquire);
 	}
-	hold_unlock_head(holds, head);
+	pthread_mutex_unlock(hold_lock(holds, head));
 	return num;
 }
 
@@ -268,11 +263,11 @@ static uint64_t hold_count_head(struct ucm_holds *holds, unsigned head)
 {
 	uint64_t num = 0;
 
-	hold_lock_head(holds, head);
+	pthread_mutex_lock(hold_lock(holds, head));
 	for (const struct ucm_open *open = holds->heads[head]; open;
 	     open = open->next)
 		num += atomic_load(&open->num) > 0;
-	hold_unlock_head(holds, head);
+	pthread_mutex_unlock(hold_lock(holds, head));
 	return num;
 }
 

@@ -262,12 +262,6 @@ int ucm_evict_and_copy_down(struct ucm_store *store, ucm_ref ref,
 	return err;
 }
 
-/* A block that is nobody's parent may go altogether. */
-static bool is_leaf(const struct ucm_entry *entry)
-{
-	return !entry->children;
-}
-
 /* What was in memory alone is no safer there than where it comes to. */
 static bool must_be_durable(const struct ucm_store *store, unsigned from)
 {
@@ -357,7 +351,7 @@ static int take_away(struct ucm_drawing *drawing, ucm_ref ref,
 	const struct ucm_tier *tier = store->dirs.tier_of[drawing->dir];
 	int err;
 
-	if (entry->copy && (!drawing->is_lowest || !is_leaf(entry)))
+	if (entry->copy && (!drawing->is_lowest || entry->children))
 		return leave_place(drawing, ref, entry, how, freed);
 	if (how == UCM_EVICTION_LEAVES ||
 	    (how == UCM_EVICTION_AT_ONCE && drawing->is_lowest))
@@ -365,18 +359,10 @@ static int take_away(struct ucm_drawing *drawing, ucm_ref ref,
 	if (how == UCM_EVICTION_AT_ONCE)
 		return -EBUSY; /* it would be lost, or a writer would wait */
 	err = move_away(drawing, ref, pace);
-	if (err == -ENOSPC && is_leaf(entry) &&
+	if (err == -ENOSPC && !entry->children &&
 	    is_refused_below(store, tier, entry))
 		err = evict_whole(drawing, entry, freed);
 	return err == -ENOSPC ? -EBUSY : err;
-}
-
-static int take_away_from(struct ucm_drawing *drawing, ucm_ref ref,
-			  const struct ucm_entry *entry, enum ucm_eviction how,
-			  const struct ucm_move_terms *pace, uint64_t *freed)
-{
-	return drawing->quota ? evict_whole(drawing, entry, freed)
-			      : take_away(drawing, ref, entry, how, pace, freed);
 }
 
 /* ---- so many bytes ---- */
@@ -406,7 +392,8 @@ static int evict_next(struct ucm_drawing *drawing, enum ucm_eviction how,
 		return -ENODATA;
 	if (!ucm_index_get(store->index, ref, &entry))
 		return -ENOENT;
-	err = take_away_from(drawing, ref, &entry, how, pace, &one);
+	err = drawing->quota ? evict_whole(drawing, &entry, &one)
+			     : take_away(drawing, ref, &entry, how, pace, &one);
 	if (err) {
 		drawing->vain[drawing->num_vain++] = ref;
 		ucm_debug(MOVE, 2, "%s: block %s stays: %s", ucm_draw_name(drawing),

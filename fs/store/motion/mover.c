@@ -98,15 +98,6 @@ static bool mover_relieve_all(struct ucm_movers *movers)
 	return any;
 }
 
-/* What might have been refused need not be below; a person's blocks are to be. */
-static bool mover_was_offered(struct ucm_store *store,
-			      const struct ucm_entry *entry)
-{
-	const struct ucm_key key = {.id = entry->id, .space = entry->space};
-
-	return ucm_offers_took(store, &key);
-}
-
 static bool mover_save_one(struct ucm_movers *movers)
 {
 	struct ucm_store *store = movers->store;
@@ -120,7 +111,9 @@ static bool mover_save_one(struct ucm_movers *movers)
 	if (!ucm_index_get(store->index, ref, &entry) ||
 	    !ucm_jobs_is_unsaved(store, &entry))
 		return true;
-	move.may_refuse = mover_was_offered(store, &entry);
+	/* what might have been refused need not be below; a person's is to be */
+	move.may_refuse = ucm_offers_took(
+		store, &(struct ucm_key){.id = entry.id, .space = entry.space});
 	err = ucm_mover_save(store, ref, &entry, &move);
 	if (err == -ENOSPC && move.may_refuse) {
 		ucm_store_withhold(store, ref);

@@ -83,13 +83,13 @@ static bool wait_a_while(struct ucm_keeper *keeper)
 {
 	struct ucm_store *store = keeper->store;
 	struct timespec until;
-	unsigned every_s;
+	int64_t every_s;
 
 	if (atomic_load(&store->closing)) /* the configuration may be gone */
 		return false;
 	every_s = store->config->checkpoint_s;
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += every_s && every_s < RETRY_S ? every_s : RETRY_S;
+	until = ucm_monotonic_in_ms(
+		(every_s && every_s < RETRY_S ? every_s : RETRY_S) * 1000);
 	pthread_mutex_lock(&store->keepers_lock);
 	while (!atomic_load(&store->closing) &&
 	       pthread_cond_timedwait(&store->keepers_wake,
