@@ -19,6 +19,8 @@ struct ucm_jobs *ucm_jobs_new(void)
 		return NULL;
 	pthread_mutex_init(&jobs->lock, NULL);
 	ucm_cond_init_monotonic(&jobs->wake);
+	ucm_cond_init_monotonic(&jobs->copied);
+	TAILQ_INIT(&jobs->through);
 	jobs->down_lacks = true; /* of an earlier life */
 	return jobs;
 }
@@ -29,6 +31,7 @@ void ucm_jobs_free(struct ucm_jobs *jobs)
 		return;
 	pthread_mutex_destroy(&jobs->lock);
 	pthread_cond_destroy(&jobs->wake);
+	pthread_cond_destroy(&jobs->copied);
 	free(jobs);
 }
 
@@ -89,6 +92,67 @@ void ucm_jobs_wake(struct ucm_store *store)
 	pthread_mutex_lock(&store->jobs->lock);
 	jobs_signal(store->jobs);
 	pthread_mutex_unlock(&store->jobs->lock);
+}
+
+void ucm_jobs_start(struct ucm_jobs *jobs, bool started)
+{
+	pthread_mutex_lock(&jobs->lock);
+	jobs->started = started;
+	pthread_cond_broadcast(&jobs->wake);
+	pthread_cond_broadcast(&jobs->copied);
+	pthread_mutex_unlock(&jobs->lock);
+}
+
+/* ---- through ---- */
+
+#define THROUGH_MS 30000 /* the movers may be at work where nothing answers */
+
+bool ucm_jobs_take_through(struct ucm_jobs *jobs, ucm_ref *ref)
+{
+	struct ucm_job_awaited *awaited;
+
+	pthread_mutex_lock(&jobs->lock);
+	TAILQ_FOREACH(awaited, &jobs->through, link) {
+		if (!awaited->taken)
+			break;
+	}
+	if (awaited) {
+		awaited->taken = true;
+		*ref = awaited->ref;
+	}
+	pthread_mutex_unlock(&jobs->lock);
+	return awaited;
+}
+
+void ucm_jobs_end_through(struct ucm_jobs *jobs, ucm_ref ref, int err)
+{
+	struct ucm_job_awaited *awaited;
+
+	pthread_mutex_lock(&jobs->lock);
+	TAILQ_FOREACH(awaited, &jobs->through, link) {
+		if (awaited->ref == ref)
+			awaited->result = err;
+	}
+	pthread_cond_broadcast(&jobs->copied);
+	pthread_mutex_unlock(&jobs->lock);
+}
+
+int ucm_jobs_write_through(struct ucm_store *store, ucm_ref ref)
+{
+	struct ucm_job_awaited mine = { .ref = ref, .result = -EINPROGRESS };
+	const struct timespec until = ucm_monotonic_in_ms(THROUGH_MS);
+	struct ucm_jobs *jobs = store->jobs;
+
+	pthread_mutex_lock(&jobs->lock);
+	TAILQ_INSERT_TAIL(&jobs->through, &mine, link);
+	jobs_signal(jobs);
+	while (jobs->started && mine.result == -EINPROGRESS &&
+	       pthread_cond_timedwait(&jobs->copied, &jobs->lock, &until) !=
+		       ETIMEDOUT)
+		;
+	TAILQ_REMOVE(&jobs->through, &mine, link);
+	pthread_mutex_unlock(&jobs->lock);
+	return mine.result;
 }
 
 /* ---- up ---- */

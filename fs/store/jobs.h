@@ -2,6 +2,10 @@
 /*
  * jobs.h - what blocks are to be moved: asked for here, done by the movers.
  *
+ * Before all else: new blocks of tiers with write=through, for whose copy the
+ * commit waits. It waits with no lock held, and not for ever: what is not copied
+ * by then is copied like the blocks of write=back.
+ *
  * Queues of references, of bounded length. One that is full drops what comes: a
  * promotion is asked for again; of blocks that are to be copied below it is
  * noted that some are missing, and the index is walked for them. A reference
@@ -16,6 +20,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "fs/index/index.h"
 
@@ -38,10 +43,20 @@ struct ucm_job_seen {
 	uint16_t uses;
 };
 
+/* A thread that waits for a copy, in its memory. */
+struct ucm_job_awaited {
+	TAILQ_ENTRY(ucm_job_awaited) link;
+	ucm_ref ref;
+	bool taken; /* a mover copies it now */
+	int result; /* -EINPROGRESS: none yet */
+};
+
 struct ucm_jobs {
 	pthread_mutex_t lock; /* guards the rest */
 	pthread_cond_t wake;  /* of the movers */
 	bool started, woken;
+	TAILQ_HEAD(, ucm_job_awaited) through;
+	pthread_cond_t copied; /* one of these has its result, or none will */
 	struct ucm_job_queue down; /* to be copied below */
 	/* To be copied to the fastest tier: because somebody has asked for
 	 * that, and because it is used. */
@@ -62,6 +77,16 @@ bool ucm_jobs_put_down(struct ucm_jobs *jobs, ucm_ref ref);
 /* Some are in no queue: they are looked for. */
 void ucm_jobs_lack(struct ucm_jobs *jobs);
 
+/* The next block that a commit waits for; false: there is none. What has come of
+ * it is reported in any case. */
+bool ucm_jobs_take_through(struct ucm_jobs *jobs, ucm_ref *ref);
+void ucm_jobs_end_through(struct ucm_jobs *jobs, ucm_ref ref, int err);
+/* Movers are there from now on, or no more: nobody waits for them then. */
+void ucm_jobs_start(struct ucm_jobs *jobs, bool started);
+
+/* Have a new block copied below at once, and wait for that. 0; what the copy came
+ * to; -EINPROGRESS: it may take long, or no mover runs. */
+int ucm_jobs_write_through(struct ucm_store *store, ucm_ref ref);
 /* A block was used. */
 void ucm_jobs_used(struct ucm_store *store, ucm_ref ref,
 		   const struct ucm_entry *entry);

@@ -878,16 +878,85 @@ UNIT_TEST(what_an_earlier_mount_has_not_copied_is_copied)
 		ck_assert(lies_in("$/b", i));
 }
 
-UNIT_TEST(written_through_means_copied_at_once)
+/* Committed while its writer has it open: no mover copies it of itself. */
+static int commit_open(unsigned i, struct ucm_temp *temp)
+{
+	const struct fx_file *file = &fx_files[i];
+	int fd = fx_create(&file->key, file->len, temp);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(fx_pwrite(fd, file->bytes, file->len, 0),
+			 (ssize_t)file->len);
+	ck_assert_int_eq(fx_commit_temp(temp, fd, &file->key, UCM_COMMIT_NOW),
+			 0);
+	return fd;
+}
+
+static void close_committed(int fd, struct ucm_temp *temp)
+{
+	fx_close_file(fd);
+	ucm_store_drop(fx_set, temp);
+}
+
+static void through_store(void)
 {
 	fx_configure("fast=$/a:slow=$/b");
 	fx_option("policy", "lru");
 	fx_option("write", "fast:through");
-	fx_open_still(); /* no mover runs */
-	fx_commit_files(0, 2);
-	ck_assert_uint_eq(entry_of(0).copy, 2);
+}
+
+UNIT_TEST(written_through_means_copied_before_the_commit_returns)
+{
+	struct ucm_temp temps[4];
+	int fds[4];
+
+	through_store();
+	fx_open();
+	fx_start();
+	for (unsigned i = 0; i < 4; i++) {
+		fds[i] = commit_open(i, &temps[i]);
+		ck_assert_uint_eq(entry_of(i).copy, 2);
+	}
+	for (unsigned i = 0; i < 4; i++)
+		close_committed(fds[i], &temps[i]);
+	sums_are_right();
+}
+
+static bool is_below(void *arg)
+{
+	(void)arg;
+	/* it was set aside when the copy failed */
+	atomic_store(&fx_set->dirs.at[1]->retry_s, 0);
+	return entry_of(0).copy == 2;
+}
+
+UNIT_TEST(what_cannot_be_written_through_is_a_block_and_copied_later)
+{
+	struct ucm_temp temp;
+	int fd;
+
+	through_store();
+	fx_open();
+	fx_start();
 	fx_fail("write", 2, -EIO, true);
-	ck_assert_int_eq(fx_commit(&fx_files[2]), 0); /* the block is there */
+	fd = commit_open(0, &temp);
+	fx_fail(NULL, 0, 0, false);
+	ck_assert_uint_eq(entry_of(0).copy, 0);
+	ck_assert(fx_logged("not written through"));
+	close_committed(fd, &temp);
+	fx_wait(is_below, NULL);
+}
+
+UNIT_TEST(where_no_mover_runs_no_commit_waits_for_one)
+{
+	struct ucm_temp temp;
+	int fd;
+
+	through_store();
+	fx_open_still();
+	fd = commit_open(0, &temp);
+	ck_assert_uint_eq(entry_of(0).copy, 0);
+	close_committed(fd, &temp);
 	sums_are_right();
 }
 

@@ -353,6 +353,7 @@ UNIT_TEST(what_is_written_through_asks_the_tier_below)
 	fx_option("write", "fast:through");
 	fx_config.tiers[1].endurance = HOURLY(2);
 	open_still();
+	ck_assert_int_eq(ucm_movers_start(fx_set), 0);
 	ck_assert_uint_eq(offer(0, 1), 1);
 	commit(0, 4); /* and are below at once */
 	ck_assert_uint_eq(entry_of(3).copy, 2);

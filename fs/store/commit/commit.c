@@ -19,6 +19,9 @@
  * Two writers of one block: link(2) lets one win, in one directory; the index
  * decides between directories. The loser's file is removed, and its writer is
  * told that all is well, because the name says what the bytes are.
+ *
+ * It ends with the block: what follows is for the movers. With write=through the
+ * caller waits until one has copied it below, and holds nothing meanwhile.
  */
 #include <config.h>
 
@@ -31,8 +34,8 @@
 #include "common/log.h"
 #include "fs/block/verify.h"
 #include "fs/store/endurance.h"
+#include "fs/store/jobs.h"
 #include "fs/store/motion/motion.h"
-#include "fs/store/pressure.h"
 #include "hashing/tree.h"
 
 int ucm_store_refuse(struct ucm_store *store, const struct ucm_key *key,
@@ -446,22 +449,14 @@ static int try_commit(struct ucm_store *store, struct ucm_temp *temp,
 	return err;
 }
 
-/* Write-through. What fails is tried again by a mover: the block is there. */
-static void commit_below(struct ucm_store *store, const struct ucm_temp *temp)
+/* What fails is tried again once the file is closed: the block is there. */
+static void commit_through(struct ucm_store *store, const struct ucm_temp *temp)
 {
-	const struct ucm_move_terms move = {
-		.to = ucm_tier_below(store, temp->tier),
-		.durable = store->config->durability != UCM_DURABILITY_NONE,
-		.open = true,
-	};
-	int err = move.to ? ucm_evict_and_copy(store, temp->ref, &move) : 0;
+	int err = ucm_jobs_write_through(store, temp->ref);
 
 	if (err && err != -EEXIST && err != -ENOENT)
-		ucm_warning("block %s: not written through to tier %s: %s",
-			    ucm_hex(&temp->key.id).text, move.to->name,
-			    strerror(-err));
-	else if (move.to && !err)
-		ucm_count(&temp->tier->stats.written_below);
+		ucm_warning("block %s: not written through to a lower tier: %s",
+			    ucm_hex(&temp->key.id).text, strerror(-err));
 }
 
 #define TRIES 3 /* of a file that is written to while it is judged */
@@ -485,6 +480,6 @@ int ucm_store_commit(struct ucm_store *store, struct ucm_temp *temp,
 			when = UCM_COMMIT_NOW;
 	}
 	if (!err && temp->ref && temp->tier->write_mode == UCM_WRITE_THROUGH)
-		commit_below(store, temp);
+		commit_through(store, temp);
 	return err;
 }

@@ -4,6 +4,8 @@
  *
  * What there is to do, in the order in which a mover looks:
  *
+ *   0. new blocks of tiers with write=through, between any two other blocks: a
+ *      copy to the tier below, for which a commit waits;
  *   1. spaces over their quotas, and directories over their high mark: what is
  *      worth least leaves them, down to the low mark (quota_evict.c, evict.c);
  *   2. new blocks of tiers with write=back: a copy to the tier below;
@@ -12,7 +14,7 @@
  *   4. directories that are being drained; and, once, blocks that lie in another
  *      directory than placement says, because one was added.
  *
- * 2 and 3 are asked for in jobs.h.
+ * 0, 2 and 3 are asked for in jobs.h.
  *
  * Each piece of work is one block. Between two, and while bytes are copied, a
  * mover gives way: by the rate that is configured, and by being of the idle I/O
@@ -93,8 +95,10 @@ static bool mover_relieve_all(struct ucm_movers *movers)
 	bool any = false;
 
 	/* slow tiers first: what leaves a fast one needs their room */
-	for (unsigned dir = movers->store->dirs.num; dir-- > 0;)
+	for (unsigned dir = movers->store->dirs.num; dir-- > 0;) {
+		ucm_mover_save_awaited(movers);
 		any |= mover_relieve(movers, dir);
+	}
 	return any;
 }
 
@@ -311,6 +315,7 @@ static bool mover_round(struct ucm_movers *movers)
 
 	mover_learn(movers);
 	mover_give_way(false);
+	ucm_mover_save_awaited(movers);
 	/* or a parent might go whose children have not been read */
 	any = ucm_store_knows_all(movers->store) &&
 	      (ucm_quota_relieve(movers->store) | mover_relieve_all(movers));
@@ -391,14 +396,6 @@ void ucm_movers_fini(struct ucm_store *store)
 	free(movers);
 }
 
-static void mover_open_wishes(struct ucm_movers *movers, bool open)
-{
-	pthread_mutex_lock(&movers->jobs->lock);
-	movers->jobs->started = open;
-	pthread_cond_broadcast(&movers->jobs->wake);
-	pthread_mutex_unlock(&movers->jobs->lock);
-}
-
 int ucm_movers_start(struct ucm_store *store)
 {
 	struct ucm_movers *movers = store->movers;
@@ -414,7 +411,7 @@ int ucm_movers_start(struct ucm_store *store)
 		movers->num_left++;
 		pthread_mutex_unlock(&movers->lock);
 	}
-	mover_open_wishes(movers, true);
+	ucm_jobs_start(movers->jobs, true);
 	return 0;
 }
 
@@ -424,7 +421,6 @@ static bool wait_for_movers(struct ucm_movers *movers)
 		ucm_monotonic_in_ms(movers->store->close_ms);
 	bool all;
 
-	mover_open_wishes(movers, false);
 	pthread_mutex_lock(&movers->lock);
 	while (movers->num_left &&
 	       pthread_cond_timedwait(&movers->ended, &movers->lock, &until) !=

@@ -46,6 +46,10 @@ void ucm_mover_leave(struct ucm_movers *movers, unsigned dir);
 int ucm_mover_save(struct ucm_store *store, ucm_ref ref,
 		   const struct ucm_entry *entry, struct ucm_move_terms *move);
 
+/* The same for all that commits wait for; before it does anything that takes
+ * long, a mover looks. */
+void ucm_mover_save_awaited(struct ucm_movers *movers);
+
 struct ucm_mover_walk {
 	struct ucm_movers *movers;
 	bool (*wants)(const struct ucm_mover_walk *walk,

@@ -4,6 +4,7 @@
 
 #include "fs/store/motion/mover_inside.h"
 
+#include <errno.h>
 #include <time.h>
 
 #include "common/clock.h"
@@ -91,6 +92,22 @@ int ucm_mover_save(struct ucm_store *store, ucm_ref ref,
 	return err;
 }
 
+void ucm_mover_save_awaited(struct ucm_movers *movers)
+{
+	struct ucm_jobs *jobs = movers->jobs;
+	ucm_ref ref;
+
+	while (ucm_jobs_take_through(jobs, &ref)) {
+		struct ucm_move_terms move = { .open = true };
+		struct ucm_entry entry;
+		int err = -ENOENT;
+
+		if (ucm_index_get(movers->store->index, ref, &entry))
+			err = ucm_mover_save(movers->store, ref, &entry, &move);
+		ucm_jobs_end_through(jobs, ref, err);
+	}
+}
+
 /* ---- walks of the index ---- */
 
 static bool walk_note(struct ucm_entry *entry, ucm_ref ref, void *arg)
@@ -116,6 +133,7 @@ bool ucm_mover_walk(struct ucm_mover_walk *walk,
 			more = ucm_index_walk(store->index, shard, &cursor,
 					      walk_note, walk);
 			for (unsigned i = 0; i < walk->num; i++) {
+				ucm_mover_save_awaited(walk->movers);
 				if (atomic_load(&store->stopping) ||
 				    !fn(walk, walk->refs[i]))
 					return false;

@@ -19,6 +19,7 @@
 #include "common/error.h"
 #include "fs/index/memory.h"
 #include "fs/store/endurance.h"
+#include "fs/store/jobs.h"
 #include "fs/store/motion/motion.h"
 #include "fs/store/pressure.h"
 
@@ -170,6 +171,8 @@ void ucm_store_quiet(struct ucm_store *store)
 {
 	if (!atomic_exchange(&store->stopping, true))
 		ucm_store_ending(store);
+	if (store->jobs)
+		ucm_jobs_start(store->jobs, false);
 	ucm_scan_stop(store);
 }
 
