@@ -182,17 +182,25 @@ uint64_t ucm_quota_headroom(const struct ucm_store *store,
 	return bytes > taken ? bytes - taken : 0;
 }
 
-uint64_t ucm_quota_try(struct ucm_quota *quota, uint64_t bytes)
+uint64_t ucm_quota_try(struct ucm_space *space, uint64_t bytes,
+		       struct ucm_allowance *part)
 {
+	struct ucm_quota *quota = atomic_load(&space->quota);
 	uint64_t limit, taken, lack = 0;
 
+	if (part->space != space) /* it was made in another one */
+		ucm_quota_end_promise(part);
+	if (!quota || bytes <= part->bytes)
+		return 0;
 	pthread_mutex_lock(&quota->lock);
 	limit = atomic_load(&quota->bytes);
-	taken = ucm_quota_taken(quota->space);
-	if (limit && taken + bytes > limit)
-		lack = taken + bytes - limit;
-	else
-		atomic_fetch_add(&quota->space->writing, bytes);
+	taken = ucm_quota_taken(space) + bytes - part->bytes;
+	if (limit && taken > limit) {
+		lack = taken - limit;
+	} else if (limit) {
+		atomic_fetch_add(&space->writing, bytes - part->bytes);
+		*part = (struct ucm_allowance){ .space = space, .bytes = bytes };
+	}
 	pthread_mutex_unlock(&quota->lock);
 	return lack;
 }

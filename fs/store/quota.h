@@ -53,8 +53,11 @@ uint64_t ucm_quota_taken(const struct ucm_space *space);
  * ucm_pressure_headroom(); UINT64_MAX: it has no quota. */
 uint64_t ucm_quota_headroom(const struct ucm_store *store,
 			    const struct ucm_space *space);
-/* Promise so much, if it fits: 0; else what it lacks. */
-uint64_t ucm_quota_try(struct ucm_quota *quota, uint64_t bytes);
+/* A file of this space is going to take so many bytes; what was promised to it
+ * before is part of that. 0: it is promised, or there is no quota; else what is
+ * lacking: nothing is evicted for it. */
+uint64_t ucm_quota_try(struct ucm_space *space, uint64_t bytes,
+		       struct ucm_allowance *part);
 /* The file counts as a block, or is gone. */
 void ucm_quota_end_promise(struct ucm_allowance *part);
 

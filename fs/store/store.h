@@ -292,12 +292,19 @@ int ucm_store_reopen(struct ucm_store *store, const struct ucm_temp *temp,
  * Check a temporary file, which is open, and make it the block of that name.
  * 0: there is now a whole block of that name, this file's or an earlier one.
  * -EAGAIN: incomplete, go on writing. -EINVAL: wrong, or nothing says that it is
- * whole; logged with the rule. -EFBIG: larger than block_max, likewise.
- * Others: the tier failed; logged. Not from two threads for one file.
+ * whole; logged with the rule. -EFBIG: larger than block_max, likewise. -EDQUOT:
+ * its space has no room for it, see below. Others: the tier failed; logged. Not
+ * from two threads for one file.
  */
 int ucm_store_commit(struct ucm_store *store, struct ucm_temp *temp,
 		     const struct ucm_file *file, const struct ucm_key *key,
 		     enum ucm_commit_when when);
+
+/* A commit evicts nothing. After -EDQUOT: make the room that its space lacks, so that
+ * it may be tried once more (not by the writer's word: time has passed). False:
+ * nothing may go, which is logged, or the space did not lack any. */
+bool ucm_store_make_room(struct ucm_store *store, struct ucm_temp *temp,
+			 const struct ucm_key *key);
 
 /* Log and count that a file is not committed, and why: -EINVAL. detail: more
  * than the fault says, or NULL. */

@@ -35,7 +35,7 @@
 #include "fs/block/verify.h"
 #include "fs/store/endurance.h"
 #include "fs/store/jobs.h"
-#include "fs/store/motion/motion.h"
+#include "fs/store/quota.h"
 #include "hashing/tree.h"
 
 int ucm_store_refuse(struct ucm_store *store, const struct ucm_key *key,
@@ -380,13 +380,14 @@ static int check_size(struct ucm_store *store, const struct ucm_key *key,
 /* Its space may have promised it less than it takes: the size was not known, or
  * there was no quota, or it was made in another one. A duplicate takes nothing. */
 static int commit_promise(struct ucm_store *store, struct ucm_temp *temp,
-			  const struct ucm_key *key)
+			  struct ucm_space *space, const struct ucm_key *key)
 {
-	return ucm_index_find(store->index, key, NULL, NULL)
+	return ucm_index_find(store->index, key, NULL, NULL) ||
+			       !ucm_quota_try(space,
+					      ucm_store_takes(&temp->stamp),
+					      &temp->part)
 		       ? 0
-		       : ucm_quota_promise(store, key,
-					   ucm_store_takes(&temp->stamp),
-					   &temp->part);
+		       : -EDQUOT;
 }
 
 /* Judge it and, if it is right, make it a block. */
@@ -413,7 +414,7 @@ static int try_commit(struct ucm_store *store, struct ucm_temp *temp,
 	fault = ucm_space_admit(space, &block, &why);
 	if (fault)
 		return ucm_store_refuse(store, key, fault, why.text);
-	err = commit_promise(store, temp, key);
+	err = commit_promise(store, temp, space, key);
 	/* others' names share the lock, and a server may let this hang */
 	durable = !err && !ucm_index_find(store->index, key, NULL, NULL);
 	if (durable)

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <time.h>
 
+#include "fs/store/find/find.h"
 #include "fs/store/jobs.h"
 #include "fs/tier/wait.h"
 
@@ -176,6 +177,16 @@ static bool create_evict(struct creation *c)
 	ucm_evict_explain(store, &c->key->id);
 	ucm_jobs_wake(store);
 	return false;
+}
+
+bool ucm_store_make_room(struct ucm_store *store, struct ucm_temp *temp,
+			 const struct ucm_key *key)
+{
+	uint64_t had = temp->part.bytes;
+
+	return !ucm_quota_promise(store, key, ucm_store_takes(&temp->stamp),
+				  &temp->part) &&
+	       temp->part.bytes > had;
 }
 
 int ucm_store_create(struct ucm_store *store, const struct ucm_key *key,

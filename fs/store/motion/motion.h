@@ -134,9 +134,8 @@ void ucm_evict_relist(struct ucm_store *store, unsigned dir);
 /* ---- room in a space (quota_evict.c) ---- */
 
 /*
- * A file of this space is going to take so many bytes; what was promised to it
- * before is part of that. Evicts; not with a name's lock held. -EDQUOT: nothing
- * may go (logged, with what holds the room); -EINPROGRESS (wait.h).
+ * ucm_quota_try(), and evict what is lacking; not with a name's lock held. -EDQUOT:
+ * nothing may go (logged, with what holds the room); -EINPROGRESS (wait.h).
  */
 int ucm_quota_promise(struct ucm_store *store, const struct ucm_key *key,
 		      uint64_t bytes, struct ucm_allowance *part);

@@ -49,7 +49,7 @@ static void quota_refuse(struct ucm_store *store, struct ucm_quota *quota,
 /* 0: it is promised; -EDQUOT: nothing may go; -EBUSY: another thread evicts;
  * -EAGAIN: this one has. */
 static int quota_evict(struct ucm_store *store, struct ucm_quota *quota,
-		       uint64_t bytes)
+		       uint64_t bytes, struct ucm_allowance *part)
 {
 	int err = ucm_wait_long_for_any(&store->dirs);
 	uint64_t lack, freed;
@@ -58,7 +58,7 @@ static int quota_evict(struct ucm_store *store, struct ucm_quota *quota,
 		return err;
 	if (atomic_exchange(&quota->victims.busy, true))
 		return -EBUSY;
-	lack = ucm_quota_try(quota, bytes);
+	lack = ucm_quota_try(quota->space, bytes, part);
 	if (lack) {
 		ucm_evict_space(store, quota, lack, &freed);
 		err = freed ? -EAGAIN : -EDQUOT;
@@ -67,24 +67,22 @@ static int quota_evict(struct ucm_store *store, struct ucm_quota *quota,
 	return err;
 }
 
-/*
- * all: with what it has already. A block that is being committed counts twice for
- * a moment, as a block and as a promise, and may not be evicted before it is
- * closed: several writers in a small quota are not refused for that.
- */
+/* A block that is being committed counts twice for a moment, as a block and as a
+ * promise, and may not be evicted before it is closed: several writers in a small
+ * quota are not refused for that. */
 static int quota_take(struct ucm_store *store, struct ucm_quota *quota,
-		      uint64_t bytes, uint64_t all)
+		      uint64_t bytes, struct ucm_allowance *part)
 {
 	static const struct timespec moment = { .tv_nsec = 1000000 };
 	unsigned tries = 0, misses = 0, waits = 0;
-	int err = ucm_quota_try(quota, bytes) ? -EAGAIN : 0;
+	int err = -EAGAIN;
 
 	while (err) {
 		uint64_t limit = atomic_load(&quota->bytes);
 
-		if (!store->value.policy || (limit && all > limit))
+		if (!store->value.policy || (limit && bytes > limit))
 			return -EDQUOT;
-		err = quota_evict(store, quota, bytes);
+		err = quota_evict(store, quota, bytes, part);
 		if (err == -EAGAIN && ++tries < TRIES) {
 			ucm_jobs_wake(store); /* more are to come */
 			continue;
@@ -101,18 +99,15 @@ int ucm_quota_promise(struct ucm_store *store, const struct ucm_key *key,
 		      uint64_t bytes, struct ucm_allowance *part)
 {
 	struct ucm_space *space = store->names.spaces[key->space];
-	struct ucm_quota *quota = atomic_load(&space->quota);
+	struct ucm_quota *quota;
 	int err;
 
-	if (part->space != space) /* it was made in another one */
-		ucm_quota_end_promise(part);
-	if (!quota || !atomic_load(&quota->bytes) || bytes <= part->bytes)
+	if (!ucm_quota_try(space, bytes, part))
 		return 0;
-	err = quota_take(store, quota, bytes - part->bytes, bytes);
+	quota = atomic_load(&space->quota); /* none is ever taken away */
+	err = quota_take(store, quota, bytes, part);
 	if (err == -EDQUOT)
 		quota_refuse(store, quota, &key->id, bytes);
-	if (!err)
-		*part = (struct ucm_allowance){ .space = space, .bytes = bytes };
 	return err;
 }
 
