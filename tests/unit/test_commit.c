@@ -583,6 +583,14 @@ static int commit_at_sync(const char *call, const char *path)
 	return 0;
 }
 
+static void two_of_one_lock(void)
+{
+	fx_block(&file, 0, FX_PAGED);
+	for (unsigned i = 1; i == 1 || second.key.id.bytes[1] !=
+					       file.key.id.bytes[1]; i++)
+		fx_block(&second, i, FX_PAGED);
+}
+
 UNIT_TEST(a_sync_keeps_no_other_name_waiting)
 {
 	int fd;
@@ -592,10 +600,7 @@ UNIT_TEST(a_sync_keeps_no_other_name_waiting)
 	fx_option("durability", "data");
 	fx_open();
 	fx_start();
-	fx_block(&file, 0, FX_PAGED);
-	for (unsigned i = 1; i == 1 || second.key.id.bytes[1] !=
-					       file.key.id.bytes[1]; i++)
-		fx_block(&second, i, FX_PAGED);
+	two_of_one_lock();
 	rival_fd = begin(&second, second.len);
 	rival_temp = temp;
 	fd = begin(&file, file.len);
@@ -604,6 +609,35 @@ UNIT_TEST(a_sync_keeps_no_other_name_waiting)
 	pthread_join(late_thread, NULL);
 	ucm_os_fault = NULL;
 	ck_assert_int_eq(rival_err, 0);
+	ucm_store_drop(fx_set, &rival_temp);
+	fx_close_file(rival_fd);
+	end(fd);
+}
+
+/* So may the look at what has the name already. */
+static int commit_at_check(const char *call, const char *path)
+{
+	if (path && strstr(path, ".bin"))
+		commit_late(call, "open", &second, late_has_ended);
+	return 0;
+}
+
+UNIT_TEST(a_look_at_a_duplicate_keeps_no_other_name_waiting)
+{
+	int fd;
+
+	fx_store("$/a");
+	two_of_one_lock();
+	ck_assert_int_eq(fx_commit(&file), 0);
+	rival_fd = begin(&second, second.len);
+	rival_temp = temp;
+	fd = begin(&file, file.len);
+	ucm_os_fault = commit_at_check;
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
+	ucm_os_fault = NULL;
+	pthread_join(late_thread, NULL);
+	ck_assert_int_eq(rival_err, 0);
+	ck_assert_uint_eq(fx_set->stats.commit_duplicates, 1);
 	ucm_store_drop(fx_set, &rival_temp);
 	fx_close_file(rival_fd);
 	end(fd);

@@ -339,6 +339,7 @@ static int make_durable(struct ucm_store *store, struct ucm_temp *temp,
 	return tier_failed(store, temp, key, call, err);
 }
 
+/* -EEXIST: a good block of that name, which no entry stood for, is there. */
 static int make_block(struct ucm_store *store, struct ucm_temp *temp,
 		      const struct ucm_file *file, struct ucm_space *space,
 		      const struct ucm_key *key, const struct ucm_id *parent)
@@ -349,11 +350,8 @@ static int make_block(struct ucm_store *store, struct ucm_temp *temp,
 	if (temp->changed)
 		return -EAGAIN;
 	err = commit_link_block(store, temp, space, key);
-	if (err == -EEXIST) {
-		ucm_medium_drop(temp->medium, temp->path);
-		ucm_count(&store->stats.commit_duplicates);
-		return 0;
-	}
+	if (err == -EEXIST)
+		return err;
 	if (err)
 		return tier_failed(store, temp, key, "link", err);
 	err = stamp_link(store, temp, file, space, key);
@@ -390,6 +388,52 @@ static int commit_promise(struct ucm_store *store, struct ucm_temp *temp,
 		       : -EDQUOT;
 }
 
+static ucm_ref commit_find_entry(struct ucm_store *store,
+				 const struct ucm_key *key)
+{
+	ucm_ref ref;
+
+	return ucm_index_find(store->index, key, NULL, &ref) ? ref : 0;
+}
+
+#define LOOKS 16 /* at entries that others change all the time */
+
+/* Is a block of that name there, and is it good? That is asked, and the file made
+ * durable, before the name's lock is taken: others' names share it, and a server
+ * may let either hang. What was seen holds as long as the entry is the same. */
+static int commit_publish(struct ucm_store *store, struct ucm_temp *temp,
+			  const struct ucm_file *file, struct ucm_space *space,
+			  const struct ucm_key *key,
+			  const struct ucm_id *parent)
+{
+	bool durable = false, changed;
+	unsigned looks = 0;
+	int err;
+
+	do {
+		ucm_ref seen = commit_find_entry(store, key);
+		bool good = seen && !ucm_store_check(store, seen);
+
+		err = good || durable ? 0 : make_durable(store, temp, file, key);
+		if (err)
+			return err;
+		durable |= !good;
+		ucm_store_lock_name(store, &key->id);
+		changed = commit_find_entry(store, key) != seen &&
+			  ++looks < LOOKS;
+		if (!changed)
+			err = good ? -EEXIST
+				   : make_block(store, temp, file, space, key,
+						parent);
+		ucm_store_unlock_name(store, &key->id);
+	} while (changed);
+	if (err != -EEXIST)
+		return err;
+	ucm_medium_drop(temp->medium, temp->path);
+	ucm_count(&store->stats.commit_duplicates);
+	return 0;
+}
+
 /* Judge it and, if it is right, make it a block. */
 static int try_commit(struct ucm_store *store, struct ucm_temp *temp,
 		      const struct ucm_file *file, struct ucm_space *space,
@@ -398,7 +442,6 @@ static int try_commit(struct ucm_store *store, struct ucm_temp *temp,
 	struct ucm_error why;
 	struct ucm_block block;
 	enum ucm_fault fault;
-	bool durable;
 	int err;
 
 	temp->changed = false;
@@ -415,27 +458,9 @@ static int try_commit(struct ucm_store *store, struct ucm_temp *temp,
 	if (fault)
 		return ucm_store_refuse(store, key, fault, why.text);
 	err = commit_promise(store, temp, space, key);
-	/* others' names share the lock, and a server may let this hang */
-	durable = !err && !ucm_index_find(store->index, key, NULL, NULL);
-	if (durable)
-		err = make_durable(store, temp, file, key);
-	if (err) {
-		ucm_space_settled(space);
-		return err;
-	}
-
-	ucm_store_lock_name(store, &key->id);
-	if (commit_is_there(store, key)) {
-		ucm_medium_drop(temp->medium, temp->path);
-		ucm_count(&store->stats.commit_duplicates);
-	} else {
-		if (!durable) /* what was there is none */
-			err = make_durable(store, temp, file, key);
-		if (!err)
-			err = make_block(store, temp, file, space, key,
-					 ucm_store_parent(&block));
-	}
-	ucm_store_unlock_name(store, &key->id);
+	if (!err)
+		err = commit_publish(store, temp, file, space, key,
+				     ucm_store_parent(&block));
 	if (!err) {
 		ucm_debug(COMMIT, 1, "block %s: %s %s, %lld bytes",
 			  ucm_hex(&key->id).text,
