@@ -196,7 +196,7 @@ static int run(struct ucm_options *options)
 	}
 	ucm_memory_each_left(tell_left, NULL);
 	err = ucm_daemon_run(options, store, files_dir, trace);
-	if (!store->left)
+	if (!store->life.left)
 		ucm_trace_close(trace);
 	ucm_store_close(store);
 	return err ? 1 : 0;

@@ -110,7 +110,7 @@ static void put_index(struct ucm_prom *prom, struct ucm_store *store)
 	put_gauge(prom, "ucmfs_index_complete",
 		  "1: every directory has been read, so what is not known is "
 		  "absent",
-		  atomic_load(&store->scanned));
+		  atomic_load(&store->scan.complete));
 	ucm_jobs_count_unsaved(store, &unsaved, &bytes);
 	put_gauge(prom, "ucmfs_unsaved_blocks",
 		  "blocks that must still be copied to a lower tier", unsaved);
@@ -400,7 +400,7 @@ static void put_space_quotas(struct ucm_prom *prom,
 			"quota of a space");
 	for_each_quota(quota, store)
 	{
-		uint64_t bytes = ucm_quota_of(store, quota->space);
+		uint64_t bytes = ucm_quota_of(store->config, quota->space);
 
 		put_space(prom, quota, bytes ? (double)bytes
 					     : (double)INFINITY);

@@ -265,15 +265,15 @@ static void wind_down(struct ucm_daemon *daemon, bool failed)
 	ucm_index_memory_unserve(ucm_index_live(store->index));
 	if (daemon->session)
 		unmount(daemon);
-	ended = ucm_socket_stop(daemon, store->close_ms);
+	ended = ucm_socket_stop(daemon, store->life.close_ms);
 	if (!failed)
 		flush_last(daemon);
 	ucm_store_quiet(store);
 	/* some of the crews' requests wait for its thread */
-	ended &= ucm_files_quotas_stop(&daemon->file_tree, store->close_ms);
-	ended &= ucm_crews_close(daemon, store->close_ms);
+	ended &= ucm_files_quotas_stop(&daemon->file_tree, store->life.close_ms);
+	ended &= ucm_crews_close(daemon, store->life.close_ms);
 	ucm_expiry_stop(daemon);
-	store->left |= !ended;
+	store->life.left |= !ended;
 }
 
 static int mount_and_serve(struct ucm_daemon *daemon)
@@ -385,9 +385,9 @@ static void set_owner(struct ucm_daemon *daemon)
  * may touch stays. */
 static bool is_in_use(const struct ucm_daemon *daemon)
 {
-	if (daemon->store->left)
+	if (daemon->store->life.left)
 		ucm_error("a request does not end: left as it is");
-	return daemon->store->left;
+	return daemon->store->life.left;
 }
 
 static void daemon_fini(struct ucm_daemon *daemon)

@@ -259,7 +259,7 @@ static void space_narrow(struct ucm_daemon *daemon, fuse_ino_t ino,
 			 struct statvfs *st)
 {
 	struct ucm_space *space = ucm_node_space(daemon, ino);
-	uint64_t quota = space ? ucm_quota_of(daemon->store, space) : 0;
+	uint64_t quota = space ? ucm_quota_of(daemon->store->config, space) : 0;
 
 	if (quota)
 		ucm_narrow_to_quota(st, quota, atomic_load(&space->used));
@@ -271,7 +271,7 @@ static int space_get_quota(struct ucm_daemon *daemon, fuse_ino_t ino,
 			   char *value)
 {
 	struct ucm_space *space = ucm_node_space(daemon, ino);
-	uint64_t quota = space ? ucm_quota_of(daemon->store, space) : 0;
+	uint64_t quota = space ? ucm_quota_of(daemon->store->config, space) : 0;
 
 	return quota ? snprintf(value, UCM_XATTR_MAX, "%" PRIu64, quota)
 		     : -ENODATA;

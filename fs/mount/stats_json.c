@@ -133,7 +133,7 @@ static void put_space_quota(json_t *json, struct ucm_store *store,
 			    const struct ucm_space *space)
 {
 	const struct ucm_quota *quota = atomic_load(&space->quota);
-	uint64_t bytes = ucm_quota_of(store, space);
+	uint64_t bytes = ucm_quota_of(store->config, space);
 
 	if (!quota)
 		return;
@@ -254,7 +254,7 @@ static json_t *index_json(struct ucm_store *store)
 	put_number(json, "memory_bytes", ucm_index_memory(store->index));
 	put_number(json, "verified_blocks", ucm_index_marked(store->index));
 	json_object_set_new(json, "complete",
-			    json_boolean(atomic_load(&store->scanned)));
+			    json_boolean(atomic_load(&store->scan.complete)));
 	return json;
 }
 

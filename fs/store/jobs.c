@@ -87,11 +87,11 @@ void ucm_jobs_lack(struct ucm_jobs *jobs)
 	pthread_mutex_unlock(&jobs->lock);
 }
 
-void ucm_jobs_wake(struct ucm_store *store)
+void ucm_jobs_wake(struct ucm_jobs *jobs)
 {
-	pthread_mutex_lock(&store->jobs->lock);
-	jobs_signal(store->jobs);
-	pthread_mutex_unlock(&store->jobs->lock);
+	pthread_mutex_lock(&jobs->lock);
+	jobs_signal(jobs);
+	pthread_mutex_unlock(&jobs->lock);
 }
 
 void ucm_jobs_start(struct ucm_jobs *jobs, bool started)

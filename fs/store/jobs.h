@@ -96,7 +96,7 @@ void ucm_jobs_written(struct ucm_store *store, ucm_ref ref);
  * -EAGAIN: too many are waiting; -ENOENT. */
 int ucm_jobs_warm(struct ucm_store *store, ucm_ref ref);
 /* Some directory is over its high mark, or may be. */
-void ucm_jobs_wake(struct ucm_store *store);
+void ucm_jobs_wake(struct ucm_jobs *jobs);
 
 /* The tier to which a block of that directory is promoted; NULL: none. */
 struct ucm_tier *ucm_jobs_tier_above(struct ucm_store *store, unsigned dir);

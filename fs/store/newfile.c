@@ -105,7 +105,7 @@ static void note_outgrown(struct ucm_store *store, const struct ucm_temp *temp)
 
 	if (temp->guessed &&
 	    !temp->medium->ops->stat(temp->medium, temp->path, &st))
-		raise_to(&store->outgrown, ucm_file_takes(&st));
+		raise_to(&store->sizes.outgrown, ucm_file_takes(&st));
 }
 
 void ucm_store_abandon(const struct ucm_temp *temp)

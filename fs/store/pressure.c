@@ -28,19 +28,6 @@
 
 #define VIEW_AGE_MS 250
 
-/* What was seen when the file system was asked. */
-struct ucm_view {
-	pthread_mutex_t lock; /* guards the rest */
-	int64_t asked_ms;     /* 0: never */
-	bool asking;	      /* somebody does */
-	uint64_t taken;	      /* bytes, by us */
-	uint64_t blocks;      /* ours */
-	struct seen {
-		uint64_t limit, tier_limit;
-		struct ucm_medium_room room;
-	} seen;
-};
-
 int ucm_pressure_init(struct ucm_store *store)
 {
 	store->views = calloc(store->dirs.num, sizeof(*store->views));
@@ -90,7 +77,7 @@ static void view_ask(const struct ucm_store *store, unsigned dir)
 	struct ucm_medium *medium = store->dirs.at[dir];
 	uint64_t taken = taken_in(medium);
 	uint64_t blocks = atomic_load(&medium->blocks);
-	struct seen seen;
+	struct ucm_seen seen;
 	int err = ucm_medium_ask_room(medium, &seen.room);
 
 	if (!err) {
@@ -124,7 +111,7 @@ static bool view_may_ask(const struct ucm_store *store, unsigned dir)
 
 /* False: nothing is known. */
 static bool view_look(const struct ucm_store *store, unsigned dir,
-		      struct seen *out)
+		      struct ucm_seen *out)
 {
 	struct ucm_view *view = &store->views[dir];
 	uint64_t taken, blocks, more;
@@ -156,12 +143,11 @@ static uint64_t percent_of(uint64_t limit, unsigned percent)
 	return limit / 100 * percent + limit % 100 * percent / 100;
 }
 
-uint64_t ucm_pressure_over(const struct ucm_store *store, bool relieved,
+uint64_t ucm_pressure_over(const struct ucm_config *config, bool relieved,
 			   uint64_t limit, uint64_t used)
 {
-	uint64_t low = percent_of(limit, store->config->low);
-	uint64_t mark = relieved ? low
-				 : percent_of(limit, store->config->high);
+	uint64_t low = percent_of(limit, config->low);
+	uint64_t mark = relieved ? low : percent_of(limit, config->high);
 
 	return limit != UINT64_MAX && used > mark ? used - low : 0;
 }
@@ -169,14 +155,16 @@ uint64_t ucm_pressure_over(const struct ucm_store *store, bool relieved,
 static uint64_t over_limit(const struct ucm_store *store, unsigned dir,
 			   uint64_t limit, uint64_t used)
 {
-	return ucm_pressure_over(store, atomic_load(&store->relieved[dir]),
+	return ucm_pressure_over(store->config,
+				 atomic_load(&store->views[dir].relieved),
 				 limit, used);
 }
 
 /* Free space that is to be left to others. */
-static uint64_t reserved(const struct ucm_store *store, const struct seen *seen)
+static uint64_t reserved(const struct ucm_config *config,
+			 const struct ucm_seen *seen)
 {
-	const struct ucm_limit *reserve = &store->config->reserve;
+	const struct ucm_limit *reserve = &config->reserve;
 
 	return reserve->percent ? percent_of(seen->room.total_bytes,
 					     (unsigned)reserve->size)
@@ -184,10 +172,10 @@ static uint64_t reserved(const struct ucm_store *store, const struct seen *seen)
 }
 
 /* Of that, what is not there. */
-static uint64_t over_reserve(const struct ucm_store *store,
-			     const struct seen *seen)
+static uint64_t over_reserve(const struct ucm_config *config,
+			     const struct ucm_seen *seen)
 {
-	uint64_t wanted = reserved(store, seen);
+	uint64_t wanted = reserved(config, seen);
 
 	return seen->room.free_bytes < wanted ? wanted - seen->room.free_bytes
 					      : 0;
@@ -195,7 +183,7 @@ static uint64_t over_reserve(const struct ucm_store *store,
 
 /* In bytes of blocks that have the inodes. */
 static uint64_t over_files(const struct ucm_store *store, unsigned dir,
-			   const struct seen *seen)
+			   const struct ucm_seen *seen)
 {
 	const struct ucm_medium *medium = store->dirs.at[dir];
 	uint64_t blocks = atomic_load(&medium->blocks), over;
@@ -225,9 +213,9 @@ uint64_t ucm_pressure(const struct ucm_store *store, unsigned dir)
 {
 	struct ucm_medium *medium = store->dirs.at[dir];
 	struct ucm_tier *tier = store->dirs.tier_of[dir];
-	uint64_t over = atomic_load(&store->wanted[dir]);
+	uint64_t over = atomic_load(&store->views[dir].wanted);
 	uint64_t used = atomic_load(&medium->used), of_tier;
-	struct seen seen;
+	struct ucm_seen seen;
 
 	if (view_look(store, dir, &seen)) {
 		over = more_of(over, over_limit(store, dir, seen.limit,
@@ -235,7 +223,7 @@ uint64_t ucm_pressure(const struct ucm_store *store, unsigned dir)
 		of_tier = over_limit(store, dir, seen.tier_limit,
 				     taken_in_tier(tier));
 		over = more_of(over, share_of(of_tier, medium, tier));
-		over = more_of(over, over_reserve(store, &seen));
+		over = more_of(over, over_reserve(store->config, &seen));
 		over = more_of(over, over_files(store, dir, &seen));
 	}
 	return over < used ? over : used;
@@ -250,14 +238,14 @@ static bool leaves_room_in(const struct ucm_store *store, unsigned dir,
 			   uint64_t bytes, unsigned percent)
 {
 	const struct ucm_tier *tier = store->dirs.tier_of[dir];
-	struct seen seen;
+	struct ucm_seen seen;
 
 	return !ucm_pressure(store, dir) && view_look(store, dir, &seen) &&
 	       is_within(seen.limit, percent,
 			 taken_in(store->dirs.at[dir]) + bytes) &&
 	       is_within(seen.tier_limit, percent,
 			 taken_in_tier(tier) + bytes) &&
-	       seen.room.free_bytes > reserved(store, &seen) + bytes;
+	       seen.room.free_bytes > reserved(store->config, &seen) + bytes;
 }
 
 bool ucm_pressure_has_spare(const struct ucm_store *store, unsigned dir,
@@ -281,7 +269,7 @@ void ucm_pressure_raise(struct ucm_store *store, unsigned dir)
 {
 	struct ucm_medium *medium = store->dirs.at[dir];
 
-	atomic_store(&store->wanted[dir],
+	atomic_store(&store->views[dir].wanted,
 		     percent_of(atomic_load(&medium->used),
 				store->config->high - store->config->low));
 }
@@ -336,7 +324,7 @@ static uint64_t headroom_of_dir(const struct ucm_store *store, unsigned dir,
 {
 	const struct ucm_config *config = store->config;
 	struct ucm_medium *medium = store->dirs.at[dir];
-	struct seen seen;
+	struct ucm_seen seen;
 	uint64_t kept;
 
 	if (medium->readonly || atomic_load(&medium->draining))
@@ -344,7 +332,7 @@ static uint64_t headroom_of_dir(const struct ucm_store *store, unsigned dir,
 	if (!view_look(store, dir, &seen))
 		return ucm_wait_is_vain(&store->dirs, dir) ? 0 : IN_DOUBT;
 	*tier_limit = seen.tier_limit;
-	kept = reserved(store, &seen);
+	kept = reserved(config, &seen);
 	/* a file system without a limit has what was made free there */
 	if (evicted && seen.limit == UINT64_MAX &&
 	    seen.tier_limit == UINT64_MAX)
@@ -371,9 +359,9 @@ uint64_t ucm_pressure_headroom(const struct ucm_store *store,
 
 void ucm_pressure_ease(struct ucm_store *store, unsigned dir, uint64_t freed)
 {
-	uint64_t wanted = atomic_load(&store->wanted[dir]);
+	uint64_t wanted = atomic_load(&store->views[dir].wanted);
 
-	atomic_store(&store->wanted[dir],
+	atomic_store(&store->views[dir].wanted,
 		     freed && wanted > freed ? wanted - freed : 0);
-	atomic_store(&store->relieved[dir], freed > 0);
+	atomic_store(&store->views[dir].relieved, freed > 0);
 }

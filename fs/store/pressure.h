@@ -5,6 +5,21 @@
 
 #include "fs/store/store.h"
 
+/* Of a directory: what its file system said, and what is to go. */
+struct ucm_view {
+	_Atomic uint64_t wanted; /* room that somebody wanted there */
+	_Atomic bool relieved;	 /* until the low mark is reached */
+	pthread_mutex_t lock;	 /* guards the rest */
+	int64_t asked_ms;	 /* 0: never */
+	bool asking;		 /* somebody does */
+	uint64_t taken;		 /* bytes, by us */
+	uint64_t blocks;	 /* ours */
+	struct ucm_seen {
+		uint64_t limit, tier_limit;
+		struct ucm_medium_room room;
+	} seen;
+};
+
 /* Once the directories are open. -ENOMEM. */
 int ucm_pressure_init(struct ucm_store *store);
 void ucm_pressure_fini(struct ucm_store *store);
@@ -25,7 +40,7 @@ bool ucm_pressure_has_spare(const struct ucm_store *store, unsigned dir,
 
 /* By how much something with that limit (UINT64_MAX: none) is over its low mark;
  * 0 below the high one, unless some of it has been taken away already. */
-uint64_t ucm_pressure_over(const struct ucm_store *store, bool relieved,
+uint64_t ucm_pressure_over(const struct ucm_config *config, bool relieved,
 			   uint64_t limit, uint64_t used);
 
 /* What keeps so many bytes out of a directory. At least 1: they found no room. */

@@ -38,7 +38,7 @@ static bool quota_list_entry(struct ucm_entry *entry, ucm_ref ref, void *arg)
 	struct ucm_quota *quota = arg;
 
 	if (entry->space == quota->space->number)
-		ucm_members_add(&quota->members, ucm_ref_place(ref));
+		ucm_members_add(&quota->victims.members, ucm_ref_place(ref));
 	return false;
 }
 
@@ -59,7 +59,7 @@ void ucm_quota_relist(struct ucm_store *store)
 {
 	for (struct ucm_quota *quota = atomic_load(&store->quotas); quota;
 	     quota = quota->next) {
-		if (ucm_members_begin_anew(&quota->members,
+		if (ucm_members_begin_anew(&quota->victims.members,
 					   atomic_load(&quota->space->blocks)))
 			quota_list(store, quota);
 	}
@@ -70,18 +70,18 @@ void ucm_quota_enlist(struct ucm_space *space, ucm_ref ref)
 	struct ucm_quota *quota = atomic_load(&space->quota);
 
 	if (quota)
-		ucm_members_add(&quota->members, ucm_ref_place(ref));
+		ucm_members_add(&quota->victims.members, ucm_ref_place(ref));
 }
 
 /* ---- which there are ---- */
 
-uint64_t ucm_quota_of(const struct ucm_store *store,
+uint64_t ucm_quota_of(const struct ucm_config *config,
 		      const struct ucm_space *space)
 {
 	uint64_t own = atomic_load(&space->own_quota);
 
 	/* blocks/ is everybody's, and has the limits of the tiers */
-	return own || !space->number ? own : store->config->space_quota;
+	return own || !space->number ? own : config->space_quota;
 }
 
 static struct ucm_quota *quota_new(struct ucm_space *space)
@@ -91,7 +91,6 @@ static struct ucm_quota *quota_new(struct ucm_space *space)
 	if (!quota)
 		return NULL;
 	quota->space = space;
-	ucm_members_init(&quota->members);
 	ucm_victims_init(&quota->victims, (uint64_t)ucm_monotonic_ms() +
 						  space->number);
 	pthread_mutex_init(&quota->lock, NULL);
@@ -102,7 +101,6 @@ static void quota_free(struct ucm_quota *quota)
 {
 	pthread_mutex_destroy(&quota->lock);
 	ucm_victims_fini(&quota->victims);
-	ucm_members_fini(&quota->members);
 	free(quota);
 }
 
@@ -139,12 +137,12 @@ int ucm_quota_apply(struct ucm_store *store, struct ucm_space *space,
 	struct ucm_quota *quota = atomic_load(&space->quota);
 
 	atomic_store(&space->own_quota, bytes);
-	bytes = ucm_quota_of(store, space);
+	bytes = ucm_quota_of(store->config, space);
 	if (bytes && !quota)
 		quota = quota_make(store, space);
 	if (quota) {
 		atomic_store(&quota->bytes, bytes);
-		ucm_jobs_wake(store);
+		ucm_jobs_wake(store->jobs);
 	}
 	return bytes && !quota ? -ENOMEM : 0;
 }
@@ -166,7 +164,7 @@ uint64_t ucm_quota_taken(const struct ucm_space *space)
 	return atomic_load(&space->used) + atomic_load(&space->writing);
 }
 
-uint64_t ucm_quota_headroom(const struct ucm_store *store,
+uint64_t ucm_quota_headroom(const struct ucm_config *config,
 			    const struct ucm_space *space)
 {
 	const struct ucm_quota *quota = atomic_load(&space->quota);
@@ -176,8 +174,7 @@ uint64_t ucm_quota_headroom(const struct ucm_store *store,
 
 	if (!bytes)
 		return UINT64_MAX;
-	percent = atomic_load(&quota->evicted) ? store->config->low
-					       : store->config->high;
+	percent = atomic_load(&quota->evicted) ? config->low : config->high;
 	bytes = bytes / 100 * percent + bytes % 100 * percent / 100;
 	return bytes > taken ? bytes - taken : 0;
 }

@@ -18,7 +18,6 @@
 #ifndef UCM_QUOTA_H
 #define UCM_QUOTA_H
 
-#include "fs/store/members.h"
 #include "fs/store/store.h"
 #include "fs/store/victims.h"
 
@@ -26,15 +25,14 @@ struct ucm_quota {
 	struct ucm_space *space;
 	struct ucm_quota *next; /* of the store's; never changes */
 	_Atomic uint64_t bytes; /* 0: none now */
-	struct ucm_members members; /* its blocks */
-	struct ucm_victims victims;
+	struct ucm_victims victims; /* of its blocks */
 	pthread_mutex_t lock; /* one promise at a time */
 	_Atomic bool relieved; /* not down to the low mark yet */
 	_Atomic uint64_t evicted, evicted_bytes, refused;
 };
 
 /* What holds for a space: its own, or what all have that have none. 0: none. */
-uint64_t ucm_quota_of(const struct ucm_store *store,
+uint64_t ucm_quota_of(const struct ucm_config *config,
 		      const struct ucm_space *space);
 
 /* It has this one of its own from now on (0: none); in memory. -ENOMEM. */
@@ -51,7 +49,7 @@ void ucm_quota_relist(struct ucm_store *store);
 uint64_t ucm_quota_taken(const struct ucm_space *space);
 /* How much more it takes before blocks have to leave it, as
  * ucm_pressure_headroom(); UINT64_MAX: it has no quota. */
-uint64_t ucm_quota_headroom(const struct ucm_store *store,
+uint64_t ucm_quota_headroom(const struct ucm_config *config,
 			    const struct ucm_space *space);
 /* A file of this space is going to take so many bytes; what was promised to it
  * before is part of that. 0: it is promised, or there is no quota; else what is

@@ -27,8 +27,8 @@
  *   and below a pool's of victims: that of expected.h
  *
  * Nobody holds two name locks, two sync_locks or two locks of the last two
- * lines. keepers_lock and the lock of a space's quota are held over no other. The
- * lock of writers of space.json is above all but the first two.
+ * lines. The lock of the store's life and the lock of a space's quota are held over
+ * no other. The lock of writers of space.json is above all but the first two.
  */
 #ifndef UCM_STORE_H
 #define UCM_STORE_H
@@ -42,7 +42,6 @@
 
 #include "fs/index/index.h"
 #include "fs/store/find/hold.h"
-#include "fs/store/members.h"
 #include "fs/store/namespace.h"
 #include "fs/store/motion/offers.h"
 #include "fs/store/pins.h"
@@ -56,6 +55,8 @@ struct ucm_victims;
 struct ucm_endurance;
 struct ucm_movers;
 struct ucm_quota;
+struct ucm_snapshot_load;
+struct ucm_view;
 struct ucm_jobs;
 
 /* What a directory has for itself: none waits for another that hangs. */
@@ -69,14 +70,39 @@ struct ucm_keeper {
 	_Atomic bool pins_known;
 	_Atomic bool dirty; /* something was committed since the checkpoint */
 	pthread_mutex_t sync_lock; /* for recovery.h: one sync at a time */
+	struct ucm_snapshot_load *snapshot; /* snapshot_load.c; NULL: none */
 	int64_t checkpoint_due_ms;
 	pthread_t thread;
 	bool running;
 	_Atomic bool ended; /* the thread, if there was one, is done */
 };
 
+/* From open to close (life.c). */
+struct ucm_life {
+	bool begun;
+	_Atomic bool stopping; /* begin nothing more */
+	_Atomic bool closing;  /* no request is left: leave the directories */
+	bool left; /* at the close somebody may still be using it */
+	unsigned close_ms; /* how long the close waits for one that hangs */
+	pthread_mutex_t lock;
+	pthread_cond_t wake;  /* of threads: the scan is over, or the store */
+	pthread_cond_t ended; /* a keeper's */
+};
+
+/* Of blocks, for the size of a space's first ones. */
+struct ucm_sizes {
+	_Atomic uint64_t largest; /* that there has been */
+	_Atomic uint64_t outgrown; /* of unknown size, when it was dropped */
+};
+
+struct ucm_evictions {
+	_Atomic unsigned running; /* threads that take a block away now */
+	_Atomic uint64_t done; /* blocks that were taken away */
+};
+
 /* The walk of all directories at the start (scan.c). */
 struct ucm_scan {
+	_Atomic bool complete; /* the index: but for what cannot be read */
 	_Atomic uint64_t next_task;
 	_Atomic uint64_t tasks_done;
 	uint64_t num_tasks;
@@ -95,51 +121,35 @@ struct ucm_store {
 	struct ucm_config *config; /* the caller's; outlives the store */
 	struct ucm_dirs dirs; /* of all tiers */
 	struct ucm_index *index;
-	struct ucm_holds holds; /* what may not be moved or evicted */
 	struct ucm_namespace names;
-	struct ucm_value value; /* of blocks: which one goes */
-	struct ucm_pins pins;
+	struct ucm_life life;
 	struct ucm_stats stats;
 	_Atomic uint64_t blocks; /* in the index */
 	_Atomic uint64_t doubts; /* entries that are in doubt, of all keepers */
 	_Atomic uint64_t writers; /* files that are open after their commit */
-	_Atomic bool scanned; /* the index is filled, but for what cannot be read */
-	/* For the size of a space's first blocks: the largest block that there
-	 * has been, and the most that a file of unknown size had when it was
-	 * dropped. */
-	_Atomic uint64_t largest, outgrown;
-	struct ucm_offers offers; /* of saves that may be refused */
+
+	/* find */
+	struct ucm_holds holds; /* what may not be moved or evicted */
+	struct ucm_pins pins;
+	struct ucm_scan scan;
+	struct ucm_keeper keepers[UCM_MAX_DIRS]; /* by directory */
 	/* Held by whoever changes both a name's file and its entry, so that
 	 * nobody finds them apart; picked by the hash. Recursive: a commit may
 	 * condemn what it finds there. */
 	pthread_mutex_t name_locks[256];
 
-	struct ucm_snapshot_load *recalls[UCM_MAX_DIRS]; /* snapshot_load.c */
-
-	/* scan.c and keeper.c */
-	struct ucm_scan scan;
-	_Atomic bool stopping; /* begin nothing more */
-	_Atomic bool closing;  /* no request is left: leave the directories */
-	pthread_mutex_t keepers_lock;
-	pthread_cond_t keepers_wake; /* the scan is over, or the store */
-	pthread_cond_t keepers_ended;
-	struct ucm_keeper keepers[UCM_MAX_DIRS]; /* by directory */
-	struct ucm_members members[UCM_MAX_DIRS]; /* likewise */
-	struct ucm_victims *victims;              /* likewise (victims.h) */
+	/* room: what is in a directory, what goes from it, and why */
+	struct ucm_view *views; /* by directory (pressure.h) */
+	struct ucm_victims *victims; /* likewise (victims.h) */
 	struct ucm_endurance *endurance; /* by tier (endurance.h) */
-	/* pressure.h: what was seen of a directory's file system, and room that
-	 * somebody wanted there */
-	struct ucm_view *views;
-	_Atomic uint64_t wanted[UCM_MAX_DIRS];
-	_Atomic bool relieved[UCM_MAX_DIRS]; /* until the low mark is reached */
-	_Atomic unsigned evicting; /* threads that take a block away now */
-	_Atomic uint64_t evictions; /* blocks that were taken away */
 	struct ucm_quota *_Atomic quotas; /* of spaces (quota.h); all there were */
+	struct ucm_value value; /* of blocks: which one goes */
+	struct ucm_offers offers; /* of saves that may be refused */
+	struct ucm_sizes sizes;
+	struct ucm_evictions evictions;
+
 	struct ucm_jobs *jobs; /* jobs.h */
 	struct ucm_movers *movers; /* mover.c */
-	bool left; /* at the close somebody may still be using it */
-	unsigned close_ms; /* how long the close waits for one that hangs */
-	bool begun;
 };
 
 /*

@@ -86,7 +86,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	REQUIRE(!ucm_store_open(&config, &store, &error));
 	atexit(end);
 	REQUIRE(!ucm_store_start(store));
-	while (!atomic_load(&store->scanned))
+	while (!atomic_load(&store->scan.complete))
 		sched_yield();
 	terms = (struct ucm_server_terms){
 		.store = store,

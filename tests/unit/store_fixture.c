@@ -83,7 +83,7 @@ void fx_commit_files(unsigned first, unsigned num)
 static bool is_scanned(void *arg)
 {
 	(void)arg;
-	return atomic_load(&fx_set->scanned);
+	return atomic_load(&fx_set->scan.complete);
 }
 
 static bool is_settled(void *arg)

@@ -185,7 +185,7 @@ static void crash_of_two(void)
 static bool only_one_is_in_doubt(void *arg)
 {
 	(void)arg;
-	return atomic_load(&fx_set->scanned) &&
+	return atomic_load(&fx_set->scan.complete) &&
 	       atomic_load(&fx_set->doubts) == 1;
 }
 
@@ -285,7 +285,7 @@ UNIT_TEST(a_sync_that_hangs_holds_nobody)
 	ck_assert_int_eq(fx_commit(&more), 0);
 	fx_wait(others_checkpoint_moved, &before[1]);
 	ck_assert_int_eq(checkpoint_of("$/a"), before[0]);
-	fx_set->close_ms = 500;
+	fx_set->life.close_ms = 500;
 	left_behind = fx_set;
 	fx_close();
 	ck_assert(fx_logged("does not answer"));

@@ -906,7 +906,7 @@ UNIT_TEST(the_first_blocks_of_a_space_do_not_pass_the_limit)
 	ck_assert_uint_eq(five_at_once(5, 0), 2);
 	ck_assert_uint_eq(five_at_once(10, 0), 0);
 	ck_assert_uint_eq(ucm_tier_used(&fx_set->dirs.tiers[0]), 3 * file.len);
-	ck_assert_uint_eq(fx_set->largest, file.len);
+	ck_assert_uint_eq(fx_set->sizes.largest, file.len);
 }
 
 UNIT_TEST(a_size_that_is_told_needs_no_guess)
@@ -927,7 +927,7 @@ UNIT_TEST(a_guess_that_fits_nowhere_goes_where_there_is_most_room)
 	fx_option("limit", "fast:30000");
 	fx_open();
 	fx_start();
-	atomic_store(&fx_set->largest, UINT64_C(1) << 60);
+	atomic_store(&fx_set->sizes.largest, UINT64_C(1) << 60);
 	ck_assert_uint_eq(five_at_once(0, 0), 1);
 	ck_assert_uint_eq(ucm_tier_used(&fx_set->dirs.tiers[1]), 4 * file.len);
 }
@@ -940,10 +940,10 @@ UNIT_TEST(what_a_file_of_unknown_size_had_is_remembered)
 	fx_block(&file, 1, FX_PAGED);
 	fd = begin(&file, file.len);
 	end(fd);
-	ck_assert_uint_eq(fx_set->outgrown, file.len);
+	ck_assert_uint_eq(fx_set->sizes.outgrown, file.len);
 	fd = begin(&file, 0);
 	end(fd);
-	ck_assert_uint_eq(fx_set->outgrown, file.len);
+	ck_assert_uint_eq(fx_set->sizes.outgrown, file.len);
 }
 
 UNIT_TEST(a_closed_file_needs_no_guess)

@@ -509,12 +509,12 @@ UNIT_TEST(each_evicted_block_is_counted_for_waiters)
 
 	fx_still_store("fast=$/a:slow=$/b");
 	fx_commit_files(0, 4);
-	before = fx_set->evictions;
+	before = fx_set->evictions.done;
 	ck_assert_int_eq(evict(0, 2 * BYTES, UCM_EVICTION_MOVING), 0);
-	ck_assert_uint_eq(fx_set->evictions - before, 2);
+	ck_assert_uint_eq(fx_set->evictions.done - before, 2);
 	ck_assert_int_eq(evict(0, BYTES, UCM_EVICTION_LEAVES), 0);
-	ck_assert_uint_eq(fx_set->evictions - before, 3);
-	ck_assert_uint_eq(fx_set->evicting, 0);
+	ck_assert_uint_eq(fx_set->evictions.done - before, 3);
+	ck_assert_uint_eq(fx_set->evictions.running, 0);
 }
 
 /* Evictions before the wait, and now. */
@@ -528,11 +528,12 @@ UNIT_TEST(a_waiter_retries_if_a_block_was_evicted,
 	  .rows = NUM_ROWS(waits))
 {
 	fx_still_store("$/a");
-	fx_set->evicting = waits[_i].evicting;
-	fx_set->evictions = waits[_i].now;
-	ck_assert_int_eq(ucm_evict_wait_for_others(fx_set, waits[_i].before),
+	fx_set->evictions.running = waits[_i].evicting;
+	fx_set->evictions.done = waits[_i].now;
+	ck_assert_int_eq(ucm_evict_wait_for_others(&fx_set->evictions,
+						   waits[_i].before),
 			 waits[_i].retries);
-	fx_set->evicting = 0;
+	fx_set->evictions.running = 0;
 }
 
 static void *write_one(void *arg)
@@ -599,7 +600,7 @@ UNIT_TEST(a_rebuilt_list_has_second_copies_too)
 	fx_still_store("fast=$/a:slow=$/b:archive=$/c");
 	fx_commit_files(0, 1);
 	ck_assert_int_eq(copy_to(0, 1, false), 0);
-	fx_set->members[1].lacks_some = true;
+	fx_set->victims[1].members.lacks_some = true;
 	ucm_evict_relist(fx_set, 1);
 	ck_assert_int_eq(evict(1, 1, UCM_EVICTION_AT_ONCE), 0);
 	ck_assert_uint_eq(fx_entry(&fx_files[0]).copy, 0);

@@ -175,7 +175,7 @@ static void use_space(void)
 		      "no space");
 	for (unsigned i = 0; i < NUM; i++)
 		files[i].key.space = space->number;
-	quota = ucm_quota_of(fx_set, space);
+	quota = ucm_quota_of(&fx_config, space);
 	claim(quota == model->quotas[0] || quota == model->quotas[1],
 	      "a quota of %llu", (unsigned long long)quota);
 	model->quotas[0] = model->quotas[1] = quota;
@@ -246,7 +246,7 @@ static void note_peak(void)
 {
 	uint64_t used = ucm_tier_used(lowest_tier());
 	bool old = model->done - peak_at > WINDOW &&
-		   !atomic_load(&fx_set->evicting);
+		   !atomic_load(&fx_set->evictions.running);
 
 	if (used < peak && !old)
 		return;
@@ -294,7 +294,8 @@ static void wait_for_evictions(void)
 {
 	const struct timespec moment = {.tv_nsec = 1000000};
 
-	for (unsigned i = 0; i < 10000 && atomic_load(&fx_set->evicting) &&
+	for (unsigned i = 0;
+	     i < 10000 && atomic_load(&fx_set->evictions.running) &&
 			     count_evicted() == evicted;
 	     i++)
 		nanosleep(&moment, NULL);
@@ -338,7 +339,7 @@ static int open_and_read(unsigned i, struct ucm_open *open)
 static void do_commit(unsigned i)
 {
 	struct fate *fate = &model->fates[i];
-	uint64_t quota = ucm_quota_of(fx_set, space);
+	uint64_t quota = ucm_quota_of(&fx_config, space);
 	bool there = ucm_index_find(fx_set->index, &files[i].key, NULL, NULL);
 	uint8_t was = fate->state;
 	int err;

@@ -87,7 +87,7 @@ UNIT_TEST(nothing_is_evicted_before_all_has_been_read)
 	ck_assert_int_eq(ucm_store_start(fx_set), 0);
 	for (unsigned i = 0; i < 3; i++)
 		fx_wait(has_begun_another_round, &before);
-	ck_assert_uint_eq(fx_set->evictions, 0);
+	ck_assert_uint_eq(fx_set->evictions.done, 0);
 	fx_close();
 	ucm_os_fault = NULL;
 	start();
@@ -97,7 +97,7 @@ UNIT_TEST(nothing_is_evicted_before_all_has_been_read)
 static bool is_not_relieved(void *arg)
 {
 	(void)arg;
-	return !atomic_load(&fx_set->relieved[0]);
+	return !atomic_load(&fx_set->views[0].relieved);
 }
 
 /* New blocks have all the room below the high mark again. */
@@ -105,8 +105,8 @@ UNIT_TEST(a_relief_ends_when_the_directory_is_empty)
 {
 	fx_configure_lru("fast=$/a:slow=$/b");
 	start();
-	fx_set->relieved[0] = true;
-	ucm_jobs_wake(fx_set);
+	fx_set->views[0].relieved = true;
+	ucm_jobs_wake(fx_set->jobs);
 	fx_wait(is_not_relieved, NULL);
 }
 

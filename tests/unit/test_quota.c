@@ -422,17 +422,17 @@ UNIT_TEST(once_begun_it_goes_on_to_the_low_mark)
 UNIT_TEST(headroom_ends_at_the_high_mark_and_after_evictions_at_the_low_one)
 {
 	still_store_of_ten();
-	ck_assert_uint_eq(ucm_quota_headroom(fx_set, space), 9 * BYTES);
+	ck_assert_uint_eq(ucm_quota_headroom(&fx_config, space), 9 * BYTES);
 	fx_commit_files(0, 4);
-	ck_assert_uint_eq(ucm_quota_headroom(fx_set, space), 5 * BYTES);
+	ck_assert_uint_eq(ucm_quota_headroom(&fx_config, space), 5 * BYTES);
 	fx_commit_files(4, 6);
-	ck_assert_uint_eq(ucm_quota_headroom(fx_set, space), 0);
+	ck_assert_uint_eq(ucm_quota_headroom(&fx_config, space), 0);
 	ck_assert(ucm_quota_relieve(fx_set));
 	for (unsigned i = 0; i < 10; i++) /* those that are left */
 		ucm_store_remove(fx_set, &fx_files[i].key);
-	ck_assert_uint_eq(ucm_quota_headroom(fx_set, space), 5 * BYTES);
+	ck_assert_uint_eq(ucm_quota_headroom(&fx_config, space), 5 * BYTES);
 	limit_to(0);
-	ck_assert_uint_eq(ucm_quota_headroom(fx_set, space), UINT64_MAX);
+	ck_assert_uint_eq(ucm_quota_headroom(&fx_config, space), UINT64_MAX);
 }
 
 /* Movers that get false wait before they look again. */
@@ -473,7 +473,7 @@ UNIT_TEST(a_list_that_lacked_some_has_all_again)
 	still_store("$/a");
 	limit_to(4);
 	fx_commit_files(0, 4);
-	space->quota->members.lacks_some = true;
+	space->quota->victims.members.lacks_some = true;
 	ucm_quota_relist(fx_set);
 	fx_commit_files(4, 4);
 	ck_assert_uint_eq(count(), 4);
@@ -524,13 +524,13 @@ UNIT_TEST(it_is_there_after_a_restart_and_can_be_lifted)
 	still_store("$/a");
 	limit_to(3);
 	restart();
-	ck_assert_uint_eq(ucm_quota_of(fx_set, space), 3 * BYTES);
+	ck_assert_uint_eq(ucm_quota_of(&fx_config, space), 3 * BYTES);
 	limit_to(0);
-	ck_assert_uint_eq(ucm_quota_of(fx_set, space), 0);
+	ck_assert_uint_eq(ucm_quota_of(&fx_config, space), 0);
 	fx_commit_files(0, 10);
 	ck_assert_uint_eq(count(), 10);
 	restart();
-	ck_assert_uint_eq(ucm_quota_of(fx_set, space), 0);
+	ck_assert_uint_eq(ucm_quota_of(&fx_config, space), 0);
 }
 
 UNIT_TEST(one_that_cannot_be_written_does_not_hold)
@@ -539,7 +539,7 @@ UNIT_TEST(one_that_cannot_be_written_does_not_hold)
 	limit_to(3);
 	fx_fail("rename", 1, -ENOSPC, true);
 	ck_assert_int_eq(ucm_store_set_quota(fx_set, space, BYTES), -ENOSPC);
-	ck_assert_uint_eq(ucm_quota_of(fx_set, space), 3 * BYTES);
+	ck_assert_uint_eq(ucm_quota_of(&fx_config, space), 3 * BYTES);
 }
 
 UNIT_TEST(spaces_without_their_own_have_the_configured_one)
@@ -558,10 +558,10 @@ UNIT_TEST(spaces_without_their_own_have_the_configured_one)
 	fx_commit_files(5, 5);
 	ck_assert_uint_eq(count(), 5);
 	limit_to(0);
-	ck_assert_uint_eq(ucm_quota_of(fx_set, space), 3 * BYTES);
-	ck_assert_uint_eq(ucm_quota_of(fx_set, fx_set->names.spaces[0]), 0);
+	ck_assert_uint_eq(ucm_quota_of(&fx_config, space), 3 * BYTES);
+	ck_assert_uint_eq(ucm_quota_of(&fx_config, fx_set->names.spaces[0]), 0);
 	restart();
-	ck_assert_uint_eq(ucm_quota_of(fx_set, space), 3 * BYTES);
+	ck_assert_uint_eq(ucm_quota_of(&fx_config, space), 3 * BYTES);
 }
 
 #define GEOMETRY                                                              \
@@ -589,17 +589,17 @@ UNIT_TEST(a_manifest_may_say_it_or_leave_it_as_it_is)
 	still_store("$/a");
 	for (unsigned i = 0; i < NUM_ROWS(says); i++) {
 		ck_assert_int_eq(write_manifest(says[i].text), 0);
-		ck_assert_uint_eq(ucm_quota_of(fx_set, space),
+		ck_assert_uint_eq(ucm_quota_of(&fx_config, space),
 				  says[i].blocks * BYTES);
 		restart();
-		ck_assert_uint_eq(ucm_quota_of(fx_set, space),
+		ck_assert_uint_eq(ucm_quota_of(&fx_config, space),
 				  says[i].blocks * BYTES);
 	}
 	limit_to(2);
 	ck_assert(space->has_manifest);
 	restart();
 	ck_assert(space->has_manifest);
-	ck_assert_uint_eq(ucm_quota_of(fx_set, space), 2 * BYTES);
+	ck_assert_uint_eq(ucm_quota_of(&fx_config, space), 2 * BYTES);
 	ck_assert_int_eq(write_manifest("{\"quota\": 1}"), -EINVAL);
 	ck_assert_int_eq(write_manifest("{" GEOMETRY ", \"quota\": -1}"),
 			 -EINVAL);

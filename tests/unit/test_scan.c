@@ -396,7 +396,7 @@ UNIT_TEST(a_bucket_that_could_not_be_read_is_probed)
 	fx_start_only();
 	fx_serves(&good);
 	fx_serves(&file);
-	ck_assert_uint_eq(atomic_load(&fx_set->scanned), 0);
+	ck_assert_uint_eq(atomic_load(&fx_set->scan.complete), 0);
 }
 
 /* A read error says nothing about the bytes: nothing is moved aside. */
@@ -567,7 +567,7 @@ UNIT_TEST(a_file_that_cannot_be_read_is_a_miss_until_the_next_start, .rows = 2)
 {
 	scan_with_a_bad_file();
 	fx_serves(&good);
-	ck_assert(atomic_load(&fx_set->scanned));
+	ck_assert(atomic_load(&fx_set->scan.complete));
 	fx_misses(&file);
 	fx_fail(NULL, 0, 0, false);
 	fx_misses(&file);
@@ -595,7 +595,7 @@ static int stop_at_first_open(const char *call, const char *path)
 {
 	if (!strcmp(call, "open") && !strncmp(path, "blocks/", 7)) {
 		opened++;
-		atomic_store(&fx_set->stopping, true);
+		atomic_store(&fx_set->life.stopping, true);
 	}
 	return 0;
 }
@@ -646,7 +646,7 @@ UNIT_TEST(a_medium_that_cannot_be_listed_is_asked_for_each_name)
 	fx_open();
 	fx_start_only();
 	fx_wait(all_tasks_tried, NULL);
-	ck_assert(!atomic_load(&fx_set->scanned));
+	ck_assert(!atomic_load(&fx_set->scan.complete));
 	fx_serves(&good);
 	fx_misses(&file);
 	ck_assert_int_eq(fx_commit(&file), 0);

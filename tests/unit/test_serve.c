@@ -654,7 +654,7 @@ static void set_scanned(bool scanned)
 		ucm_space_set_scanned(space, 1, 255);
 	else
 		ucm_space_clear_scanned(space, 1, 255);
-	atomic_store(&fx_set->scanned, scanned);
+	atomic_store(&fx_set->scan.complete, scanned);
 }
 
 /* Before all is scanned nothing is copied below, where it may be already: so a

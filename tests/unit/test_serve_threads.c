@@ -126,7 +126,7 @@ static void set_scanned(bool scanned)
 		ucm_space_set_scanned(space, 1, 255);
 	else
 		ucm_space_clear_scanned(space, 1, 255);
-	atomic_store(&fx_set->scanned, scanned);
+	atomic_store(&fx_set->scan.complete, scanned);
 }
 
 static _Atomic pid_t flusher;

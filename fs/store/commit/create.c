@@ -22,14 +22,15 @@
  * been seen. */
 #define GUESS_BYTES (UINT64_C(64) << 20)
 
-static struct ucm_want create_guess(struct ucm_store *store)
+static struct ucm_want create_guess(const struct ucm_sizes *sizes,
+				    uint64_t block_max)
 {
 	struct ucm_want want = {
 		.bytes = GUESS_BYTES,
-		.outgrown = atomic_load(&store->outgrown),
+		.outgrown = atomic_load(&sizes->outgrown),
 		.guessed = true,
 	};
-	uint64_t largest = atomic_load(&store->largest);
+	uint64_t largest = atomic_load(&sizes->largest);
 
 	/* no disk gives all that it calls free */
 	want.outgrown += want.outgrown / 8;
@@ -37,8 +38,8 @@ static struct ucm_want create_guess(struct ucm_store *store)
 		want.bytes = largest;
 	if (want.bytes < want.outgrown)
 		want.bytes = want.outgrown;
-	if (want.bytes > store->config->block_max)
-		want.bytes = store->config->block_max;
+	if (want.bytes > block_max)
+		want.bytes = block_max;
 	return want;
 }
 
@@ -136,7 +137,7 @@ static bool try_anywhere(struct creation *c)
 
 static uint64_t create_bytes(const struct creation *c)
 {
-	uint64_t largest = atomic_load(&c->store->largest);
+	uint64_t largest = atomic_load(&c->store->sizes.largest);
 
 	if (!c->want.guessed)
 		return c->want.bytes;
@@ -155,7 +156,7 @@ static bool create_evict(struct creation *c)
 	if (c->wait)
 		return true;
 	for (unsigned tries = 0, waits = 0; tries < TRIES && waits < WAITS;) {
-		uint64_t evictions = atomic_load(&store->evictions);
+		uint64_t before = atomic_load(&store->evictions.done);
 		int err = ucm_evict_for(store, create_bytes(c));
 
 		if (err == -EBUSY) {
@@ -163,7 +164,8 @@ static bool create_evict(struct creation *c)
 			nanosleep(&moment, NULL);
 		} else {
 			tries++;
-			if (err && !ucm_evict_wait_for_others(store, evictions))
+			if (err && !ucm_evict_wait_for_others(&store->evictions,
+							      before))
 				break;
 		}
 		if (create_try_tiers(c) ||
@@ -175,7 +177,7 @@ static bool create_evict(struct creation *c)
 		c->want.anywhere = false;
 	}
 	ucm_evict_explain(store, &c->key->id);
-	ucm_jobs_wake(store);
+	ucm_jobs_wake(store->jobs);
 	return false;
 }
 
@@ -205,7 +207,7 @@ int ucm_store_create(struct ucm_store *store, const struct ucm_key *key,
 		c.want.bytes = 0; /* promise nothing for it */
 	}
 	if (!c.want.bytes)
-		c.want = create_guess(store);
+		c.want = create_guess(&store->sizes, store->config->block_max);
 	/* a guess is nothing to evict for: the commit knows */
 	c.wait = ucm_quota_promise(store, key,
 				   c.want.guessed ? 0 : c.want.bytes, &c.part);

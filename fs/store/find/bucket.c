@@ -112,11 +112,12 @@ static int scan_names(struct ucm_store *store, struct ucm_space *space,
 	struct batch batch = { .store = store, .space = space, .dir = dir };
 
 	/* whoever closes the store waits for us */
-	for (const char *name = names; *name && !atomic_load(&store->stopping);
+	for (const char *name = names;
+	     *name && !atomic_load(&store->life.stopping);
 	     name += strlen(name) + 1)
 		scan_name(&batch, bucket, name);
 	batch_run(&batch);
-	return atomic_load(&store->stopping) ? -ECANCELED : batch.err;
+	return atomic_load(&store->life.stopping) ? -ECANCELED : batch.err;
 }
 
 static int read_bucket(struct ucm_store *store, struct ucm_space *space,
@@ -163,7 +164,7 @@ int ucm_store_scan_bucket(struct ucm_store *store, struct ucm_space *space,
 int ucm_store_fill_bucket(struct ucm_store *store, struct ucm_space *space,
 			  unsigned bucket)
 {
-	if (atomic_load(&store->scanned))
+	if (atomic_load(&store->scan.complete))
 		return 0;
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
 		int err;
@@ -195,7 +196,7 @@ bool ucm_store_knows(struct ucm_store *store, unsigned dir)
 
 bool ucm_store_knows_all(struct ucm_store *store)
 {
-	if (atomic_load_explicit(&store->scanned, memory_order_acquire))
+	if (atomic_load_explicit(&store->scan.complete, memory_order_acquire))
 		return true;
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
 		if (!ucm_store_knows(store, dir) &&

@@ -208,7 +208,7 @@ void ucm_calls_statistics(struct ucm_store *store,
 {
 	const struct ucm_stats *stats = &store->stats;
 	struct ucm_control_statistics all = {
-		.scanned = atomic_load(&store->scanned),
+		.scanned = atomic_load(&store->scan.complete),
 		.blocks = atomic_load(&store->blocks),
 #define GET(name) .name = ucm_counted(&stats->name)
 		GET(lookups),
@@ -240,7 +240,7 @@ static int rescan_space(struct ucm_store *store, struct ucm_space *space,
 	for (unsigned i = 0; i < store->dirs.num * UCM_BUCKETS; i++) {
 		int err;
 
-		if (atomic_load(&store->stopping) || stop(arg))
+		if (atomic_load(&store->life.stopping) || stop(arg))
 			return -EINTR;
 		err = ucm_store_scan_bucket(store, space, i / UCM_BUCKETS,
 					    i % UCM_BUCKETS);

@@ -148,7 +148,7 @@ static void recount(struct ucm_store *store, const struct ucm_entry *was,
 
 static void enlist(struct ucm_store *store, unsigned dir, ucm_ref ref)
 {
-	ucm_members_add(&store->members[dir], ucm_ref_place(ref));
+	ucm_members_add(&store->victims[dir].members, ucm_ref_place(ref));
 }
 
 static void enlist_places(struct ucm_store *store,
@@ -190,8 +190,8 @@ int ucm_store_index_add(struct ucm_store *store, struct ucm_space *space,
 	recount(store, NULL, entry);
 	enlist_places(store, entry, *ref_out);
 	ucm_value_added(&store->value, entry);
-	if (entry->size > atomic_load(&store->largest))
-		atomic_store(&store->largest, entry->size);
+	if (entry->size > atomic_load(&store->sizes.largest))
+		atomic_store(&store->sizes.largest, entry->size);
 	return 0;
 }
 
@@ -523,7 +523,7 @@ void ucm_store_each_flagged(struct ucm_store *store, unsigned shard,
 		more = ucm_index_walk(store->index, shard, &cursor,
 				      note_flagged, &found);
 		for (unsigned i = 0; i < found.num; i++) {
-			if (atomic_load(&store->stopping))
+			if (atomic_load(&store->life.stopping))
 				return;
 			fn(store, found.refs[i]);
 		}

@@ -49,7 +49,7 @@ static int find_or_probe(struct ucm_store *store, const struct ucm_key *key,
 			 struct ucm_entry *out, ucm_ref *ref)
 {
 	/* asked first: the scan may find it, and end, after we have looked */
-	bool scanned = atomic_load_explicit(&store->scanned,
+	bool scanned = atomic_load_explicit(&store->scan.complete,
 					    memory_order_acquire);
 	struct ucm_space *space;
 	int err;

@@ -148,7 +148,7 @@ static void open_snapshot(struct ucm_store *store, unsigned dir)
 	} else if (recall_find_spaces(recall, store)) {
 		recall_free(recall);
 	} else {
-		store->recalls[dir] = recall;
+		store->keepers[dir].snapshot = recall;
 	}
 }
 
@@ -218,7 +218,7 @@ static void snapshot_judge(struct ucm_store *store, unsigned dir,
 static void snapshot_judge_all(struct ucm_store *store, unsigned dir,
 			       unsigned bucket, struct verdict *verdicts)
 {
-	const struct ucm_snapshot_load *recall = store->recalls[dir];
+	const struct ucm_snapshot_load *recall = store->keepers[dir].snapshot;
 
 	for (uint32_t i = 0; i < recall->file.head.num_spaces; i++) {
 		const struct ucm_snapshot_stamp *stamp =
@@ -295,7 +295,7 @@ static void snapshot_trust(struct ucm_snapshot_load *recall,
 
 static void load_section(struct ucm_store *store, unsigned dir, unsigned bucket)
 {
-	struct ucm_snapshot_load *recall = store->recalls[dir];
+	struct ucm_snapshot_load *recall = store->keepers[dir].snapshot;
 	_cleanup_free_ struct ucm_snapshot_record *records = NULL;
 	uint32_t num_spaces = recall->file.head.num_spaces;
 	struct verdict *verdicts;
@@ -321,7 +321,7 @@ static void load_section(struct ucm_store *store, unsigned dir, unsigned bucket)
 
 void ucm_snapshots_load(struct ucm_store *store, unsigned dir, unsigned bucket)
 {
-	struct ucm_snapshot_load *recall = store->recalls[dir];
+	struct ucm_snapshot_load *recall = store->keepers[dir].snapshot;
 
 	if (!recall || atomic_load(&recall->done[bucket]))
 		return;
@@ -336,7 +336,7 @@ bool ucm_snapshots_trusted(struct ucm_store *store,
 			   const struct ucm_space *space, unsigned dir,
 			   unsigned bucket)
 {
-	const struct ucm_snapshot_load *recall = store->recalls[dir];
+	const struct ucm_snapshot_load *recall = store->keepers[dir].snapshot;
 
 	return recall &&
 	       recall->trusted[space->number][bucket / 64] >> bucket % 64 & 1;
@@ -356,15 +356,15 @@ static void end_loading(struct ucm_snapshot_load *recall)
 void ucm_snapshots_close(struct ucm_store *store)
 {
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-		if (store->recalls[dir])
-			end_loading(store->recalls[dir]);
+		if (store->keepers[dir].snapshot)
+			end_loading(store->keepers[dir].snapshot);
 	}
 }
 
 void ucm_snapshots_free(struct ucm_store *store)
 {
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-		if (store->recalls[dir])
-			recall_free(store->recalls[dir]);
+		if (store->keepers[dir].snapshot)
+			recall_free(store->keepers[dir].snapshot);
 	}
 }

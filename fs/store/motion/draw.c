@@ -40,7 +40,6 @@ struct ucm_drawing ucm_draw_from(struct ucm_store *store, unsigned dir,
 	return (struct ucm_drawing){
 		.store = store,
 		.victims = &store->victims[dir],
-		.members = &store->members[dir],
 		.dir = dir,
 		.is_lowest = !ucm_tier_below(store, tier),
 		.leaves = how == UCM_EVICTION_LEAVES || !goes_down(store, tier),
@@ -53,7 +52,6 @@ struct ucm_drawing ucm_draw_from_space(struct ucm_store *store,
 	return (struct ucm_drawing){
 		.store = store,
 		.victims = &quota->victims,
-		.members = &quota->members,
 		.quota = quota,
 		.is_lowest = true,
 		.leaves = true,
@@ -143,7 +141,7 @@ static bool is_vain(const struct ucm_drawing *drawing,
 static bool draw_one(void *arg, struct ucm_pool_candidate *out)
 {
 	struct ucm_drawing *drawing = arg;
-	struct ucm_members *members = drawing->members;
+	struct ucm_members *members = &drawing->victims->members;
 	uint64_t number = draw_number(drawing->victims);
 	struct ucm_entry entry;
 	uint32_t place;
@@ -262,8 +260,8 @@ static void tally(struct ucm_store *store, ucm_ref ref,
 		reasons->alone++;
 }
 
-static void tally_sample(struct ucm_store *store, struct ucm_members *members,
-			 struct ucm_victims *victims, struct reasons *reasons)
+static void tally_sample(struct ucm_store *store, struct ucm_victims *victims,
+			 struct reasons *reasons)
 {
 	for (unsigned i = 0; i < SAMPLE; i++) {
 		struct ucm_entry entry;
@@ -271,7 +269,8 @@ static void tally_sample(struct ucm_store *store, struct ucm_members *members,
 		ucm_ref ref;
 
 		pthread_mutex_lock(&victims->lock);
-		if (!ucm_members_draw(members, draw_number(victims), &place))
+		if (!ucm_members_draw(&victims->members, draw_number(victims),
+				      &place))
 			i = SAMPLE;
 		pthread_mutex_unlock(&victims->lock);
 		if (i < SAMPLE &&
@@ -285,8 +284,7 @@ void ucm_evict_explain(struct ucm_store *store, const struct ucm_id *id)
 	struct reasons reasons = {0};
 
 	for (unsigned dir = 0; dir < store->dirs.num; dir++)
-		tally_sample(store, &store->members[dir], &store->victims[dir],
-			     &reasons);
+		tally_sample(store, &store->victims[dir], &reasons);
 	ucm_warning("block %s: no room, and nothing may go: of %u blocks that "
 		    "were looked at %u are pinned, %u open, %u being written, "
 		    "%u parents of others, %u not below yet",
@@ -300,7 +298,7 @@ void ucm_evict_explain_space(struct ucm_store *store, struct ucm_quota *quota,
 {
 	struct reasons reasons = {0};
 
-	tally_sample(store, &quota->members, &quota->victims, &reasons);
+	tally_sample(store, &quota->victims, &reasons);
 	ucm_warning("%s: block %s: the quota of %llu bytes is used up, and "
 		    "nothing may go: of %u blocks that were looked at %u are "
 		    "pinned, %u open, %u being written, %u parents of others; "
@@ -324,7 +322,7 @@ static bool relist_entry(struct ucm_entry *entry, ucm_ref ref, void *arg)
 	const struct relisting *of = arg;
 
 	if (ucm_entry_has_place(entry, of->dir))
-		ucm_members_add(&of->store->members[of->dir],
+		ucm_members_add(&of->store->victims[of->dir].members,
 				ucm_ref_place(ref));
 	return false;
 }
@@ -334,7 +332,7 @@ void ucm_evict_relist(struct ucm_store *store, unsigned dir)
 	struct relisting of = {.store = store, .dir = dir};
 	uint64_t blocks = atomic_load(&store->dirs.at[dir]->blocks);
 
-	if (!ucm_members_begin_anew(&store->members[dir], blocks))
+	if (!ucm_members_begin_anew(&store->victims[dir].members, blocks))
 		return;
 	for (unsigned shard = 0; shard < UCM_BUCKETS; shard++) {
 		uint32_t cursor = 0;

@@ -17,7 +17,6 @@
 struct ucm_drawing {
 	struct ucm_store *store;
 	struct ucm_victims *victims;
-	struct ucm_members *members;
 	unsigned dir;
 	struct ucm_quota *quota; /* of its space, not of a directory; or NULL */
 	bool is_lowest;

@@ -401,7 +401,7 @@ static int evict_next(struct ucm_drawing *drawing, enum ucm_eviction how,
 		return err;
 	}
 	if (one)
-		atomic_fetch_add(&store->evictions, 1);
+		atomic_fetch_add(&store->evictions.done, 1);
 	if (!drawing->quota)
 		ucm_endurance_evicted(store, store->dirs.tier_of[drawing->dir],
 				      &entry);
@@ -417,7 +417,7 @@ static int evict_some(struct ucm_drawing *drawing, uint64_t bytes,
 	struct ucm_batch *batch = drawing->batch;
 
 	while (*freed + batch->bytes < bytes && !ucm_batch_is_full(batch) &&
-	       !atomic_load(&drawing->store->stopping)) {
+	       !atomic_load(&drawing->store->life.stopping)) {
 		int err = drawing->num_vain < UCM_DRAW_VAIN
 				  ? evict_next(drawing, how, pace, freed)
 				  : -ENODATA;
@@ -444,13 +444,13 @@ static int evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
 		return -ENOSPC;
 	ucm_batch_init(&batch, store, dir, must_be_durable(store, dir));
 	drawing.batch = &batch;
-	atomic_fetch_add(&store->evicting, 1);
+	atomic_fetch_add(&store->evictions.running, 1);
 	do {
 		err = evict_some(&drawing, bytes, how, pace, freed);
 		left = ucm_batch_settle(&batch, freed);
-		atomic_fetch_add(&store->evictions, left);
+		atomic_fetch_add(&store->evictions.done, left);
 	} while (!err && left && *freed < bytes);
-	atomic_fetch_sub(&store->evicting, 1);
+	atomic_fetch_sub(&store->evictions.running, 1);
 	if (*freed >= bytes)
 		return 0;
 	return err && err != -ENODATA ? err : -ENOSPC;
@@ -479,8 +479,8 @@ int ucm_evict_space(struct ucm_store *store, struct ucm_quota *quota,
 	drawing.spares = true;
 	if (!store->value.policy)
 		return -ENOSPC;
-	atomic_fetch_add(&store->evicting, 1);
-	while (*freed < bytes && !atomic_load(&store->stopping)) {
+	atomic_fetch_add(&store->evictions.running, 1);
+	while (*freed < bytes && !atomic_load(&store->life.stopping)) {
 		/* what fails is one block's: the next may lie in another
 		 * directory */
 		if (drawing.num_vain < UCM_DRAW_VAIN &&
@@ -493,22 +493,23 @@ int ucm_evict_space(struct ucm_store *store, struct ucm_quota *quota,
 		drawing.spares = false;
 		drawing.num_vain = 0;
 	}
-	atomic_fetch_sub(&store->evicting, 1);
+	atomic_fetch_sub(&store->evictions.running, 1);
 	return *freed >= bytes ? 0 : -ENOSPC;
 }
 
 #define WAIT_NS 1000000
 #define WAITS 1000
 
-bool ucm_evict_wait_for_others(const struct ucm_store *store, uint64_t before)
+bool ucm_evict_wait_for_others(const struct ucm_evictions *evictions,
+			       uint64_t before)
 {
 	static const struct timespec moment = { .tv_nsec = WAIT_NS };
 
-	if (!atomic_load(&store->evicting) &&
-	    atomic_load(&store->evictions) == before)
+	if (!atomic_load(&evictions->running) &&
+	    atomic_load(&evictions->done) == before)
 		return false;
-	for (unsigned i = 0; i < WAITS && atomic_load(&store->evicting) &&
-			     atomic_load(&store->evictions) == before;
+	for (unsigned i = 0; i < WAITS && atomic_load(&evictions->running) &&
+			     atomic_load(&evictions->done) == before;
 	     i++)
 		nanosleep(&moment, NULL);
 	return true;

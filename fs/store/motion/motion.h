@@ -108,9 +108,10 @@ int ucm_evict_space(struct ucm_store *store, struct ucm_quota *quota,
 		    uint64_t bytes, uint64_t *freed);
 
 /* Other threads that make room may hold the only blocks that can be evicted, and wait
- * for a disk. before: store->evictions, before it was tried. Waits a moment, and true:
- * something was evicted since, or may be yet. */
-bool ucm_evict_wait_for_others(const struct ucm_store *store, uint64_t before);
+ * for a disk. before: how many were done, before it was tried. Waits a moment, and
+ * true: something was evicted since, or may be yet. */
+bool ucm_evict_wait_for_others(const struct ucm_evictions *evictions,
+			       uint64_t before);
 
 /* A new block of so many bytes finds no room: make some, in the first tier where
  * something may go at once. -ENOSPC: nowhere; -EBUSY: another writer does so there. */

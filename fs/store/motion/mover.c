@@ -273,7 +273,7 @@ static void mover_rebalance(struct ucm_movers *movers)
 	if (store->dirs.placement != UCM_PLACEMENT_RENDEZVOUS ||
 	    is_any_spent(store) ||
 	    !store->value.policy ||
-	    !atomic_load_explicit(&store->scanned, memory_order_acquire))
+	    !atomic_load_explicit(&store->scan.complete, memory_order_acquire))
 		return;
 	pthread_mutex_lock(&movers->lock);
 	mine = !movers->rebalanced;
@@ -337,7 +337,7 @@ static void mover_wait(struct ucm_movers *movers)
 	const struct timespec until = ucm_monotonic_in_ms(UCM_MOVER_TICK_MS);
 
 	pthread_mutex_lock(&jobs->lock);
-	while (!jobs->woken && !atomic_load(&movers->store->stopping) &&
+	while (!jobs->woken && !atomic_load(&movers->store->life.stopping) &&
 	       pthread_cond_timedwait(&jobs->wake, &jobs->lock, &until) !=
 		       ETIMEDOUT)
 		;
@@ -350,7 +350,7 @@ static void *mover_main(void *arg)
 	struct ucm_movers *movers = arg;
 
 	pthread_setname_np(pthread_self(), "ucmfs-mover");
-	while (!atomic_load(&movers->store->stopping)) {
+	while (!atomic_load(&movers->store->life.stopping)) {
 		ucm_mover_beat(movers);
 		if (!mover_round(movers))
 			mover_wait(movers);
@@ -418,7 +418,7 @@ int ucm_movers_start(struct ucm_store *store)
 static bool wait_for_movers(struct ucm_movers *movers)
 {
 	const struct timespec until =
-		ucm_monotonic_in_ms(movers->store->close_ms);
+		ucm_monotonic_in_ms(movers->store->life.close_ms);
 	bool all;
 
 	pthread_mutex_lock(&movers->lock);

@@ -151,5 +151,5 @@ void ucm_movers_drain(struct ucm_store *store, unsigned dir, bool on)
 	atomic_store(&store->dirs.at[dir]->stays, 0);
 	atomic_store(&store->dirs.at[dir]->draining, on);
 	if (on)
-		ucm_jobs_wake(store);
+		ucm_jobs_wake(store->jobs);
 }

@@ -100,7 +100,7 @@ static int flush_one(struct flush *flush, ucm_ref ref, bool last)
 static bool flush_is_over(const struct flush *flush)
 {
 	return flush->in_a_row >= FLUSH_FAILURES ||
-	       atomic_load(&flush->walk.movers->store->stopping);
+	       atomic_load(&flush->walk.movers->store->life.stopping);
 }
 
 /* All that are left, once; the busy ones stay on the list. -EINTR. */

@@ -50,7 +50,7 @@ void ucm_mover_pace(void *arg, uint64_t bytes)
 		&movers->paid_ms, &until, (until > now ? until : now) + cost))
 		;
 	until = atomic_load(&movers->paid_ms);
-	while (!atomic_load(&movers->store->stopping) &&
+	while (!atomic_load(&movers->store->life.stopping) &&
 	       (now = ucm_monotonic_ms()) < until) {
 		ucm_mover_beat(movers);
 		ucm_mover_sleep(until - now < 100 ? until - now : 100);
@@ -134,7 +134,7 @@ bool ucm_mover_walk(struct ucm_mover_walk *walk,
 					      walk_note, walk);
 			for (unsigned i = 0; i < walk->num; i++) {
 				ucm_mover_save_awaited(walk->movers);
-				if (atomic_load(&store->stopping) ||
+				if (atomic_load(&store->life.stopping) ||
 				    !fn(walk, walk->refs[i]))
 					return false;
 			}

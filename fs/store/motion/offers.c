@@ -132,7 +132,7 @@ static void look_at_space(struct ucm_store *store, struct ucm_space *space,
 {
 	struct ucm_quota *quota = space ? atomic_load(&space->quota) : NULL;
 
-	look->space_room = quota ? ucm_quota_headroom(store, space)
+	look->space_room = quota ? ucm_quota_headroom(store->config, space)
 				 : UINT64_MAX;
 	if (look->space_room != UINT64_MAX)
 		look->space_loss.may_go = ucm_evict_least_of_space(

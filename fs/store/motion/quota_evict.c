@@ -84,7 +84,7 @@ static int quota_take(struct ucm_store *store, struct ucm_quota *quota,
 			return -EDQUOT;
 		err = quota_evict(store, quota, bytes, part);
 		if (err == -EAGAIN && ++tries < TRIES) {
-			ucm_jobs_wake(store); /* more are to come */
+			ucm_jobs_wake(store->jobs); /* more are to come */
 			continue;
 		}
 		if ((err != -EBUSY || ++waits > WAITS) &&
@@ -114,13 +114,13 @@ int ucm_quota_promise(struct ucm_store *store, const struct ucm_key *key,
 /* ---- for movers ---- */
 
 /* Above the high mark: how much is to go, down to the low one. */
-static uint64_t quota_over(const struct ucm_store *store,
+static uint64_t quota_over(const struct ucm_config *config,
 			   const struct ucm_quota *quota)
 {
 	uint64_t limit = atomic_load(&quota->bytes);
 	uint64_t used = atomic_load(&quota->space->used);
 	uint64_t over = limit ? ucm_pressure_over(
-					store, atomic_load(&quota->relieved),
+					config, atomic_load(&quota->relieved),
 					limit, ucm_quota_taken(quota->space))
 			      : 0;
 
@@ -132,7 +132,8 @@ static uint64_t quota_evict_over(struct ucm_store *store,
 {
 	uint64_t over, freed = 1, sum = 0;
 
-	while (freed && sum < BATCH_BYTES && (over = quota_over(store, quota))) {
+	while (freed && sum < BATCH_BYTES &&
+	       (over = quota_over(store->config, quota))) {
 		ucm_evict_space(store, quota, over / PARTS + 1, &freed);
 		sum += freed;
 		atomic_store(&quota->relieved, sum && freed < over);
@@ -144,7 +145,8 @@ static bool quota_relieve_one(struct ucm_store *store, struct ucm_quota *quota)
 {
 	uint64_t freed;
 
-	if (!quota_over(store, quota) || atomic_load(&quota->space->removed) ||
+	if (!quota_over(store->config, quota) ||
+	    atomic_load(&quota->space->removed) ||
 	    atomic_exchange(&quota->victims.busy, true))
 		return false;
 	freed = quota_evict_over(store, quota);

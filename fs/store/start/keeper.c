@@ -43,13 +43,13 @@ static void keeper_look_after(struct ucm_keeper *keeper)
 {
 	struct ucm_medium *medium = ucm_keeper_medium(keeper);
 
-	if (atomic_load(&keeper->store->stopping))
+	if (atomic_load(&keeper->store->life.stopping))
 		return;
 	/* also where the movers do not wait for it */
 	ucm_medium_beat(medium, UCM_BEAT_SHOW);
 	ucm_scan_retry(keeper->store, keeper->dir);
 	ucm_scan_settle(keeper->store, keeper->dir);
-	if (atomic_load(&keeper->store->stopping))
+	if (atomic_load(&keeper->store->life.stopping))
 		return; /* the configuration is gone by now */
 	if (keeper_is_due(keeper) && ucm_keeper_checkpoint(keeper))
 		ucm_scan_settle(keeper->store, keeper->dir);
@@ -85,19 +85,19 @@ static bool wait_a_while(struct ucm_keeper *keeper)
 	struct timespec until;
 	int64_t every_s;
 
-	if (atomic_load(&store->closing)) /* the configuration may be gone */
+	if (atomic_load(&store->life.closing)) /* the configuration may be gone */
 		return false;
 	every_s = store->config->checkpoint_s;
 	until = ucm_monotonic_in_ms(
 		(every_s && every_s < RETRY_S ? every_s : RETRY_S) * 1000);
-	pthread_mutex_lock(&store->keepers_lock);
-	while (!atomic_load(&store->closing) &&
-	       pthread_cond_timedwait(&store->keepers_wake,
-				      &store->keepers_lock,
+	pthread_mutex_lock(&store->life.lock);
+	while (!atomic_load(&store->life.closing) &&
+	       pthread_cond_timedwait(&store->life.wake,
+				      &store->life.lock,
 				      &until) != ETIMEDOUT)
 		;
-	pthread_mutex_unlock(&store->keepers_lock);
-	return !atomic_load(&store->closing);
+	pthread_mutex_unlock(&store->life.lock);
+	return !atomic_load(&store->life.closing);
 }
 
 static void *keeper_main(void *arg)
@@ -111,10 +111,10 @@ static void *keeper_main(void *arg)
 	while (wait_a_while(keeper))
 		keeper_look_after(keeper);
 	keeper_leave(keeper);
-	pthread_mutex_lock(&store->keepers_lock);
+	pthread_mutex_lock(&store->life.lock);
 	keeper->ended = true;
-	pthread_cond_signal(&store->keepers_ended);
-	pthread_mutex_unlock(&store->keepers_lock);
+	pthread_cond_signal(&store->life.ended);
+	pthread_mutex_unlock(&store->life.lock);
 	return NULL;
 }
 
@@ -146,18 +146,18 @@ static bool have_all_ended(const struct ucm_store *store)
 
 static bool wait_for_all(struct ucm_store *store)
 {
-	const struct timespec until = ucm_monotonic_in_ms(store->close_ms);
+	const struct timespec until = ucm_monotonic_in_ms(store->life.close_ms);
 	bool all;
 
-	pthread_mutex_lock(&store->keepers_lock);
-	atomic_store(&store->closing, true);
-	pthread_cond_broadcast(&store->keepers_wake);
+	pthread_mutex_lock(&store->life.lock);
+	atomic_store(&store->life.closing, true);
+	pthread_cond_broadcast(&store->life.wake);
 	while (!(all = have_all_ended(store)) &&
-	       pthread_cond_timedwait(&store->keepers_ended,
-				      &store->keepers_lock,
+	       pthread_cond_timedwait(&store->life.ended,
+				      &store->life.lock,
 				      &until) != ETIMEDOUT)
 		;
-	pthread_mutex_unlock(&store->keepers_lock);
+	pthread_mutex_unlock(&store->life.lock);
 	return all;
 }
 

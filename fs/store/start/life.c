@@ -79,13 +79,6 @@ static void life_init_tiers(struct ucm_store *store)
 	}
 }
 
-static void life_init_members(struct ucm_store *store)
-{
-	life_init_tiers(store);
-	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++)
-		ucm_members_init(&store->members[dir]);
-}
-
 int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 		   struct ucm_error *error)
 {
@@ -101,10 +94,10 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 	ucm_holds_init(&store->holds);
 	ucm_pins_init(&store->pins);
 	ucm_offers_init(&store->offers);
-	store->close_ms = CLOSE_MS;
-	pthread_mutex_init(&store->keepers_lock, NULL);
-	ucm_cond_init_monotonic(&store->keepers_wake);
-	ucm_cond_init_monotonic(&store->keepers_ended);
+	store->life.close_ms = CLOSE_MS;
+	pthread_mutex_init(&store->life.lock, NULL);
+	ucm_cond_init_monotonic(&store->life.wake);
+	ucm_cond_init_monotonic(&store->life.ended);
 	init_keepers(store);
 	err = ucm_config_check(config, error);
 	if (!err)
@@ -117,7 +110,7 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 	if (!err)
 		err = ucm_namespace_init(&store->names, store->dirs.num);
 	if (!err) {
-		life_init_members(store);
+		life_init_tiers(store);
 		err = ucm_pressure_init(store);
 	}
 	if (!err)
@@ -144,13 +137,13 @@ int ucm_store_begin(struct ucm_store *store)
 
 	for (unsigned i = 0; i < store->dirs.num && !err; i++)
 		err = ucm_medium_begin(store->dirs.at[i]);
-	store->begun = !err;
+	store->life.begun = !err;
 	return err;
 }
 
 int ucm_store_start(struct ucm_store *store)
 {
-	int err = store->begun ? 0 : ucm_store_begin(store);
+	int err = store->life.begun ? 0 : ucm_store_begin(store);
 
 	if (!err)
 		err = ucm_scan_start(store);
@@ -169,7 +162,7 @@ void ucm_store_ending(struct ucm_store *store)
 
 void ucm_store_quiet(struct ucm_store *store)
 {
-	if (!atomic_exchange(&store->stopping, true))
+	if (!atomic_exchange(&store->life.stopping, true))
 		ucm_store_ending(store);
 	if (store->jobs)
 		ucm_jobs_start(store->jobs, false);
@@ -194,7 +187,7 @@ void ucm_store_close(struct ucm_store *store)
 		return;
 	ucm_store_quiet(store);
 	moved = ucm_movers_stop(store);
-	if (!ucm_keepers_stop(store) || store->left || !moved) {
+	if (!ucm_keepers_stop(store) || store->life.left || !moved) {
 		life_leave_behind(store);
 		return;
 	}
@@ -203,8 +196,6 @@ void ucm_store_close(struct ucm_store *store)
 	ucm_pressure_fini(store);
 	ucm_endurance_close(store);
 	ucm_value_close(&store->value);
-	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++)
-		ucm_members_fini(&store->members[dir]);
 	ucm_dirs_close(&store->dirs);
 	ucm_index_free(store->index);
 	ucm_holds_fini(&store->holds);
@@ -216,9 +207,9 @@ void ucm_store_close(struct ucm_store *store)
 		pthread_mutex_destroy(&store->keepers[dir].pins_lock);
 	}
 	ucm_pins_fini(&store->pins);
-	pthread_mutex_destroy(&store->keepers_lock);
-	pthread_cond_destroy(&store->keepers_wake);
-	pthread_cond_destroy(&store->keepers_ended);
+	pthread_mutex_destroy(&store->life.lock);
+	pthread_cond_destroy(&store->life.wake);
+	pthread_cond_destroy(&store->life.ended);
 	for (unsigned i = 0; i < 256; i++)
 		pthread_mutex_destroy(&store->name_locks[i]);
 	ucm_offers_fini(&store->offers);

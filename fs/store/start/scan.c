@@ -75,7 +75,7 @@ static void scan_audit(struct ucm_store *store)
 	for (uint64_t number = 0; number < store->scan.num_tasks; number++) {
 		struct task task = scan_task_of(store, number);
 
-		if (atomic_load(&store->stopping))
+		if (atomic_load(&store->life.stopping))
 			return;
 		if (task.space && ucm_snapshots_trusted(store, task.space,
 							task.dir, task.bucket))
@@ -86,7 +86,7 @@ static void scan_audit(struct ucm_store *store)
 
 static void scan_ended(struct ucm_store *store)
 {
-	if (!all_scanned(store) || atomic_exchange(&store->scanned, true))
+	if (!all_scanned(store) || atomic_exchange(&store->scan.complete, true))
 		return;
 	ucm_index_memory_set_complete(ucm_index_live(store->index));
 	ucm_info("%llu blocks found",
@@ -109,7 +109,7 @@ void ucm_scan_retry(struct ucm_store *store, unsigned dir)
 	    ucm_store_knows(store, dir))
 		return;
 	for (uint64_t task = dir * num; task < (dir + 1) * num; task++) {
-		if (atomic_load(&store->stopping))
+		if (atomic_load(&store->life.stopping))
 			return;
 		/* one that fails again is not asked 256 times */
 		if (scan_run_task(store, task))
@@ -131,7 +131,8 @@ static void scan_settle_all(struct ucm_store *store)
 {
 	unsigned shard;
 
-	while (atomic_load(&store->doubts) && !atomic_load(&store->stopping) &&
+	while (atomic_load(&store->doubts) &&
+	       !atomic_load(&store->life.stopping) &&
 	       (shard = atomic_fetch_add(&store->scan.next_shard, 1)) <
 		       UCM_BUCKETS)
 		scan_settle_shard(store, shard, UCM_ALL_DIRS);
@@ -146,7 +147,7 @@ void ucm_scan_settle(struct ucm_store *store, unsigned dir)
 	/* from the other end than the threads of the scan, who may be at it */
 	for (unsigned shard = UCM_BUCKETS; shard-- > 0;) {
 		if (!atomic_load(&keeper->doubts) ||
-		    atomic_load(&store->stopping))
+		    atomic_load(&store->life.stopping))
 			return;
 		scan_settle_shard(store, shard, dir);
 	}
@@ -163,18 +164,18 @@ static void task_ended(struct ucm_store *store, uint64_t number)
 	if (atomic_fetch_add(&store->scan.tasks_done, 1) + 1 <
 	    store->scan.num_tasks)
 		return;
-	pthread_mutex_lock(&store->keepers_lock);
-	pthread_cond_broadcast(&store->keepers_wake);
-	pthread_mutex_unlock(&store->keepers_lock);
+	pthread_mutex_lock(&store->life.lock);
+	pthread_cond_broadcast(&store->life.wake);
+	pthread_mutex_unlock(&store->life.lock);
 }
 
 static void wait_for_last_task(struct ucm_store *store)
 {
-	pthread_mutex_lock(&store->keepers_lock);
+	pthread_mutex_lock(&store->life.lock);
 	while (atomic_load(&store->scan.tasks_done) < store->scan.num_tasks &&
-	       !atomic_load(&store->stopping))
-		pthread_cond_wait(&store->keepers_wake, &store->keepers_lock);
-	pthread_mutex_unlock(&store->keepers_lock);
+	       !atomic_load(&store->life.stopping))
+		pthread_cond_wait(&store->life.wake, &store->life.lock);
+	pthread_mutex_unlock(&store->life.lock);
 }
 
 static void *scan_main(void *arg)
@@ -183,7 +184,7 @@ static void *scan_main(void *arg)
 	void (*beside)(struct ucm_dirs *dirs, const _Atomic bool *stopping);
 	uint64_t task;
 
-	while (!atomic_load(&store->stopping) &&
+	while (!atomic_load(&store->life.stopping) &&
 	       (task = atomic_fetch_add(&store->scan.next_task, 1)) <
 		       store->scan.num_tasks) {
 		ucm_pins_read(store, dir_of_task(store, task));
@@ -192,7 +193,7 @@ static void *scan_main(void *arg)
 	}
 	beside = atomic_exchange(&store->scan.beside, NULL);
 	if (beside)
-		beside(&store->dirs, &store->stopping);
+		beside(&store->dirs, &store->life.stopping);
 	wait_for_last_task(store);
 	scan_settle_all(store);
 	if (!atomic_exchange(&store->scan.audited, true)) {
@@ -223,9 +224,9 @@ int ucm_scan_start(struct ucm_store *store)
 
 void ucm_scan_stop(struct ucm_store *store)
 {
-	pthread_mutex_lock(&store->keepers_lock);
-	pthread_cond_broadcast(&store->keepers_wake);
-	pthread_mutex_unlock(&store->keepers_lock);
+	pthread_mutex_lock(&store->life.lock);
+	pthread_cond_broadcast(&store->life.wake);
+	pthread_mutex_unlock(&store->life.lock);
 	for (unsigned i = 0; i < store->scan.num_threads; i++)
 		pthread_join(store->scan.threads[i], NULL);
 	store->scan.num_threads = 0;
