@@ -5,11 +5,31 @@
  * The index is the truth for what it has, and the other rooms change it by the calls
  * here. An entry comes from a file that was examined (by the scan, a probe
  * or a commit), from a snapshot, or from a copy; it goes when the block is removed
- * or evicted, or when its file is not there or is wrong. Its states are flags:
+ * or evicted, or when its file is not there or is wrong.
  *
- *   UNREAD   from a snapshot: the file is looked at before it is first used
- *   DOUBT    a write to its file may be lost: all of it is compared before
- *   LEAVING  it has two places, and is about to leave the second one
+ * Its states are flags, since several hold at a time. Who changes which:
+ *
+ *   of the file that is read (dir)
+ *   UNREAD     set: of an entry from a snapshot, and when the second place becomes
+ *              the first (entry.c); cleared: by the first open, which reads the
+ *              header (find.c), and by a commit in its place
+ *   DOUBT      writes may be lost, all checksums are compared before use; set: by
+ *              the scan after an unclean stop (examine.c), when a sync fails, and
+ *              for a commit that came before that (entry.c, commit.c), of a file
+ *              that could not be compared after a late write (late.c); cleared: by
+ *              ucm_store_settle(), and when another file becomes the first
+ *   WRITABLE   and SHARED, if it may be mapped; set: by the commit; cleared: by the
+ *              last close of its writer
+ *
+ *   of the block
+ *   LEAVING    set: by a claim and by an unlink; cleared: by ucm_store_unclaim(), or
+ *              the entry goes
+ *   PINNED     set and cleared: by ucm_store_pin(); set: by marks that are read
+ *   DUPLICATE  set: when a third place is seen, and by a snapshot; stays
+ *   tier_only  set: by a mover, of a block that no lower tier takes; cleared: by a
+ *              second place, and with another file
+ *   copy       the second place; set: by a copy, and when a file is seen there;
+ *              cleared: by ucm_store_leave_place(), or when the file is not there
  *
  * A name's file and its entry are changed together under the name's lock, and only
  * if the entry is still that of the file that was judged.
