@@ -45,6 +45,29 @@ void ucm_pressure_fini(struct ucm_store *store)
 	free(store->views);
 }
 
+/* ---- numbers ---- */
+
+static uint64_t more_of(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint64_t less(uint64_t all, uint64_t part)
+{
+	return all > part ? all - part : 0;
+}
+
+static uint64_t percent_of(uint64_t limit, unsigned percent)
+{
+	return limit / 100 * percent + limit % 100 * percent / 100;
+}
+
+uint64_t ucm_pressure_within(uint64_t limit, uint64_t used, unsigned percent)
+{
+	return limit == UINT64_MAX ? limit
+				   : less(percent_of(limit, percent), used);
+}
+
 struct ucm_tier *ucm_tier_below(const struct ucm_store *store,
 				const struct ucm_tier *tier)
 {
@@ -114,7 +137,7 @@ static bool view_look(const struct ucm_store *store, unsigned dir,
 		      struct ucm_seen *out)
 {
 	struct ucm_view *view = &store->views[dir];
-	uint64_t taken, blocks, more;
+	uint64_t taken, blocks;
 	bool is_old, is_known;
 
 	pthread_mutex_lock(&view->lock);
@@ -128,20 +151,13 @@ static bool view_look(const struct ucm_store *store, unsigned dir,
 	pthread_mutex_lock(&view->lock);
 	is_known = view->asked_ms;
 	*out = view->seen;
-	more = view->taken + out->room.free_bytes;
-	out->room.free_bytes = more > taken ? more - taken : 0;
-	more = view->blocks + out->room.free_files;
-	out->room.free_files = more > blocks ? more - blocks : 0;
+	out->room.free_bytes = less(view->taken + out->room.free_bytes, taken);
+	out->room.free_files = less(view->blocks + out->room.free_files, blocks);
 	pthread_mutex_unlock(&view->lock);
 	return is_known;
 }
 
 /* ---- by how much it is too full ---- */
-
-static uint64_t percent_of(uint64_t limit, unsigned percent)
-{
-	return limit / 100 * percent + limit % 100 * percent / 100;
-}
 
 uint64_t ucm_pressure_over(const struct ucm_config *config, bool relieved,
 			   uint64_t limit, uint64_t used)
@@ -175,10 +191,7 @@ static uint64_t reserved(const struct ucm_config *config,
 static uint64_t over_reserve(const struct ucm_config *config,
 			     const struct ucm_seen *seen)
 {
-	uint64_t wanted = reserved(config, seen);
-
-	return seen->room.free_bytes < wanted ? wanted - seen->room.free_bytes
-					      : 0;
+	return less(reserved(config, seen), seen->room.free_bytes);
 }
 
 /* In bytes of blocks that have the inodes. */
@@ -204,11 +217,6 @@ static uint64_t share_of(uint64_t over, const struct ucm_medium *medium,
 	return (uint64_t)((double)over * part);
 }
 
-static uint64_t more_of(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
 uint64_t ucm_pressure(const struct ucm_store *store, unsigned dir)
 {
 	struct ucm_medium *medium = store->dirs.at[dir];
@@ -229,11 +237,6 @@ uint64_t ucm_pressure(const struct ucm_store *store, unsigned dir)
 	return over < used ? over : used;
 }
 
-static bool is_within(uint64_t limit, unsigned percent, uint64_t taken)
-{
-	return limit == UINT64_MAX || taken <= percent_of(limit, percent);
-}
-
 static bool leaves_room_in(const struct ucm_store *store, unsigned dir,
 			   uint64_t bytes, unsigned percent)
 {
@@ -241,10 +244,10 @@ static bool leaves_room_in(const struct ucm_store *store, unsigned dir,
 	struct ucm_seen seen;
 
 	return !ucm_pressure(store, dir) && view_look(store, dir, &seen) &&
-	       is_within(seen.limit, percent,
-			 taken_in(store->dirs.at[dir]) + bytes) &&
-	       is_within(seen.tier_limit, percent,
-			 taken_in_tier(tier) + bytes) &&
+	       ucm_pressure_within(seen.limit, taken_in(store->dirs.at[dir]),
+				   percent) >= bytes &&
+	       ucm_pressure_within(seen.tier_limit, taken_in_tier(tier),
+				   percent) >= bytes &&
 	       seen.room.free_bytes > reserved(store->config, &seen) + bytes;
 }
 
@@ -274,45 +277,26 @@ void ucm_pressure_raise(struct ucm_store *store, unsigned dir)
 				store->config->high - store->config->low));
 }
 
-static uint64_t lack_of(uint64_t limit, uint64_t used, uint64_t bytes)
-{
-	return limit != UINT64_MAX && used + bytes > limit
-		       ? used + bytes - limit
-		       : 0;
-}
-
 uint64_t ucm_pressure_lack(const struct ucm_store *store, unsigned dir,
 			   uint64_t bytes)
 {
 	struct ucm_medium *medium = store->dirs.at[dir];
 	struct ucm_tier *tier = store->dirs.tier_of[dir];
-	uint64_t lack = lack_of(ucm_medium_limit_bytes(medium),
-				taken_in(medium), bytes);
-	uint64_t more = lack_of(ucm_tier_limit_bytes(tier),
-				taken_in_tier(tier), bytes);
+	/* where there is no limit it is UINT64_MAX */
+	uint64_t lack = more_of(less(taken_in(medium) + bytes,
+				     ucm_medium_limit_bytes(medium)),
+				less(taken_in_tier(tier) + bytes,
+				     ucm_tier_limit_bytes(tier)));
 	struct ucm_medium_room room;
 
-	lack = more_of(lack, more);
-	if (!medium->ops->room(medium, &room) && room.free_bytes < bytes &&
-	    lack < bytes - room.free_bytes)
-		lack = bytes - room.free_bytes;
+	if (!medium->ops->room(medium, &room))
+		lack = more_of(lack, less(bytes, room.free_bytes));
 	return lack ? lack : 1;
-}
-
-static uint64_t less(uint64_t all, uint64_t part)
-{
-	return all > part ? all - part : 0;
 }
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
-}
-
-static uint64_t headroom_within(uint64_t limit, uint64_t used, unsigned percent)
-{
-	return limit == UINT64_MAX ? limit
-				   : less(percent_of(limit, percent), used);
 }
 
 /* Room for whatever comes, and sums of it are numbers still. */
@@ -339,7 +323,7 @@ static uint64_t headroom_of_dir(const struct ucm_store *store, unsigned dir,
 		kept += percent_of(ucm_medium_used(medium),
 				   config->high - config->low);
 	return least(less(seen.room.free_bytes, kept),
-		     headroom_within(seen.limit, taken_in(medium), percent));
+		     ucm_pressure_within(seen.limit, taken_in(medium), percent));
 }
 
 /* Directories of one file system have its room twice here, and one that somebody
@@ -354,7 +338,7 @@ uint64_t ucm_pressure_headroom(const struct ucm_store *store,
 		sum += headroom_of_dir(store, tier->first + i, percent, evicted,
 				       &limit);
 	return least(sum,
-		     headroom_within(limit, taken_in_tier(tier), percent));
+		     ucm_pressure_within(limit, taken_in_tier(tier), percent));
 }
 
 void ucm_pressure_ease(struct ucm_store *store, unsigned dir, uint64_t freed)

@@ -43,6 +43,10 @@ bool ucm_pressure_has_spare(const struct ucm_store *store, unsigned dir,
 uint64_t ucm_pressure_over(const struct ucm_config *config, bool relieved,
 			   uint64_t limit, uint64_t used);
 
+/* How much more may come to something with that limit (UINT64_MAX: none) below so
+ * many percent of it. */
+uint64_t ucm_pressure_within(uint64_t limit, uint64_t used, unsigned percent);
+
 /* What keeps so many bytes out of a directory. At least 1: they found no room. */
 uint64_t ucm_pressure_lack(const struct ucm_store *store, unsigned dir,
 			   uint64_t bytes);

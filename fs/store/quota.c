@@ -29,6 +29,7 @@
 
 #include "common/clock.h"
 #include "fs/store/jobs.h"
+#include "fs/store/pressure.h"
 #include "hashing/tree.h"
 
 /* ---- lists of blocks ---- */
@@ -169,14 +170,12 @@ uint64_t ucm_quota_headroom(const struct ucm_config *config,
 {
 	const struct ucm_quota *quota = atomic_load(&space->quota);
 	uint64_t bytes = quota ? atomic_load(&quota->bytes) : 0;
-	uint64_t taken = ucm_quota_taken(space);
-	unsigned percent;
 
 	if (!bytes)
 		return UINT64_MAX;
-	percent = atomic_load(&quota->evicted) ? config->low : config->high;
-	bytes = bytes / 100 * percent + bytes % 100 * percent / 100;
-	return bytes > taken ? bytes - taken : 0;
+	return ucm_pressure_within(bytes, ucm_quota_taken(space),
+				   atomic_load(&quota->evicted) ? config->low
+								: config->high);
 }
 
 uint64_t ucm_quota_try(struct ucm_space *space, uint64_t bytes,
