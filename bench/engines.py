@@ -424,10 +424,12 @@ class Bench:
     def store(self) -> None:
         fs = self.fs_tier(self.path("plain/stores"))
         saves, mount = self.path("saves"), self.path("mnt")
+        # all of them may wait
+        staging = max(256 << 20, self.slots.bytes // 2)
         stores = (Store(self.slots, self.jobs, tiers=saves,
-                        save_budget_bytes=2 * self.slots.bytes),
+                        staging_bytes=staging),
                   Store(self.slots, self.jobs, mount=mount,
-                        save_budget_bytes=2 * self.slots.bytes))
+                        staging_bytes=staging))
         sides = [Side("fs tier", fs.store, fs.renew),
                  self.store_side("tiers", stores[0], saves, saves),
                  self.store_side("mount", stores[1], mount,

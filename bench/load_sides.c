@@ -9,6 +9,7 @@
 #include <config.h>
 
 #include "bench/load_bench.h"
+#include "gpu/load/limits.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -34,7 +35,6 @@ static struct ucm_loader_options options_of(const struct bench *bench,
 		.mount = side->mount ? bench->mnt : NULL,
 		.tiers = side->mount ? NULL : tiers,
 		.threads = side->threads,
-		.window_bytes = side->depth * bench->payload,
 		.open_files = side->open_files,
 	};
 
@@ -52,9 +52,13 @@ static struct ucm_loader_options options_of(const struct bench *bench,
 int side_open(struct bench *bench, struct side *side)
 {
 	struct ucm_loader_options options = options_of(bench, side);
+	const struct ucm_loader_limits limits = {
+		.window_bytes = side->depth * bench->payload,
+	};
 	struct ucm_error error = { "" };
 	unsigned group;
-	int err = ucm_loader_open(&options, &side->loader, &error);
+	int err = ucm_loader_open_within(&options, &limits, &side->loader,
+					 &error);
 
 	if (!err)
 		err = ucm_loader_add_group(

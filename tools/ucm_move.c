@@ -110,8 +110,6 @@ static int open_loader(struct ucm_move_job *job, struct ucm_error *error)
 		.mount = job->opt->mount,
 		.io = job->opt->io,
 		.threads = (unsigned)job->opt->threads,
-		/* whoever asks for so many wants them all */
-		.save_budget_bytes = UINT64_MAX / 2,
 	};
 	struct ucm_layout *layout = NULL;
 	int err = ucm_loader_open(&options, &job->loader, error);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * iobudget.h - how many bytes a loader may begin to read and write in a second,
- * and have in flight: by its own options, and by the daemon's settings.
+ * and have in flight: by its own limits, and by the daemon's settings.
  *
  * Any thread. The time is an argument where it can be.
  */

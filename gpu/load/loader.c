@@ -29,6 +29,7 @@
 #include "gpu/load/buffer.h"
 #include "gpu/load/engine.h"
 #include "gpu/load/iobudget.h"
+#include "gpu/load/limits.h"
 #include "gpu/ring/arena.h"
 
 #define MAX_THREADS 64 /* a byte tells one */
@@ -36,8 +37,8 @@
 #define MOST_USES (UINT32_MAX / MAX_GROUPS) /* of a place in the table */
 #define GRACE_MS 1000
 #define DEFAULT_STAGING ((uint64_t)256 << 20)
-#define DEFAULT_SAVES ((uint64_t)1 << 30)
-#define DEFAULT_READ ((uint32_t)4 << 20)
+#define SAVES 4 /* times the staging memory, wait */
+#define READ ((uint32_t)4 << 20)
 #define DEFAULT_FILES 256u
 #define IDLE_NS (INT64_C(10) * 1000000000)
 #define STAGING_IDLE_NS (INT64_C(60) * 1000000000)
@@ -119,29 +120,40 @@ static int choose_copy(struct ucm_shared *shared,
 }
 
 /* Where the device is, whose reads and writes need not cross the processors. */
-static int choose_node(struct ucm_shared *shared, uint32_t numa,
-		       struct ucm_error *error)
+static int choose_node(const struct ucm_shared *shared)
 {
 	const struct ucm_copy_ops *ops = shared->copy_ops;
+	int node = ops->node ? ops->node(&shared->copy_options) : -1;
 
-	shared->node = -1;
-	if (numa == UCM_NUMA_ANY)
-		return 0;
-	if (numa && !ucm_arena_has_node((int)(numa - 1)))
-		return ucm_error_set(error, -EINVAL,
-				     "numa: there is no node %" PRIu32,
-				     numa - 1);
-	if (numa)
-		shared->node = (int)(numa - 1);
-	else if (ops->node)
-		shared->node = ops->node(&shared->copy_options);
-	if (!ucm_arena_has_node(shared->node))
-		shared->node = -1;
-	return 0;
+	return ucm_arena_has_node(node) ? node : -1;
+}
+
+/* Memory, windows and files, which the threads share out. */
+static void set_sizes(struct ucm_shared *shared,
+		      const struct ucm_loader_options *options,
+		      const struct ucm_loader_limits *limits, unsigned threads)
+{
+	uint64_t staging = or_default(options->staging_bytes, DEFAULT_STAGING);
+	uint64_t read = or_default(limits->read_bytes, READ);
+
+	if (staging / threads < LEAST_STAGING)
+		staging = threads * LEAST_STAGING;
+	shared->staging_bytes = staging / threads;
+	shared->window_bytes = limits->window_bytes / threads;
+	if (read > shared->staging_bytes / 4)
+		read = shared->staging_bytes / 4;
+	shared->read_bytes = (uint32_t)read;
+	shared->open_files = files_of_each(load_files(options), threads);
+	shared->idle_ns = IDLE_NS;
+	shared->staging_idle_ns = STAGING_IDLE_NS;
+	shared->most_files = half_of_descriptors() / threads;
+	shared->most_saves = half_of_descriptors() / 4 / threads + 1;
+	shared->save_budget = or_default(limits->save_bytes, SAVES * staging);
 }
 
 static int set_up(struct ucm_loader *loader,
 		  const struct ucm_loader_options *options,
+		  const struct ucm_loader_limits *limits,
 		  struct ucm_error *error)
 {
 	struct ucm_shared *shared = &loader->shared;
@@ -165,32 +177,17 @@ static int set_up(struct ucm_loader *loader,
 	shared->copy_options = (struct ucm_copy_options){
 		.device = options->device,
 		.stream = options->stream,
-		.ctas = options->ctas,
 	};
 	shared->io = options->io;
-	shared->staging_bytes =
-		or_default(options->staging_bytes, DEFAULT_STAGING) / threads;
-	if (shared->staging_bytes < LEAST_STAGING)
-		shared->staging_bytes = LEAST_STAGING;
-	shared->window_bytes = options->window_bytes / threads;
-	shared->read_bytes =
-		(uint32_t)or_default(options->read_bytes, DEFAULT_READ);
-	if (shared->read_bytes > shared->staging_bytes / 4)
-		shared->read_bytes = (uint32_t)(shared->staging_bytes / 4);
-	shared->open_files = files_of_each(load_files(options), threads);
-	shared->idle_ns = IDLE_NS;
-	shared->staging_idle_ns = STAGING_IDLE_NS;
-	shared->most_files = half_of_descriptors() / threads;
-	shared->most_saves = half_of_descriptors() / 4 / threads + 1;
-	shared->save_budget =
-		or_default(options->save_budget_bytes, DEFAULT_SAVES);
+	set_sizes(shared, options, limits, threads);
 	loader->engines = calloc(threads, sizeof(*loader->engines));
 	if (!loader->engines)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
 	err = choose_copy(shared, options, error);
-	if (!err)
-		err = choose_node(shared, options->numa, error);
-	return err ? err : (int)threads;
+	if (err)
+		return err;
+	shared->node = choose_node(shared);
+	return (int)threads;
 }
 
 static int start_engines(struct ucm_loader *loader, unsigned threads,
@@ -234,18 +231,20 @@ static int open_buffer(struct ucm_shared *shared,
 
 static int open_budget(struct ucm_shared *shared,
 		       const struct ucm_loader_options *options,
+		       const struct ucm_loader_limits *limits,
 		       struct ucm_error *error)
 {
 	const struct ucm_limits own = {
 		.rate = options->budget,
-		.in_flight = options->inflight,
+		.in_flight = limits->in_flight,
 	};
 
 	return ucm_iobudget_open(&own, options->mount, &shared->budget, error);
 }
 
-int ucm_loader_open(const struct ucm_loader_options *options,
-		    struct ucm_loader **out, struct ucm_error *error)
+int ucm_loader_open_within(const struct ucm_loader_options *options,
+			   const struct ucm_loader_limits *limits,
+			   struct ucm_loader **out, struct ucm_error *error)
 {
 	struct ucm_loader_options own;
 	struct ucm_loader *loader;
@@ -261,7 +260,7 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 		return ucm_error_set(error, -ENOMEM, "out of memory");
 	pthread_mutex_init(&loader->lock, NULL);
 	pthread_mutex_init(&loader->table_lock, NULL);
-	threads = err = set_up(loader, &own, error);
+	threads = err = set_up(loader, &own, limits, error);
 	if (threads > 0)
 		err = loader->shared.source_ops->open(
 			own.tiers ? own.tiers : own.mount,
@@ -269,7 +268,7 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 	if (!err && own.write_buffer_bytes)
 		err = open_buffer(&loader->shared, &own, error);
 	if (!err)
-		err = open_budget(&loader->shared, &own, error);
+		err = open_budget(&loader->shared, &own, limits, error);
 	if (!err && own.mount)
 		err = ucm_hints_open(own.mount, &loader->shared.hints, error);
 	if (!err)
@@ -280,6 +279,14 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 	}
 	*out = loader;
 	return 0;
+}
+
+int ucm_loader_open(const struct ucm_loader_options *options,
+		    struct ucm_loader **out, struct ucm_error *error)
+{
+	static const struct ucm_loader_limits none;
+
+	return ucm_loader_open_within(options, &none, out, error);
 }
 
 void ucm_loader_close(struct ucm_loader *loader)
@@ -816,17 +823,19 @@ static int share_out(struct ucm_loader *loader, struct ucm_task *task)
 	return err;
 }
 
-/* Blocks over the budget of waiting saves are dropped here and now. */
+/* Blocks over the budget of waiting saves are dropped here and now; but a request
+ * that finds none waiting is taken as a whole. */
 static void admit_saves(struct ucm_shared *shared, struct ucm_task *task)
 {
 	const struct ucm_outcome dropped = { .err = -ENOBUFS };
+	bool alone = !atomic_load(&shared->save_waiting);
 	uint64_t bytes = bytes_of(task);
 
 	for (size_t i = 0; i < task->num_blocks; i++) {
 		uint64_t before =
 			atomic_fetch_add(&shared->save_waiting, bytes);
 
-		if (before + bytes <= shared->save_budget)
+		if (alone || before + bytes <= shared->save_budget)
 			continue;
 		atomic_fetch_sub(&shared->save_waiting, bytes);
 		task->blocks[i].dropped = true;

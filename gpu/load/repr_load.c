@@ -175,7 +175,6 @@ static int open_loader(struct ucm_reprs *reprs,
 		.tiers = options->tiers,
 		.io = options->io,
 		.staging_bytes = STAGING_BYTES,
-		.numa = UCM_NUMA_ANY,
 	};
 
 	return ucm_loader_open(&own, &reprs->loader, error);

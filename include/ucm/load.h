@@ -186,37 +186,29 @@ struct ucm_loader_options {
 	const char *tiers; /* the directories, as in SOURCE of ucmfs(8) */
 	enum ucm_copy_kind copy;
 	enum ucm_io_kind io;
-	unsigned threads;           /* that read, verify and copy */
-	uint64_t staging_bytes;     /* memory between file and page, at most
-				     * [256 MiB] */
-	uint64_t window_bytes;      /* reads in flight; 0: found by trying */
-	uint64_t save_budget_bytes; /* saves that wait; more are dropped
-				     * [1 GiB] */
-	uint32_t read_bytes;        /* reads are split at this [4 MiB] */
-	unsigned open_files;        /* of loads, at a time; the last ones are
-				     * kept open, for 10 s at most [256]; more
-				     * while a request in the order of layers
-				     * comes back to them */
+	unsigned threads;       /* that read, verify and copy */
+	uint64_t staging_bytes; /* memory between file and page, at most
+				 * [256 MiB]. Saves wait with four times as
+				 * many bytes; more are dropped, but of a
+				 * request that finds none waiting. */
+	unsigned open_files;    /* of loads, at a time; the last ones are kept
+				 * open, for 10 s at most [256]; more while a
+				 * request in the order of layers comes back
+				 * to them */
 	/* CUDA */
 	int device;
-	void *stream;  /* CUstream that copies are ordered in, or
-			* UCM_STREAM_OWN; NULL: the default stream (legacy) */
-	unsigned ctas; /* thread blocks of a kernel [8] */
-	/* Node whose memory is taken for staging, UCM_NUMA(node); 0: the CUDA
-	 * device's, or nobody's; or UCM_NUMA_ANY. */
-	uint32_t numa;
+	void *stream; /* CUstream that copies are ordered in, or
+		       * UCM_STREAM_OWN; NULL: the default stream (legacy) */
 	/* Saves copy their pages into memory of so many bytes before they are
 	 * written: ucm_task_wait_copied() then ends at the speed of memory,
 	 * while there is room. One for all loaders of the process: the first
 	 * that asks for it says how large. 0: none. ucm_load(3), "The write
 	 * buffer". */
 	uint64_t write_buffer_bytes;
-	/* Of this loader: bytes that it begins to read and write in a second, and
-	 * that it has under way; each 0: any. A mount may have a rate for all
-	 * loaders of the node beside it, and a limit of what each has under way.
-	 * ucm_load(3), "The budget". */
+	/* Bytes that this loader begins to read and write in a second; 0: any. A
+	 * mount may have a rate for all loaders of the node beside it, and a limit
+	 * of what each has under way. ucm_load(3), "The budget". */
 	uint64_t budget;
-	uint64_t inflight;
 };
 
 /*
@@ -227,9 +219,6 @@ struct ucm_loader_options {
  * than in the caller's.
  */
 #define UCM_STREAM_OWN ((void *)UINTPTR_MAX)
-
-#define UCM_NUMA(node) ((uint32_t)(node) + 1)
-#define UCM_NUMA_ANY UINT32_MAX
 
 struct ucm_loader;
 
@@ -402,8 +391,8 @@ int ucm_load_submit(struct ucm_loader *loader,
  * Save pages as blocks. Pages must keep their content until the task is done,
  * or ucm_task_wait_copied() says that it has been taken; with a write buffer
  * that is soon. The task is done when its blocks are committed. A block that
- * exists is skipped; one that would exceed the budget of waiting saves is dropped
- * (-ENOBUFS). With a range of layers a block is committed once all its layers
+ * exists is skipped; one for which too much waits to be saved (see staging_bytes)
+ * is dropped (-ENOBUFS). With a range of layers a block is committed once all its layers
  * have been saved by tasks of this loader; see ucm_save_abandon().
  */
 int ucm_save_submit(struct ucm_loader *loader,
@@ -543,7 +532,7 @@ struct ucm_loader_stats {
 	uint64_t saves;        /* blocks committed */
 	uint64_t save_bytes;   /* from pages */
 	uint64_t save_skipped; /* they existed */
-	uint64_t save_dropped; /* over the budget */
+	uint64_t save_dropped; /* too much waited */
 	uint64_t save_failed;
 	uint64_t reads;        /* requests to the file system */
 	uint64_t short_reads;  /* resubmitted */

@@ -153,8 +153,8 @@ _BUFFERS = Note("the loader's memory is set by `staging_bytes`")
 _CACHE = Note("there is no cache in this process; it is a tier of the mount "
               "(mem@SIZE, or a pipeline in its configuration file); without a "
               "mount there is none")
-_QUEUES = Note("requests queue without a limit; saves that wait have "
-               "`save_budget_bytes`")
+_QUEUES = Note("requests queue without a limit; saves may wait with four "
+               "times `staging_bytes`")
 _3FS = Note("there is no client of 3FS here: its files are read through "
             "where it is mounted")
 _BLEND = Refuse("blocks are reused after the prefix that they were computed "
@@ -166,6 +166,15 @@ _MOONCAKE = Refuse(NO_MOONCAKE)
 _SWITCHES = Note("these are vLLM's, and given to it: --kv-transfer-config, "
                  "--enable-prefix-caching")
 _ENGINE_KNOWS = Note("the engine's own configuration says it")
+
+# Options of the loader that are gone, and what to do instead.
+REMOVED = {
+    "window_bytes": "leave it out; the loader finds it by trying",
+    "read_bytes": "leave it out; a read has 4 MiB at most",
+    "save_budget_bytes": "give staging_bytes; saves may wait with four times "
+                         "as many bytes",
+}
+
 
 def _all(rule: Rule, names: str) -> dict[str, Rule]:
     """The same rule for keys with blanks between."""
@@ -231,8 +240,8 @@ CONNECTOR_KEYS: dict[str, Rule] = {
     "copy": Map("loader", "copy", one_of("host", "cuda")),
     "io": Map("loader", "io", one_of("auto", "uring", "threads")),
     **{name: Map("loader", name, check_count) for name in (
-        "threads", "staging_bytes", "window_bytes", "save_budget_bytes",
-        "read_bytes", "open_files")},
+        "threads", "staging_bytes", "open_files")},
+    **{name: Refuse(why) for name, why in REMOVED.items()},
 }
 
 # Beside ucm_connectors, or inline in kv_connector_extra_config.

@@ -85,14 +85,6 @@ class LoaderTask(Task):
         _lib.lib().ucm_task_free(handle)
 
 
-def _node(numa: int | None) -> int:
-    if numa is None:
-        return 0
-    if not 0 <= numa < 1024:
-        raise InvalidArgument(f"numa {numa}: no number of a node")
-    return numa + 1
-
-
 class Loader(Handle, TaskOwner):
     """Moves blocks between a mount (or tiers) and memory.
 
@@ -102,11 +94,10 @@ class Loader(Handle, TaskOwner):
     read without a daemon, a sequence of paths or such text. Sizes are in
     bytes, and 0 is the default of ucm_load(3). stream: that copies on a device
     are ordered in, torch.cuda.current_stream().cuda_stream, which is 0 for the
-    default stream; None: the loader's own. numa: the node whose memory is
-    taken for staging; None: the device's.
+    default stream; None: the loader's own.
     write_buffer_bytes: saves copy their pages there first, see ucm_load(3).
-    budget, inflight: bytes that it reads and writes in a second, and has under
-    way. Any thread; close() when no other call is under way.
+    budget: bytes that it reads and writes in a second. Any thread; close()
+    when no other call is under way.
 
     NotConnected: no daemon of ucmfs there. NotFound: no such directory; tiers
     may be new ones.
@@ -117,11 +108,9 @@ class Loader(Handle, TaskOwner):
     def __init__(self, mount: Path | None = None,
                  tiers: Tiers | None = None, *, copy: str = "host",
                  io: str = "auto", threads: int = 0, staging_bytes: int = 0,
-                 window_bytes: int = 0, save_budget_bytes: int = 0,
-                 read_bytes: int = 0, open_files: int = 0, device: int = 0,
-                 stream: int | None = None, ctas: int = 0,
-                 numa: int | None = None, write_buffer_bytes: int = 0,
-                 budget: int = 0, inflight: int = 0) -> None:
+                 open_files: int = 0, device: int = 0,
+                 stream: int | None = None, write_buffer_bytes: int = 0,
+                 budget: int = 0) -> None:
         TaskOwner.__init__(self)
         Handle.__init__(self, "loader")
         self.copy = copy
@@ -136,13 +125,11 @@ class Loader(Handle, TaskOwner):
                  mount=_lib.path_bytes(mount, "mount"), tiers=source_of(tiers),
                  copy=_number_of("copy", copy, _c.COPY_KIND),
                  io=_number_of("io", io, _c.IO_KIND), threads=threads,
-                 staging_bytes=staging_bytes, window_bytes=window_bytes,
-                 save_budget_bytes=save_budget_bytes, read_bytes=read_bytes,
-                 open_files=open_files, device=device,
-                 stream=_OWN_STREAM if stream is None else stream, ctas=ctas,
-                 numa=_node(numa),
-                 write_buffer_bytes=write_buffer_bytes, budget=budget,
-                 inflight=inflight)), self._handle)
+                 staging_bytes=staging_bytes, open_files=open_files,
+                 device=device,
+                 stream=_OWN_STREAM if stream is None else stream,
+                 write_buffer_bytes=write_buffer_bytes, budget=budget)),
+            self._handle)
 
     def add_group(self, layout: Layout, space: str | None = None) -> Group:
         """Tell of a sealed layout and the space of its blocks (None: the

@@ -859,7 +859,7 @@ class Trouble(MountCase):
             self.assertEqual(slots.bytes[0].tobytes(), data[n % 32])
 
     def test_over_the_budget_is_dropped_at_once(self) -> None:
-        slots = self.slots(save_budget_bytes=4 * SLOT)
+        slots = self.slots(slot=1 << 20, threads=1, staging_bytes=1)
         slots.fill(*range(32))
         self.mount.freeze()
         start = time.monotonic()

@@ -311,10 +311,8 @@ class OfLoaders(Case):
     def test_options(self):
         for name, value in (
                 ("threads", HUGE), ("staging_bytes", -1),
-                ("window_bytes", 1 << 64), ("save_budget_bytes", -1),
-                ("read_bytes", HUGE), ("open_files", HUGE),
-                ("device", 1 << 31), ("ctas", -1), ("write_buffer_bytes", -1),
-                ("budget", 1 << 64), ("inflight", -1)):
+                ("open_files", HUGE), ("device", 1 << 31),
+                ("write_buffer_bytes", -1), ("budget", 1 << 64)):
             self.refused((f"loader: {name} {value}",
                           lambda: self.loader(**{name: value}).close()))
 

@@ -306,8 +306,6 @@ class Failures(Case):
                 (lambda: self.group.save(self.ids[:16], [0],
                                          parents=bytes(32)), "parents"),
                 (lambda: ucmfs.Loader(MOUNT, io="fast"), "io"),
-                (lambda: ucmfs.Loader(MOUNT, numa=-1), "numa"),
-                (lambda: ucmfs.Loader(MOUNT, numa=1000), "numa"),
                 (lambda: self.loader.add_group(
                     ucmfs.Layout(self.layout.geometry, 1), self.space),
                  "seal")):
@@ -456,16 +454,20 @@ class Completions(Case):
 
 
 class SaveBudget(Case):
-    loader_options = {"save_budget_bytes": BLOCK}
+    loader_options = {"threads": 1, "staging_bytes": 1}
 
     def test_drops_what_is_over(self):
+        num = 2 * (16 << 20) // BLOCK  # the budget: 16 MiB
+        ids = join(id_of(f"{self.name} over {i}") for i in range(num))
         with daemon_stopped():
-            task = self.group.save(self.ids, range(NUM))
+            first = self.group.save(self.ids, range(NUM))
+            task = self.group.save(ids, [i % NUM for i in range(num)])
         errors = [o.err for o in task.result(LIMIT)]
         self.assertIn(errno.ENOBUFS, errors)
         self.assertLessEqual(set(errors), {0, errno.ENOBUFS})
         with self.assertRaises(ucmfs.Dropped):
             task.wait()
+        first.wait(LIMIT)
 
 
 class WriteBuffer(Case):

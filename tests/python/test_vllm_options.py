@@ -90,7 +90,10 @@ class Values(unittest.TestCase):
             for wrong, right in (
                     ("mounts", "mount"), ("stagingbytes", "staging_bytes"),
                     ("deadline", "deadline_ms"), ("timeout_ms", "deadline_ms"),
-                    ("loader", "staging_bytes, window_bytes"),
+                    ("loader", "staging_bytes, open_files"),
+                    ("window_bytes", "leave it out"),
+                    ("save_budget_bytes", "give staging_bytes"),
+                    ("inflight", "the setting inflight of the mount"),
                     ("save_budget", "pinned_share is a share"),
                     ("xyzzy", "there are budget, deadline_ms, ")):
                 self.assertIn(right, self.refused(kind, wrong,

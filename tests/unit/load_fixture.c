@@ -485,9 +485,12 @@ enum ucm_io_kind lf_io(enum ucm_io_kind io)
 #endif
 }
 
+struct ucm_loader_limits lf_limits;
+
 struct ucm_loader *lf_loader(const char *tiers, const struct lf_cache *cache,
 			     const struct ucm_loader_options *options)
 {
+	const struct ucm_loader_limits limits = lf_limits;
 	struct ucm_loader_options own = { 0 };
 	struct ucm_loader *loader;
 	struct ucm_error error = { "" };
@@ -501,8 +504,9 @@ struct ucm_loader *lf_loader(const char *tiers, const struct lf_cache *cache,
 		own.tiers = fx_path("%s", tiers);
 	if (!own.staging_bytes)
 		own.staging_bytes = 16 << 20;
-	ck_assert_msg(!ucm_loader_open(&own, &loader, &error), "%s",
-		      error.text);
+	lf_limits = (struct ucm_loader_limits){ 0 };
+	ck_assert_msg(!ucm_loader_open_within(&own, &limits, &loader, &error),
+		      "%s", error.text);
 	ck_assert_msg(!ucm_loader_add_group(loader, cache->layout, NULL, &group,
 					    &error),
 		      "%s", error.text);

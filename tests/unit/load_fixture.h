@@ -11,6 +11,7 @@
 
 #include <ucm/load.h>
 
+#include "gpu/load/limits.h"
 #include "gpu/ring/ring.h"
 #include "tests/unit/store_fixture.h"
 
@@ -70,6 +71,8 @@ void lf_tier(const char *dir);
 enum ucm_io_kind lf_io(enum ucm_io_kind io);
 struct ucm_loader *lf_loader(const char *tiers, const struct lf_cache *cache,
 			     const struct ucm_loader_options *options);
+/* Of the next loader that lf_loader() opens, and of no other. */
+extern struct ucm_loader_limits lf_limits;
 
 /* Blocks first .. first + num - 1 to or from pages of the same numbers, less
  * first; waits. What ucm_task_wait() returned; outcomes (may be NULL) gets all. */

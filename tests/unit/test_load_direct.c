@@ -226,8 +226,6 @@ static const struct {
 
 UNIT_TEST(what_is_aligned_is_read_into_pages, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader_options options = { .read_bytes =
-						      ways[_i].read_bytes };
 	struct ucm_loader *loader;
 	struct place place;
 	unsigned num = ways[_i].gap == 2048 + 64 ? 1 : NUM;
@@ -237,7 +235,8 @@ UNIT_TEST(what_is_aligned_is_read_into_pages, .rows = NUM_ROWS(ways))
 		   ways[_i].offset, ways[_i].gap);
 	for (unsigned i = 0; i < NUM; i++)
 		lf_plant("$/tier", &place.geometry, i);
-	loader = open_loader(&place, &options);
+	lf_limits.read_bytes = ways[_i].read_bytes;
+	loader = open_loader(&place, NULL);
 	for (unsigned turn = 1; turn < 3; turn++) { /* files new, then open */
 		clear(&place);
 		ck_assert_int_eq(lf_load(loader, 0, NUM, NULL, NULL), 0);
@@ -341,9 +340,7 @@ UNIT_TEST(what_is_aligned_is_written_from_pages,
 	  .rows = NUM_ROWS(ways) * NUM_ROWS(rings))
 {
 	unsigned way = _i / NUM_ROWS(rings);
-	struct ucm_loader_options options = { .read_bytes =
-						      ways[way].read_bytes,
-					      .io = rings[_i % 2] };
+	struct ucm_loader_options options = { .io = rings[_i % 2] };
 	struct ucm_loader *loader;
 	struct place place;
 
@@ -351,6 +348,7 @@ UNIT_TEST(what_is_aligned_is_written_from_pages,
 		   geometry_of(ways[way].layers, ways[way].k, ways[way].v),
 		   ways[way].offset, ways[way].gap);
 	fill_pages(&place);
+	lf_limits.read_bytes = ways[way].read_bytes;
 	loader = open_loader(&place, &options);
 	lf_shorten(UCM_IO_WRITE, 5000, 7); /* in the head, and after it */
 	ck_assert_int_eq(lf_save(loader, 0, NUM, NULL, NULL), 0);
@@ -559,7 +557,6 @@ UNIT_TEST(staging_does_not_grow_for_what_goes_straight_into_pages)
 	const struct ucm_loader_options options = {
 		.threads = 1,
 		.staging_bytes = 256 << 20,
-		.window_bytes = 64 << 20,
 	};
 	struct ucm_loader *loader;
 	struct place place;
@@ -569,6 +566,7 @@ UNIT_TEST(staging_does_not_grow_for_what_goes_straight_into_pages)
 	open_place(&place, geometry_of(4, 128 * PLANE, 128 * PLANE), 0, 0);
 	for (unsigned n = 0; n < NUM; n++)
 		lf_plant("$/tier", &place.geometry, n);
+	lf_limits.window_bytes = 64 << 20;
 	loader = open_loader(&place, &options);
 	ck_assert_int_eq(lf_load(loader, 0, NUM, NULL, NULL), 0);
 	ck_assert_uint_eq(direct_bytes(loader), NUM * place.payload);
@@ -749,7 +747,6 @@ UNIT_TEST(a_thread_that_cannot_pin_the_pages_is_told_of)
 UNIT_TEST(an_early_end_is_torn, .rows = 3)
 {
 	const struct ucm_request request = { .verify = (enum ucm_verify)_i };
-	struct ucm_loader_options options = { .read_bytes = 2 * PLANE };
 	const off_t payload = 4 * 2 * PLANE;
 	off_t cut;
 	struct ucm_outcome outcomes[2];
@@ -760,7 +757,8 @@ UNIT_TEST(an_early_end_is_torn, .rows = 3)
 		return;
 	open_place(&place, geometry_of(4, PLANE, PLANE), 0, 0);
 	lf_plant("$/tier", &place.geometry, 0);
-	loader = open_loader(&place, &options);
+	lf_limits.read_bytes = 2 * PLANE;
+	loader = open_loader(&place, NULL);
 	for (cut = 1; cut <= payload; cut += cut > 1 ? PLANE : PLANE - 1) {
 		uint64_t direct = direct_bytes(loader);
 
@@ -842,12 +840,12 @@ static void open_trial(struct trial *trial, unsigned number)
 	options = (struct ucm_loader_options){
 		.threads = 1 + pick(trial, 3),
 		.staging_bytes = 1,
-		.read_bytes = pick(trial, 3) ? 0 : 1u << pick(trial, 16),
-		.window_bytes = pick(trial, 2) ? 0 : 1u << pick(trial, 16),
 		.open_files = 1 + pick(trial, 12),
 	};
 	for (unsigned n = 0; n < NUM; n++)
 		put_file(trial, n);
+	lf_limits.read_bytes = pick(trial, 3) ? 0 : 1u << pick(trial, 16);
+	lf_limits.window_bytes = pick(trial, 2) ? 0 : 1u << pick(trial, 16);
 	trial->loader = open_loader(&trial->place, &options);
 }
 

@@ -79,14 +79,15 @@ static void load_as(const struct way *way, const char *dir,
 		    enum ucm_verify verify, const struct ucm_outcome *want)
 {
 	struct ucm_loader_options options = { .io = way->io,
-					      .threads = way->threads,
-					      .read_bytes = way->read_bytes };
+					      .threads = way->threads };
 	struct ucm_request request = { .order = way->order,
 				       .group_layers = way->group_layers,
 				       .verify = verify };
-	struct ucm_loader *loader = lf_loader(dir, &cache, &options);
 	struct ucm_outcome outcomes[3];
+	struct ucm_loader *loader;
 
+	lf_limits.read_bytes = way->read_bytes;
+	loader = lf_loader(dir, &cache, &options);
 	for (unsigned round = 0; round < 2; round++) {
 		lf_cache_clear(&cache);
 		ck_assert_int_eq(lf_load(loader, 0, 3, &request, outcomes),
@@ -571,12 +572,13 @@ static void cut_off_all(const char *dir, unsigned row)
 	static const enum fx_kind kinds[] = { FX_PAGED, FX_PACKED, FX_BARE };
 	const struct way *way = &ways[row];
 	struct ucm_loader_options options = { .io = way->io,
-					      .threads = way->threads,
-					      .read_bytes = way->read_bytes };
-	struct ucm_loader *loader = lf_loader(dir, &cache, &options);
+					      .threads = way->threads };
 	struct ucm_request request = { .order = way->order,
 				       .group_layers = way->group_layers };
+	struct ucm_loader *loader;
 
+	lf_limits.read_bytes = way->read_bytes;
+	loader = lf_loader(dir, &cache, &options);
 	for (unsigned i = 0; i < 3 * NUM_ROWS(kinds) * NUM_ROWS(openings);
 	     i++) {
 		request.verify = (enum ucm_verify)(i % 3);

@@ -40,9 +40,9 @@ static struct ucm_loader *open_loader(void)
 {
 	struct ucm_loader_options options = { .io = UCM_IO_THREADS,
 					      .threads = 1,
-					      .window_bytes = 16 << 20,
 					      .open_files = FILES };
 
+	lf_limits.window_bytes = 16 << 20;
 	return lf_loader("slow=$/slow:prompt=$/prompt", &cache, &options);
 }
 

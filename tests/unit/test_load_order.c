@@ -41,9 +41,9 @@ static struct ucm_loader *open_loader(unsigned threads, unsigned blocks,
 	struct ucm_loader_options options = {
 		.io = io,
 		.threads = threads,
-		.window_bytes = (uint64_t)threads * blocks * BLOCK_BYTES,
 	};
 
+	lf_limits.window_bytes = (uint64_t)threads * blocks * BLOCK_BYTES;
 	return lf_loader("$/tier", &cache, &options);
 }
 

@@ -301,13 +301,16 @@ static void open_loader(struct world *world)
 		.threads = 1 + pick(world, 3),
 		.staging_bytes = 1,
 		.write_buffer_bytes = pick(world, 2) * (2u << 20),
+		.open_files = 1 + pick(world, 40),
+	};
+	const struct ucm_loader_limits limits = {
 		.read_bytes = 1u << pick(world, 20),
 		.window_bytes = chance(world, 2) ? 0 : 1u << pick(world, 22),
-		.open_files = 1 + pick(world, 40),
 	};
 	struct ucm_error error = { "" };
 
-	must_here(!ucm_loader_open(&options, &world->loader, &error),
+	must_here(!ucm_loader_open_within(&options, &limits, &world->loader,
+					  &error),
 		  error.text);
 	for (unsigned i = 0; i < NUM_GROUPS; i++) {
 		struct group *group = &world->groups[i];

@@ -183,9 +183,9 @@ UNIT_FIXTURE(.setup = setup, .teardown = teardown);
 static struct ucm_loader *open_loader(const struct way *way)
 {
 	struct ucm_loader_options options = { .io = lf_io(way->io),
-					      .threads = way->threads,
-					      .read_bytes = way->read_bytes };
+					      .threads = way->threads };
 
+	lf_limits.read_bytes = way->read_bytes;
 	return lf_loader("$/none", &cache, &options);
 }
 

@@ -135,27 +135,6 @@ UNIT_TEST(the_host_has_neither_events_nor_streams)
 	ucm_loader_close(loader);
 }
 
-UNIT_TEST(memory_of_a_node_that_is_not_there_is_refused)
-{
-	static const uint32_t nodes[] = { UCM_NUMA(1000), UCM_NUMA(INT_MAX),
-					  UINT32_MAX - 1 };
-	struct ucm_loader_options options = { .size = sizeof(options),
-					      .tiers = fx_path("$/tier") };
-	struct ucm_loader *loader;
-	struct ucm_error error;
-
-	for (size_t i = 0; i < NUM_ROWS(nodes); i++) {
-		options.numa = nodes[i];
-		ck_assert_int_eq(ucm_loader_open(&options, &loader, &error),
-				 -EINVAL);
-		ck_assert_msg(!strncmp(error.text, "numa: ", 6), "%s",
-			      error.text);
-	}
-	options.numa = UCM_NUMA_ANY;
-	ck_assert_int_eq(ucm_loader_open(&options, &loader, &error), 0);
-	ucm_loader_close(loader);
-}
-
 UNIT_TEST(a_page_that_is_none_is_refused)
 {
 	struct ucm_move moves[2] = { { .id = lf_id(0), .page = 0 },
@@ -325,8 +304,7 @@ UNIT_TEST(blocks_that_are_larger_than_the_staging_memory)
 {
 	struct ucm_geometry large = lf_geometry_of(24, 16, 8, 1024);
 	struct ucm_loader_options options = { .threads = 1,
-					      .staging_bytes = 1,
-					      .read_bytes = UINT32_MAX };
+					      .staging_bytes = 1 };
 	struct ucm_request request = { .order = UCM_LOAD_LAYERS,
 				       .group_layers = 24 };
 	struct ucm_loader *loader;
@@ -335,6 +313,7 @@ UNIT_TEST(blocks_that_are_larger_than_the_staging_memory)
 	lf_cache_open(&other, &large, 3); /* 12 MiB a block */
 	for (unsigned i = 0; i < 3; i++)
 		lf_fill_page(&other, i, i);
+	lf_limits.read_bytes = UINT32_MAX;
 	loader = lf_loader("$/tier", &other, &options);
 	ck_assert_int_eq(lf_save(loader, 0, 3, NULL, NULL), 0);
 	for (unsigned i = 0; i < 2; i++) {
@@ -551,12 +530,12 @@ UNIT_TEST(close_waits_for_late_reads)
 UNIT_TEST(others_go_on_while_some_hang)
 {
 	struct ucm_loader_options options = { .io = UCM_IO_THREADS,
-					      .threads = 1,
-					      .window_bytes = 2 * 4 * LAYER };
+					      .threads = 1 };
 	struct ucm_request request = { .deadline_ms = 5 };
 	struct ucm_loader *loader;
 
 	plant(8);
+	lf_limits.window_bytes = 2 * 4 * LAYER;
 	loader = lf_loader("$/tier", &cache, &options);
 	lf_hold(UCM_IO_READ, 0);
 	ck_assert_int_eq(lf_load(loader, 0, 2, &request, NULL), -EIO);
@@ -575,13 +554,13 @@ UNIT_TEST(others_go_on_while_some_hang)
 UNIT_TEST(what_hangs_is_not_under_way_for_a_budget)
 {
 	struct ucm_loader_options options = { .io = UCM_IO_THREADS,
-					      .threads = 1,
-					      .inflight = 4 * LAYER };
+					      .threads = 1 };
 	struct ucm_request request = { .deadline_ms = 10000 };
 	struct ucm_task *tasks[2];
 	struct ucm_loader *loader;
 
 	plant(8);
+	lf_limits.in_flight = 4 * LAYER;
 	loader = lf_loader("$/tier", &cache, &options);
 	lf_hold(UCM_IO_READ, 0);
 	for (unsigned i = 0; i < 2; i++)
@@ -764,7 +743,6 @@ UNIT_TEST(many_threads_at_once, .rows = 2)
 {
 	struct ucm_loader_options options = { .threads = 3,
 					      .open_files = 8,
-					      .save_budget_bytes = 40 * 16384,
 					      .io = _i ? UCM_IO_THREADS
 						       : UCM_IO_AUTO };
 	struct worker workers[WORKERS] = { 0 };
@@ -773,6 +751,7 @@ UNIT_TEST(many_threads_at_once, .rows = 2)
 	struct ucm_error error;
 
 	plant(NUM / 2);
+	lf_limits.save_bytes = 40 * 16384;
 	loader = lf_loader("$/tier", &cache, &options);
 	for (unsigned i = 0; i < WORKERS; i++) {
 		struct worker *worker = &workers[i];

@@ -87,7 +87,7 @@ UNIT_TEST(files_opened_ahead_are_not_mixed_up, .rows = NUM_ROWS(ways))
 {
 	struct ucm_loader_options options = {
 		.io = ways[_i].io, .threads = ways[_i].threads,
-		.window_bytes = 1, .read_bytes = 4096, .open_files = 1,
+		.open_files = 1,
 	};
 	struct ucm_request request = { .order = ways[_i].order,
 				       .group_layers = 1 };
@@ -100,6 +100,8 @@ UNIT_TEST(files_opened_ahead_are_not_mixed_up, .rows = NUM_ROWS(ways))
 		if (i % 3 && i % 5 == 1)
 			fx_put(lf_path("$/tier", i), "short", 5);
 	}
+	lf_limits.window_bytes = 1;
+	lf_limits.read_bytes = 4096;
 	loader = lf_loader("$/tier", &cache, &options);
 	ck_assert_int_eq(lf_load(loader, 0, NUM, &request, outcomes), -EIO);
 	for (unsigned i = 0; i < NUM; i++) {

@@ -81,9 +81,17 @@ static const struct ucm_loader_options ways[] = {
 	{ .io = UCM_IO_AUTO, .threads = 1, .write_buffer_bytes = BUFFER },
 	{ .io = UCM_IO_THREADS, .threads = 1, .write_buffer_bytes = BUFFER },
 	{ .io = UCM_IO_AUTO, .threads = 2, .write_buffer_bytes = BUFFER },
-	{ .io = UCM_IO_THREADS, .threads = 2, .write_buffer_bytes = BUFFER,
-	  .read_bytes = LAYER },
+	{ .io = UCM_IO_THREADS, .threads = 2, .write_buffer_bytes = BUFFER },
 };
+
+/* So long are its reads. */
+static const uint32_t reads[NUM_ROWS(ways)] = { 0, 0, 0, LAYER };
+
+static struct ucm_loader *open_way(unsigned way)
+{
+	lf_limits.read_bytes = reads[way];
+	return lf_loader("$/tier", &cache, &ways[way]);
+}
 
 static void check_saved(unsigned num)
 {
@@ -113,7 +121,7 @@ UNIT_FIXTURE(.setup = setup, .teardown = teardown);
 
 UNIT_TEST(pages_are_free_before_there_is_a_file, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_loader *loader = open_way(_i);
 	struct ucm_loader_stats stats;
 	struct ucm_task *task;
 
@@ -140,10 +148,9 @@ static const enum ucm_load_order orders[] = { UCM_LOAD_BLOCKS,
 UNIT_TEST(what_is_in_the_buffer_is_found_and_loaded,
 	  .rows = NUM_ROWS(ways) * NUM_ROWS(orders))
 {
-	const struct ucm_loader_options *way = &ways[_i % NUM_ROWS(ways)];
 	struct ucm_request request = { .order = orders[_i / NUM_ROWS(ways)] };
-	struct ucm_loader *loaders[2] = { lf_loader("$/tier", &cache, way),
-					  lf_loader("$/tier", &cache, way) };
+	struct ucm_loader *loaders[2] = { open_way(_i % NUM_ROWS(ways)),
+					  open_way(_i % NUM_ROWS(ways)) };
 	struct ucm_loader_stats stats;
 	struct ucm_task *task;
 
@@ -183,7 +190,7 @@ UNIT_TEST(what_is_in_the_buffer_is_found_and_loaded,
 /* Some layers, as they come in the order of layers. */
 UNIT_TEST(layers_are_loaded_from_the_buffer, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_loader *loader = open_way(_i);
 	struct ucm_request two = { .first_layer = 1, .num_layers = 2 };
 	struct ucm_task *task;
 
@@ -206,7 +213,7 @@ UNIT_TEST(layers_are_loaded_from_the_buffer, .rows = NUM_ROWS(ways))
 /* Nobody waits in the submit; what does not fit is copied when there is room. */
 UNIT_TEST(a_full_buffer_keeps_nobody, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_loader *loader = open_way(_i);
 	struct ucm_task *task;
 
 	hang(true);
@@ -226,7 +233,7 @@ UNIT_TEST(a_full_buffer_keeps_nobody, .rows = NUM_ROWS(ways))
 /* What is only in the buffer is lost with its save, and nobody finds it. */
 UNIT_TEST(what_fails_is_not_found, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_loader *loader = open_way(_i);
 	struct ucm_outcome outcomes[8];
 
 	lf_fail(UCM_IO_WRITE, 1, -ENOSPC, false);
@@ -243,7 +250,7 @@ UNIT_TEST(what_fails_is_not_found, .rows = NUM_ROWS(ways))
 
 UNIT_TEST(deadlines_hold_for_what_is_in_the_buffer, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_loader *loader = open_way(_i);
 	struct ucm_request request = { .deadline_ms = 50 };
 	struct ucm_outcome outcomes[NUM];
 
@@ -263,7 +270,7 @@ UNIT_TEST(deadlines_hold_for_what_is_in_the_buffer, .rows = NUM_ROWS(ways))
 UNIT_TEST(held_layers_are_committed_after_they_are_saved,
 	  .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_loader *loader = open_way(_i);
 	struct ucm_move moves[6] = { 0 };
 	struct ucm_request commit = { .size = sizeof(commit),
 				      .blocks = moves, .num_blocks = 6 };
@@ -302,7 +309,7 @@ static bool has_no_temps(void *arg)
 /* Layers that are in the buffer go as well, and do not come up later. */
 UNIT_TEST(what_is_abandoned_goes_from_the_buffer, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_loader *loader = open_way(_i);
 	struct ucm_request layers = { .num_layers = 2 };
 	struct ucm_task *task;
 
@@ -328,7 +335,8 @@ UNIT_TEST(the_budget_is_for_pages, .rows = NUM_ROWS(ways))
 	struct ucm_loader *loader;
 	struct ucm_task *tasks[2];
 
-	options.save_budget_bytes = 4 * 4 * LAYER;
+	lf_limits.save_bytes = 4 * 4 * LAYER;
+	lf_limits.read_bytes = reads[_i];
 	loader = lf_loader("$/tier", &cache, &options);
 	hang(true);
 	for (unsigned i = 0; i < 2; i++) {
@@ -348,7 +356,7 @@ UNIT_TEST(the_budget_is_for_pages, .rows = NUM_ROWS(ways))
 
 UNIT_TEST(a_block_saved_twice_is_there_once, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_loader *loader = open_way(_i);
 	struct ucm_task *tasks[3];
 	unsigned skipped = 0;
 

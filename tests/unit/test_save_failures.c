@@ -46,9 +46,18 @@ static void teardown(void)
 static const struct ucm_loader_options ways[] = {
 	{ .io = UCM_IO_AUTO, .threads = 1 },
 	{ .io = UCM_IO_THREADS, .threads = 1 },
-	{ .io = UCM_IO_AUTO, .threads = 1, .read_bytes = LAYER },
-	{ .io = UCM_IO_THREADS, .threads = 2, .read_bytes = LAYER },
+	{ .io = UCM_IO_AUTO, .threads = 1 },
+	{ .io = UCM_IO_THREADS, .threads = 2 },
 };
+
+/* So long are its reads. */
+static const uint32_t reads[NUM_ROWS(ways)] = { 0, 0, LAYER, LAYER };
+
+static struct ucm_loader *open_way(unsigned way)
+{
+	lf_limits.read_bytes = reads[way];
+	return lf_loader("$/tier", &cache, &ways[way]);
+}
 
 static void check_nothing(unsigned from, unsigned end)
 {
@@ -96,9 +105,9 @@ UNIT_TEST(a_save_that_is_refused_leaves_nothing, .rows = NUM_ROWS(refusals))
 		struct ucm_loader_stats stats;
 		int err = refusals[_i].err;
 
-		if (refusals[_i].nth > 1 && !ways[i].read_bytes)
+		if (refusals[_i].nth > 1 && !reads[i])
 			continue; /* it is not written that often */
-		loader = lf_loader("$/tier", &cache, &ways[i]);
+		loader = open_way(i);
 		ck_assert_int_eq(lf_save(loader, 7, 1, NULL, NULL), 0);
 		lf_fail(UCM_IO_WRITE, refusals[_i].nth, err, false);
 		ck_assert_int_eq(lf_save(loader, 0, NUM - 1, NULL, outcomes),
@@ -126,7 +135,7 @@ UNIT_TEST(one_that_fails_is_alone, .rows = NUM_ROWS(ways))
 	struct ucm_loader *loader;
 	unsigned failed = 0;
 
-	loader = lf_loader("$/tier", &cache, &ways[_i]);
+	loader = open_way(_i);
 	lf_fail(UCM_IO_WRITE, 3, -ENOSPC, true);
 	ck_assert_int_eq(lf_save(loader, 0, NUM, NULL, outcomes), -EIO);
 	for (unsigned i = 0; i < NUM; i++) {
@@ -145,7 +154,7 @@ UNIT_TEST(one_that_fails_is_alone, .rows = NUM_ROWS(ways))
 
 UNIT_TEST(short_writes_go_on, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_loader *loader = open_way(_i);
 
 	lf_shorten(UCM_IO_WRITE, 4096, 1000);
 	ck_assert_int_eq(lf_save(loader, 0, NUM / 2, NULL, NULL), 0);
@@ -157,7 +166,7 @@ UNIT_TEST(short_writes_go_on, .rows = NUM_ROWS(ways))
 
 UNIT_TEST(short_writes_for_ever_end, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_loader *loader = open_way(_i);
 	struct ucm_outcome outcomes[NUM];
 
 	lf_shorten(UCM_IO_WRITE, 100, UINT32_MAX);
@@ -189,35 +198,33 @@ UNIT_TEST(tiers_that_a_daemon_has_are_told)
 UNIT_TEST(saves_over_the_budget_are_dropped)
 {
 	struct ucm_loader_options options = { .io = UCM_IO_THREADS,
-					      .threads = 1,
-					      .save_budget_bytes =
-						      3 * BLOCK + 1 };
+					      .threads = 1 };
 	const struct ucm_outcome *outcomes;
 	struct ucm_loader_stats stats;
 	struct ucm_loader *loader;
 	struct ucm_task *first, *second;
 
+	lf_limits.save_bytes = 3 * BLOCK + 1;
 	loader = lf_loader("$/tier", &cache, &options);
 	lf_hold(UCM_IO_WRITE, 0);
-	first = lf_submit(loader, true, 0, 5, NULL);
-	second = lf_submit(loader, true, 5, 2, NULL);
+	first = lf_submit(loader, true, NUM, 1, NULL);
+	second = lf_submit(loader, true, 0, 6, NULL);
 	lf_wait_held(3);
 	lf_release();
-	ck_assert_int_eq(ucm_task_wait(first, 20000), -EIO);
+	ck_assert_int_eq(ucm_task_wait(first, 20000), 0);
 	ck_assert_int_eq(ucm_task_wait(second, 20000), -EIO);
-	outcomes = ucm_task_outcomes(first);
-	for (unsigned i = 0; i < 5; i++)
-		ck_assert_int_eq(outcomes[i].err, i < 3 ? 0 : -ENOBUFS);
-	ck_assert_uint_eq(ucm_task_num_failed(first), 2);
-	ck_assert_uint_eq(ucm_task_num_failed(second), 2);
+	outcomes = ucm_task_outcomes(second);
+	for (unsigned i = 0; i < 6; i++)
+		ck_assert_int_eq(outcomes[i].err, i < 2 ? 0 : -ENOBUFS);
+	ck_assert_uint_eq(ucm_task_num_failed(second), 4);
 	ucm_loader_get_stats(loader, &stats, sizeof(stats));
 	ck_assert_uint_eq(stats.save_dropped, 4);
 	ck_assert_uint_eq(stats.saves, 3);
 	ck_assert_uint_eq(stats.save_failed, 0);
 	ucm_task_free(first);
 	ucm_task_free(second);
-	check_saved(0, 3);
-	check_nothing(3, NUM);
+	check_saved(0, 2);
+	check_nothing(2, NUM);
 	/* what is done makes room, also what failed */
 	lf_fail(UCM_IO_WRITE, 1, -EIO, false);
 	for (unsigned i = 0; i < 3; i++)
@@ -226,33 +233,34 @@ UNIT_TEST(saves_over_the_budget_are_dropped)
 	for (unsigned i = 0; i < NUM; i++)
 		lf_fill_page(&cache, i, i + 3);
 	ck_assert_int_eq(lf_save(loader, 3, 3, NULL, NULL), 0);
+	ucm_loader_get_stats(loader, &stats, sizeof(stats));
+	ck_assert_uint_eq(stats.save_dropped, 4);
 	check_saved(3, 6);
 	ucm_loader_close(loader);
 }
 
-UNIT_TEST(a_block_beyond_the_budget_is_dropped)
+UNIT_TEST(a_request_that_finds_none_waiting_is_taken_as_a_whole)
 {
-	struct ucm_loader_options options = { .save_budget_bytes = BLOCK - 1 };
-	struct ucm_loader *loader = lf_loader("$/tier", &cache, &options);
-	struct ucm_request layer = { .num_layers = 1 };
-	struct ucm_outcome outcome;
+	struct ucm_loader *loader;
 
-	ck_assert_int_eq(lf_save(loader, 0, 1, NULL, &outcome), -EIO);
-	ck_assert_int_eq(outcome.err, -ENOBUFS);
-	ck_assert_int_eq(lf_save(loader, 0, 1, &layer, &outcome), 0);
+	lf_limits.save_bytes = BLOCK - 1;
+	loader = lf_loader("$/tier", &cache, NULL);
+	ck_assert_int_eq(lf_save(loader, 0, 5, NULL, NULL), 0);
 	ucm_loader_close(loader);
-	check_nothing(0, 1);
+	check_saved(0, 5);
+	check_nothing(5, NUM);
 }
 
 /* A file system may say so, too: that block was not dropped, it has failed, and
  * makes room. */
 UNIT_TEST(no_buffers_is_a_failure_like_others)
 {
-	struct ucm_loader_options options = { .save_budget_bytes = 3 * BLOCK };
-	struct ucm_loader *loader = lf_loader("$/tier", &cache, &options);
 	struct ucm_outcome outcomes[3];
 	struct ucm_loader_stats stats;
+	struct ucm_loader *loader;
 
+	lf_limits.save_bytes = 3 * BLOCK;
+	loader = lf_loader("$/tier", &cache, NULL);
 	lf_fail(UCM_IO_WRITE, 1, -ENOBUFS, false);
 	ck_assert_int_eq(lf_save(loader, 0, 3, NULL, outcomes), -EIO);
 	for (unsigned i = 0; i < 3; i++)
@@ -274,7 +282,7 @@ UNIT_TEST(a_block_saved_twice_is_there_once, .rows = NUM_ROWS(ways))
 				     { .id = lf_id(0) } };
 	struct ucm_request request = { .size = sizeof(request),
 				       .blocks = moves, .num_blocks = 3 };
-	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_loader *loader = open_way(_i);
 	const struct ucm_outcome *outcomes;
 	struct ucm_task *tasks[5];
 	unsigned skipped = 0;
@@ -350,8 +358,7 @@ static const uint8_t orders[][4] = {
 UNIT_TEST(layers_come_in_any_order, .rows = NUM_ROWS(orders))
 {
 	for (unsigned i = 0; i < NUM_ROWS(ways); i++) {
-		struct ucm_loader *loader =
-			lf_loader("$/tier", &cache, &ways[i]);
+		struct ucm_loader *loader = open_way(i);
 		struct ucm_task *tasks[4];
 
 		for (unsigned j = 0; j < 4; j++)
@@ -415,7 +422,7 @@ UNIT_FIXTURE(.setup = setup_many, .teardown = teardown_many, .timeout = 30);
 
 UNIT_TEST(blocks_that_wait_for_layers_take_few_files, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_loader *loader = open_way(_i);
 
 	for (uint32_t layer = 0; layer < 4; layer++) {
 		save_part(loader, 0, layer, false, 0);
@@ -442,7 +449,7 @@ UNIT_TEST(blocks_that_are_held_take_few_files, .rows = NUM_ROWS(ways))
 	struct ucm_move moves[HALF] = { 0 };
 	struct ucm_request commit = { .size = sizeof(commit),
 				      .blocks = moves, .num_blocks = HALF };
-	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_loader *loader = open_way(_i);
 	struct ucm_task *task;
 
 	for (unsigned i = 0; i < HALF; i++)
@@ -496,7 +503,7 @@ UNIT_FIXTURE(.setup = setup, .teardown = teardown);
 /* What is saved once more is written once more; 3 + 2 layers make 4. */
 UNIT_TEST(layers_may_overlap, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_loader *loader = open_way(_i);
 	struct ucm_task *tasks[3];
 
 	tasks[0] = save_layers(loader, 0, 3);
@@ -582,21 +589,20 @@ static void check_chain(struct ucm_loader *loader)
 
 static struct ucm_source_ops choosing_ops;
 
-static struct ucm_loader *choosing_loader(const struct ucm_loader_options *way,
-					 bool hangs)
+static struct ucm_loader *choosing_loader(unsigned way, bool hangs)
 {
 	choosing_ops = ucm_source_tiers;
 	choosing_ops.offer = chooser_offer;
 	chooser.asked = 0;
 	chooser.hangs = hangs;
 	ucm_loader_source = &choosing_ops;
-	return lf_loader("$/tier", &cache, way);
+	return open_way(way);
 }
 
 /* Submitting does not wait for it; its files do, and whatever comes after. */
 UNIT_TEST(a_source_is_asked_before_files_are_made, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = choosing_loader(&ways[_i], true);
+	struct ucm_loader *loader = choosing_loader(_i, true);
 	struct ucm_task *tasks[2];
 
 	tasks[0] = save_chain(loader, (struct ucm_request){ .num_layers = 2 });
@@ -617,7 +623,7 @@ UNIT_TEST(a_source_is_asked_before_files_are_made, .rows = NUM_ROWS(ways))
 
 UNIT_TEST(a_source_that_hangs_when_asked_costs_a_task_its_time, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = choosing_loader(&ways[_i], true);
+	struct ucm_loader *loader = choosing_loader(_i, true);
 	struct ucm_task *task =
 		save_chain(loader, (struct ucm_request){ .deadline_ms = 30 });
 
@@ -633,7 +639,7 @@ UNIT_TEST(a_source_that_hangs_when_asked_costs_a_task_its_time, .rows = NUM_ROWS
 
 UNIT_TEST(a_source_that_must_take_all_is_not_asked, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = choosing_loader(&ways[_i], true);
+	struct ucm_loader *loader = choosing_loader(_i, true);
 
 	ck_assert_int_eq(lf_save(loader, 0, NUM, NULL, NULL), 0);
 	check_saved(0, NUM);
@@ -713,7 +719,7 @@ static void *close_it(void *loader)
 /* Its thread wakes the others when the call comes back. */
 UNIT_TEST(a_source_that_hangs_when_asked_finds_all_threads_at_the_end)
 {
-	struct ucm_loader *loader = choosing_loader(&ways[3], true);
+	struct ucm_loader *loader = choosing_loader(3, true);
 	const struct timespec moment = { .tv_nsec = 50 * 1000000 };
 	struct ucm_id parent = lf_id(0);
 	struct threads before;
@@ -751,7 +757,7 @@ static void save_and_wait(struct ucm_loader *loader, uint32_t first,
 
 UNIT_TEST(a_layer_that_fails_takes_the_block_along, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_loader *loader = open_way(_i);
 
 	save_and_wait(loader, 0, 2, 0);
 	lf_fail(UCM_IO_WRITE, 1, -ENOSPC, false);
@@ -769,7 +775,7 @@ UNIT_TEST(a_layer_that_fails_takes_the_block_along, .rows = NUM_ROWS(ways))
 
 UNIT_TEST(what_is_abandoned_goes, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_loader *loader = open_way(_i);
 	struct ucm_id id = lf_id(2);
 
 	save_and_wait(loader, 0, 3, 0);
@@ -814,7 +820,7 @@ UNIT_TEST(what_is_abandoned_while_it_is_saved_goes_too)
 /* Its files are not even made yet. */
 UNIT_TEST(what_is_abandoned_before_it_is_begun_goes_too, .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = choosing_loader(&ways[_i], true);
+	struct ucm_loader *loader = choosing_loader(_i, true);
 	const struct ucm_id id = lf_id(2);
 	struct ucm_task *task =
 		save_chain(loader, (struct ucm_request){ .num_layers = 3 });
@@ -895,12 +901,12 @@ UNIT_TEST(what_is_saved_after_an_abandon_stays)
 UNIT_TEST(a_loader_closes_with_blocks_that_are_not_whole,
 	  .rows = NUM_ROWS(ways))
 {
-	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_loader *loader = open_way(_i);
 
 	save_and_wait(loader, 1, 3, 0);
 	ucm_loader_close(loader);
 	check_nothing(0, NUM);
-	loader = lf_loader("$/tier", &cache, &ways[_i]);
+	loader = open_way(_i);
 	save_and_wait(loader, 0, 1, 0);
 	ucm_loader_close(loader);
 	check_nothing(0, NUM);
@@ -915,9 +921,10 @@ UNIT_TEST(a_save_is_cancelled_while_it_is_written, .rows = NUM_ROWS(ways))
 	struct ucm_task *task;
 
 	options.io = UCM_IO_THREADS;
+	lf_limits.read_bytes = reads[_i];
 	loader = lf_loader("$/tier", &cache, &options);
 	/* one part is written at most: no block is whole */
-	lf_hold(UCM_IO_WRITE, options.read_bytes ? 1 : 0);
+	lf_hold(UCM_IO_WRITE, reads[_i] ? 1 : 0);
 	task = lf_submit(loader, true, 0, NUM, NULL);
 	lf_wait_held(1);
 	ucm_task_cancel(task);

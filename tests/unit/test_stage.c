@@ -81,11 +81,13 @@ static void check_pages(unsigned num)
 UNIT_TEST(little_is_pinned_before_it_is_used)
 {
 	const struct ucm_loader_options options = { .threads = 2,
-						    .staging_bytes = 256 * MIB,
-						    .window_bytes = 24 * MIB };
-	struct ucm_loader *loader = lf_loader("$/tier", &cache, &options);
-	size_t most, before = pinned_kib();
+						    .staging_bytes = 256 * MIB };
+	struct ucm_loader *loader;
+	size_t most, before;
 
+	lf_limits.window_bytes = 24 * MIB;
+	loader = lf_loader("$/tier", &cache, &options);
+	before = pinned_kib();
 	ck_assert_uint_le(staged(loader, &most), 4);
 	ck_assert_uint_eq(most, 256);
 	ck_assert_uint_le(before, 4 * 1024);
@@ -126,12 +128,12 @@ static bool logged_again(const char *text)
 UNIT_TEST(a_limit_of_locked_memory_fails_no_load)
 {
 	const struct ucm_loader_options options = { .threads = 2,
-						    .staging_bytes = 256 * MIB,
-						    .window_bytes = 24 * MIB };
+						    .staging_bytes = 256 * MIB };
 	struct ucm_loader *loader;
 	char text[256];
 
 	limit_locked(5 * MIB);
+	lf_limits.window_bytes = 24 * MIB;
 	loader = lf_loader("$/tier", &cache, &options);
 	ucm_loader_describe(loader, text, sizeof(text));
 	for (unsigned i = 0; i < 2; i++) {

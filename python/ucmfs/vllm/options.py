@@ -12,8 +12,8 @@ import os
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Callable, ClassVar, Mapping, Sequence, TypeVar
 
-from ..config import (NO_MOUNT, Config, check_bool, check_count, checked,
-                      one_of, unknown, validate_config)
+from ..config import (NO_MOUNT, REMOVED, Config, check_bool, check_count,
+                      checked, one_of, unknown, validate_config)
 from ..errors import ConfigError
 from .mount import log
 
@@ -24,10 +24,11 @@ PLACES = ("mount", "socket", "tiers")  # one of them says where blocks are
 # What somebody might try, and what it is called.
 _MEANT = {
     "loader": "its options stand beside the others: io, threads, "
-              "staging_bytes, window_bytes, read_bytes, open_files, "
-              "save_budget_bytes, write_buffer_bytes, budget, inflight",
-    "save_budget": "pinned_share is a share of the engine's blocks, "
-                   "save_budget_bytes the bytes that wait to be saved",
+              "staging_bytes, open_files, write_buffer_bytes, budget",
+    "save_budget": "pinned_share is a share of the engine's blocks",
+    **REMOVED,
+    "inflight": "leave it out; the setting inflight of the mount bounds "
+                "each loader",
     "timeout_ms": "deadline_ms is meant",
     "timeout": "deadline_ms is meant, in milliseconds",
 }
@@ -123,13 +124,9 @@ class Options:
     io: str = _option("auto", one_of("auto", "uring", "threads"))
     threads: int = _option(0, check_count)
     staging_bytes: int = _option(0, check_count)
-    window_bytes: int = _option(0, check_count)
-    read_bytes: int = _option(0, check_count)
     open_files: int = _option(0, check_count)
-    save_budget_bytes: int = _option(0, check_count)
     write_buffer_bytes: int = _option(0, check_count)
     budget: int = _option(0, check_count)
-    inflight: int = _option(0, check_count)
 
     @property
     def loader(self) -> dict[str, Any]:
@@ -137,9 +134,8 @@ class Options:
         return {name: getattr(self, name) for name in LOADER}
 
 
-LOADER = ("io", "threads", "staging_bytes", "window_bytes", "read_bytes",
-          "open_files", "save_budget_bytes", "write_buffer_bytes", "budget",
-          "inflight")
+LOADER = ("io", "threads", "staging_bytes", "open_files",
+          "write_buffer_bytes", "budget")
 
 
 @dataclass(frozen=True)
