@@ -18,8 +18,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
+#include <string.h>
 
 #include "common/error.h"
 

@@ -73,35 +73,35 @@ static void append(struct ucm_completions *queue, struct ucm_task *task)
 {
 	if (TAILQ_EMPTY(&queue->tasks))
 		show(queue, true);
-	task->is_completed = true;
-	TAILQ_INSERT_TAIL(&queue->tasks, task, in_completed);
+	task->end.is_completed = true;
+	TAILQ_INSERT_TAIL(&queue->tasks, task, end.in_completed);
 	pthread_cond_signal(&queue->cond);
 }
 
 void ucm_completions_add(struct ucm_task *task)
 {
-	struct ucm_completions *queue = task->completions;
+	struct ucm_completions *queue = task->end.completions;
 
 	pthread_mutex_lock(&queue->lock);
-	if (!task->is_completed)
+	if (!task->end.is_completed)
 		append(queue, task);
 	pthread_mutex_unlock(&queue->lock);
 }
 
 static void take_out(struct ucm_completions *queue, struct ucm_task *task)
 {
-	TAILQ_REMOVE(&queue->tasks, task, in_completed);
-	task->is_completed = false;
+	TAILQ_REMOVE(&queue->tasks, task, end.in_completed);
+	task->end.is_completed = false;
 	if (TAILQ_EMPTY(&queue->tasks))
 		show(queue, false);
 }
 
 void ucm_completions_remove(struct ucm_task *task)
 {
-	struct ucm_completions *queue = task->completions;
+	struct ucm_completions *queue = task->end.completions;
 
 	pthread_mutex_lock(&queue->lock);
-	if (task->is_completed)
+	if (task->end.is_completed)
 		take_out(queue, task);
 	pthread_mutex_unlock(&queue->lock);
 }

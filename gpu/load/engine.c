@@ -16,7 +16,7 @@
 
 #include "gpu/load/abandon.h"
 #include "gpu/load/buffer.h"
-#include "gpu/load/engine.h"
+#include "gpu/load/piece.h"
 #include "gpu/load/stage.h"
 #include "gpu/load/toll.h"
 
@@ -27,41 +27,18 @@
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "common/log.h"
 
 #define DEPTH 512
 #define POOL_THREADS 16
 #define COPY_POLL_NS 20000
 #define EVENT_POLL_NS 100000 /* the caller's: it may take a step of a model */
 #define STARTS 256 /* in a round */
-#define SAVE_AGE_NS (INT64_C(100) * 1000000)
-
-/* They wait for staging memory alone, and have it before those that are to be
- * read. */
-static void feed_kept(struct ucm_engine *engine)
-{
-	struct ucm_piece_list waiting;
-
-	ucm_piece_list_init(&waiting);
-	ucm_piece_take_all(&waiting, &engine->kept_waiting);
-	while (waiting.first) {
-		struct ucm_piece *piece = ucm_piece_pop(&waiting);
-
-		if (engine->kept_waiting.first)
-			ucm_piece_push(&engine->kept_waiting, piece);
-		else
-			ucm_load_finish(piece);
-	}
-}
 
 static void feed(struct ucm_engine *engine)
 {
-	engine->fed = false;
-	if (engine->gave_up) {
-		ucm_load_end_given_up(&engine->kept_waiting);
+	engine->gate.woken = false;
+	if (engine->gate.gave_up)
 		ucm_save_end_given_up(engine);
-	}
-	feed_kept(engine);
 	ucm_load_feed(engine);
 	ucm_save_feed(engine);
 }
@@ -115,7 +92,7 @@ static uint64_t num_pieces(const struct ucm_part *part)
 
 static bool is_over(const struct ucm_part *part)
 {
-	if (part->task->is_save)
+	if (part->task->terms.is_save)
 		return part->settled == part->num_blocks;
 	return part->cursor == num_pieces(part) && LIST_EMPTY(&part->pieces);
 }
@@ -128,7 +105,8 @@ static int look_at_event(struct ucm_engine *engine, struct ucm_task *task)
 
 	if (atomic_load(&task->released))
 		return 0;
-	reached = engine->shared->copy_ops->reached(engine->copy, task->after);
+	reached = engine->shared->copy_ops->reached(engine->copy,
+						    task->terms.after);
 	if (reached > 0)
 		atomic_store(&task->released, true);
 	else if (!reached)
@@ -145,10 +123,10 @@ static void release(struct ucm_engine *engine, struct ucm_part *part)
 
 	if (part->released || !atomic_load(&task->released))
 		return;
-	while (task->is_commit && before != part &&
+	while (task->terms.is_commit && before != part &&
 	       (before->released || before->task->group != task->group))
 		before = before->next;
-	part->released = !task->is_commit || before == part;
+	part->released = !task->terms.is_commit || before == part;
 }
 
 /* Parts that are done leave; those that are overdue are given up. */
@@ -161,12 +139,12 @@ static void sweep(struct ucm_engine *engine, struct ucm_part **at)
 
 		if (atomic_load(&task->cancelled))
 			err = -ECANCELED;
-		else if (task->deadline_ns &&
-			 ucm_monotonic_ns() >= task->deadline_ns)
+		else if (task->terms.deadline_ns &&
+			 ucm_monotonic_ns() >= task->terms.deadline_ns)
 			err = -ETIMEDOUT;
 		else
 			err = look_at_event(engine, task);
-		if (err && task->is_save)
+		if (err && task->terms.is_save)
 			ucm_save_give_up(engine, part, err);
 		else if (err)
 			ucm_load_give_up(engine, part, err);
@@ -176,7 +154,7 @@ static void sweep(struct ucm_engine *engine, struct ucm_part **at)
 			continue;
 		}
 		*at = part->next;
-		if (task->order == UCM_LOAD_LAYERS)
+		if (task->terms.order == UCM_LOAD_LAYERS)
 			ucm_load_files_want(engine, -(int64_t)part->num_blocks);
 		ucm_task_put(task);
 	}
@@ -236,26 +214,20 @@ static struct ucm_part *next_save(struct ucm_engine *engine)
 	return part;
 }
 
-static uint64_t save_bytes(const struct ucm_part *part)
-{
-	const struct ucm_task *task = part->task;
-
-	return (task->end_layer - task->first_layer) * task->group->layer_bytes;
-}
-
 /* Those that loads would keep waiting for too long. Whether one can be started
  * or waits for memory, it has had its turn. */
 static void start_due_saves(struct ucm_engine *engine)
 {
-	struct ucm_share *share = &engine->save_share;
+	struct ucm_share *share = &engine->gate.saves;
 	int64_t now = ucm_monotonic_ns();
 	struct ucm_part *part;
 
 	while ((part = next_save(engine)) &&
-	       ucm_share_is_due(share, save_bytes(part), SAVE_AGE_NS, now)) {
+	       ucm_share_is_due(share, ucm_task_bytes(part->task),
+				UCM_SAVE_AGE_NS, now)) {
 		bool started = ucm_save_start(engine, part);
 
-		ucm_share_take(share, started ? save_bytes(part) : 0, now);
+		ucm_share_take(share, started ? ucm_task_bytes(part->task) : 0, now);
 		if (!started)
 			break;
 	}
@@ -269,142 +241,12 @@ static void start_work(struct ucm_engine *engine)
 	unsigned left = STARTS;
 
 	engine->eager = false;
-	if (engine->saves || engine->save_share.waits)
+	if (engine->saves || engine->gate.saves.waits)
 		start_due_saves(engine);
 	if (!start_loads(engine))
 		return;
 	start_parts(engine, engine->saves, ucm_save_start, &left);
-	ucm_share_take(&engine->save_share, 0, ucm_monotonic_ns());
-}
-
-/* ---- the inbox ---- */
-
-static void append(struct ucm_part **list, struct ucm_part *part)
-{
-	while (*list)
-		list = &(*list)->next;
-	part->next = NULL;
-	*list = part;
-}
-
-static void run_abandons(struct ucm_engine *engine, struct ucm_abandon *abandon)
-{
-	while (abandon) {
-		struct ucm_abandon *next = abandon->next;
-
-		ucm_save_abandon_now(engine, abandon);
-		ucm_abandon_free(abandon);
-		abandon = next;
-	}
-}
-
-/* The memory of its pages, if they are read into. */
-static size_t pages_of(const struct ucm_engine *engine,
-		       const struct ucm_group *group, void **memory)
-{
-	uint64_t first, last;
-
-	if (!group->layout->direct || !engine->pages_are_host)
-		return 0;
-	ucm_layout_bounds(group->layout, &first, &last);
-	*memory = (void *)(uintptr_t)first;
-	return (size_t)(last - first + 1);
-}
-
-/* So that reads go there: see direct_place() in load.c. Where it cannot be had
- * they go through staging. That is reported once: what one thread may pin can
- * be too much for the next one. */
-static void pin_pages(struct ucm_engine *engine, const struct ucm_group *group)
-{
-	void *memory;
-	size_t len = pages_of(engine, group, &memory);
-	int err = len ? ucm_ring_pin(engine->ring, memory, len) : 0;
-
-	if (err && !atomic_exchange(&engine->shared->told_unpinned, true))
-		ucm_warning("group %u: thread %u does not read all into pages: "
-			    "they cannot be pinned: %s", group->id,
-			    engine->number, strerror(-err));
-}
-
-static int add_group(struct ucm_engine *engine, struct ucm_group *group)
-{
-	int err = engine->shared->copy_ops->add_group(
-		engine->copy, group->number, group->layout);
-
-	if (!err)
-		pin_pages(engine, group);
-	return err;
-}
-
-static int remove_group(struct ucm_engine *engine, struct ucm_group *group)
-{
-	const struct ucm_abandon all = { .group = group, .last = UINT64_MAX };
-	void *memory;
-	size_t len = pages_of(engine, group, &memory);
-
-	ucm_save_abandon_now(engine, &all);
-	ucm_load_files_close_group(engine, group);
-	engine->shared->copy_ops->remove_group(engine->copy, group->number);
-	if (len)
-		ucm_ring_unpin(engine->ring, memory, len);
-	return 0;
-}
-
-/* What another thread waits for to be done by the engine's. */
-struct ucm_engine_call {
-	int (*run)(struct ucm_engine *engine, struct ucm_group *group);
-	struct ucm_group *group;
-	int result;
-	bool done;
-};
-
-/* Without the lock: to pin an engine's pages may take seconds, and others have
- * tasks for us. Whoever waits for this brings no second call meanwhile. */
-static void run_call(struct ucm_engine *engine, struct ucm_engine_call *call)
-{
-	int result = call->run(engine, call->group);
-
-	pthread_mutex_lock(&engine->lock);
-	call->result = result;
-	call->done = true;
-	pthread_cond_signal(&engine->cond);
-	pthread_mutex_unlock(&engine->lock);
-}
-
-/* false: the engine is to stop. */
-static bool take_mail(struct ucm_engine *engine)
-{
-	struct ucm_engine_call *call;
-	struct ucm_abandon *abandons;
-	struct ucm_part *part;
-	bool stopping;
-
-	if (!atomic_exchange(&engine->mail, false))
-		return true;
-	pthread_mutex_lock(&engine->lock);
-	part = engine->inbox;
-	abandons = engine->abandons;
-	stopping = engine->stopping;
-	engine->inbox = NULL;
-	engine->abandons = NULL;
-	call = engine->call;
-	engine->call = NULL;
-	pthread_mutex_unlock(&engine->lock);
-	if (call)
-		run_call(engine, call);
-	while (part) {
-		struct ucm_part *next = part->next;
-
-		if (part->task->order == UCM_LOAD_LAYERS)
-			ucm_load_files_want(engine, part->num_blocks);
-		append(part->task->is_save
-			       ? &engine->saves
-			       : &engine->loads[part->task->priority],
-		       part);
-		part = next;
-	}
-	run_abandons(engine, abandons);
-	return !stopping;
+	ucm_share_take(&engine->gate.saves, 0, ucm_monotonic_ns());
 }
 
 /* ---- the loop ---- */
@@ -417,9 +259,9 @@ static int64_t until_deadline(struct ucm_part *const lists[UCM_RANKS + 1],
 
 	for (unsigned i = 0; i <= UCM_RANKS; i++) {
 		for (struct ucm_part *part = lists[i]; part; part = part->next)
-			if (part->task->deadline_ns &&
-			    part->task->deadline_ns < first)
-				first = part->task->deadline_ns;
+			if (part->task->terms.deadline_ns &&
+			    part->task->terms.deadline_ns < first)
+				first = part->task->terms.deadline_ns;
 	}
 	if (first == INT64_MAX)
 		return -1;
@@ -444,15 +286,15 @@ static int64_t how_long(struct ucm_engine *engine)
 	int64_t wait = ucm_load_files_expire(engine);
 	int64_t now = ucm_monotonic_ns();
 
-	if (engine->ready.first || engine->fed || engine->eager)
+	if (engine->ready.first || engine->gate.woken || engine->eager)
 		return 0;
 	wait = sooner(wait, ucm_stage_expire(engine, now));
 	wait = sooner(wait, ucm_toll_until(engine, now));
 	if (has_work(engine))
 		wait = sooner(wait, until_deadline(lists, now));
 	wait = sooner(wait, ucm_lanes_until_late(engine));
-	wait = sooner(wait, ucm_share_until(&engine->save_share, SAVE_AGE_NS,
-					    now));
+	wait = sooner(wait, ucm_share_until(&engine->gate.saves,
+					    UCM_SAVE_AGE_NS, now));
 	if (engine->unreleased)
 		wait = sooner(wait, EVENT_POLL_NS);
 	return engine->copies ? sooner(wait, COPY_POLL_NS) : wait;
@@ -465,7 +307,7 @@ static void one_round(struct ucm_engine *engine)
 	sweep_all(engine);
 	ucm_lanes_look(engine);
 	ucm_toll_look(engine, ucm_monotonic_ns());
-	if (engine->fed) {
+	if (engine->gate.woken) {
 		feed(engine);
 		ucm_lanes_look(engine); /* there may be room for opens now */
 	}
@@ -476,13 +318,14 @@ static void one_round(struct ucm_engine *engine)
 	ucm_engine_poll(engine, how_long(engine));
 	if (engine->copies)
 		poll_copies(engine);
-	if (engine->fed)
+	if (engine->gate.woken)
 		feed(engine);
 	if (engine->ready.first && has_work(engine)) {
 		/* the window has room again: fill it before we compute */
 		start_work(engine);
 		ucm_load_files_ask(engine);
 		ucm_engine_poll(engine, 0);
+		ucm_load_go_on(engine);
 	}
 	piece = ucm_piece_pop(&engine->ready);
 	if (piece)
@@ -499,7 +342,7 @@ static void drain(struct ucm_engine *engine)
 		sweep_all(engine);
 		ucm_save_abandon_now(engine, &all);
 		ucm_load_files_close(engine);
-		while (engine->fed) /* what waited for room ends */
+		while (engine->gate.woken) /* what waited for room ends */
 			feed(engine);
 		ucm_save_go(engine);
 		if (!engine->ops && !engine->held && !engine->ready.first &&
@@ -514,74 +357,13 @@ static void *engine_main(void *arg)
 {
 	struct ucm_engine *engine = arg;
 
-	while (take_mail(engine))
+	while (ucm_engine_take_mail(engine))
 		one_round(engine);
 	drain(engine);
 	return NULL;
 }
 
-/* ---- others ---- */
-
-void ucm_engine_wake(struct ucm_engine *engine)
-{
-	ucm_ring_wake(engine->ring);
-}
-
-int ucm_engine_join(struct ucm_engine *engine, void *stream)
-{
-	return engine->shared->copy_ops->join(engine->copy, stream);
-}
-
-static void mail(struct ucm_engine *engine)
-{
-	atomic_store(&engine->mail, true);
-	ucm_ring_wake(engine->ring);
-}
-
-void ucm_engine_post(struct ucm_engine *engine, struct ucm_part *part)
-{
-	pthread_mutex_lock(&engine->lock);
-	part->number = ++engine->posted;
-	append(&engine->inbox, part);
-	pthread_mutex_unlock(&engine->lock);
-	mail(engine);
-}
-
-void ucm_engine_abandon(struct ucm_engine *engine, struct ucm_abandon *abandon)
-{
-	pthread_mutex_lock(&engine->lock);
-	abandon->last = engine->posted;
-	abandon->next = engine->abandons;
-	engine->abandons = abandon;
-	pthread_mutex_unlock(&engine->lock);
-	mail(engine);
-}
-
-static int run_there(struct ucm_engine *engine,
-		     int (*run)(struct ucm_engine *, struct ucm_group *),
-		     struct ucm_group *group)
-{
-	struct ucm_engine_call call = { .run = run, .group = group };
-
-	pthread_mutex_lock(&engine->lock);
-	engine->call = &call;
-	mail(engine);
-	while (!call.done)
-		pthread_cond_wait(&engine->cond, &engine->lock);
-	pthread_mutex_unlock(&engine->lock);
-	return call.result;
-}
-
-int ucm_engine_add_group(struct ucm_engine *engine, struct ucm_group *group)
-{
-	return run_there(engine, add_group, group);
-}
-
-void ucm_engine_remove_group(struct ucm_engine *engine,
-			     struct ucm_group *group)
-{
-	run_there(engine, remove_group, group);
-}
+/* ---- its start and end ---- */
 
 static int open_parts(struct ucm_engine *engine, struct ucm_error *error)
 {
@@ -648,7 +430,8 @@ int ucm_engine_start(struct ucm_engine *engine, struct ucm_shared *shared,
 	engine->number = number;
 	engine->pages_are_host = shared->copy_ops == &ucm_copy_host;
 	ucm_piece_list_init(&engine->ready);
-	ucm_piece_list_init(&engine->kept_waiting);
+	ucm_piece_list_init(&engine->told);
+	ucm_piece_list_init(&engine->gate.kept);
 	engine->backlog_end = &engine->backlog;
 	engine->savings.hungry_end = &engine->savings.hungry;
 	engine->savings.queued_end = &engine->savings.queued;
@@ -674,7 +457,7 @@ void ucm_engine_stop(struct ucm_engine *engine)
 	pthread_mutex_lock(&engine->lock);
 	engine->stopping = true;
 	pthread_mutex_unlock(&engine->lock);
-	mail(engine);
+	ucm_engine_mail(engine);
 	pthread_join(engine->thread, NULL);
 }
 

@@ -54,7 +54,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "fs/index/budget_layout.h"
@@ -67,18 +66,14 @@
 #define WAITS_NS (50 * MS) /* and counts as waiting for so long */
 #define AGAIN_NS (2 * MS)  /* another comes first, or has to end */
 #define LOOK_NS (200 * MS) /* between two looks for a daemon */
-#define SAVE_PART 7u
-#define LOW_PART 15u
-#define SAVE_AGE_NS (100 * MS)
-#define LOW_AGE_NS (500 * MS)
 
 /* Of a class that is not the first. */
 static const struct {
 	unsigned part; /* a byte for so many of the others */
 	int64_t age_ns;
 } terms[UCM_IOBUDGET_CLASSES] = {
-	[UCM_IOBUDGET_LOW] = { LOW_PART, LOW_AGE_NS },
-	[UCM_IOBUDGET_SAVE] = { SAVE_PART, SAVE_AGE_NS },
+	[UCM_IOBUDGET_LOW] = { UCM_LOW_PART, UCM_LOW_AGE_NS },
+	[UCM_IOBUDGET_SAVE] = { UCM_SAVE_PART, UCM_SAVE_AGE_NS },
 };
 
 struct ucm_iobudget {
@@ -319,11 +314,7 @@ void ucm_iobudget_enter(struct ucm_iobudget *budget, uint64_t bytes)
 
 void ucm_iobudget_leave(struct ucm_iobudget *budget, uint64_t bytes)
 {
-	if (!budget)
-		return;
-	pthread_mutex_lock(&budget->lock);
-	budget->in_flight -= bytes;
-	pthread_mutex_unlock(&budget->lock);
+	ucm_iobudget_enter(budget, -bytes);
 }
 
 /* ---- the daemon ---- */

@@ -222,7 +222,7 @@ void ucm_lanes_look(struct ucm_engine *engine)
 		if (ucm_lane_look(lane, now)) {
 			if (lane->late)
 				ucm_toll_leave_lane(engine, lane);
-			ucm_engine_feed(engine);
+			ucm_gate_wake(engine);
 		}
 		queue_held(engine, lane);
 	}

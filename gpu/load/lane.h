@@ -30,6 +30,25 @@ struct ucm_piece_list {
 	unsigned num;
 };
 
+static inline void ucm_piece_list_init(struct ucm_piece_list *list)
+{
+	list->first = NULL;
+	list->end = &list->first;
+	list->num = 0;
+}
+
+/* All that another list has, taken from it. */
+static inline void ucm_piece_take_all(struct ucm_piece_list *list,
+				      struct ucm_piece_list *from)
+{
+	if (!from->first)
+		return;
+	*list->end = from->first;
+	list->end = from->end;
+	list->num += from->num;
+	ucm_piece_list_init(from);
+}
+
 struct ucm_lane {
 	struct ucm_dir *dir;
 	struct ucm_lane *next;

@@ -29,6 +29,13 @@ void ucm_engine_queue(struct ucm_engine *engine, struct ucm_engine_op *op)
 		queue_backlog_push(engine, &op->io);
 }
 
+void ucm_engine_call(struct ucm_engine *engine, struct ucm_engine_op *op,
+		     void (*call)(struct ucm_io *io))
+{
+	op->io = (struct ucm_io){ .op = UCM_IO_CALL, .call = call };
+	ucm_engine_queue(engine, op);
+}
+
 static void queue_backlog(struct ucm_engine *engine)
 {
 	struct ucm_io *io = engine->backlog;
@@ -49,7 +56,7 @@ static void end_call(struct ucm_engine *engine, const struct ucm_engine_op *op,
 		     int64_t now_ns)
 {
 	ucm_lane_end(op->lane, now_ns);
-	ucm_engine_feed(engine);
+	ucm_gate_wake(engine);
 }
 
 void ucm_engine_poll(struct ucm_engine *engine, int64_t timeout_ns)

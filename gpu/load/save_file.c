@@ -14,25 +14,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/cleanup.h"
 #include "common/osfile.h"
 #include "gpu/load/saving.h"
 
 #define PAGE ((uint64_t)UCM_BLOCK_PAGE)
-
-static const struct ucm_source_ops *ops_of(const struct ucm_saving *saving)
-{
-	return saving->engine->shared->source_ops;
-}
-
-static struct ucm_source *source_of(const struct ucm_saving *saving)
-{
-	return saving->engine->shared->source;
-}
 
 static void step_done(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
@@ -45,108 +32,70 @@ static void step_done(struct ucm_engine *engine, struct ucm_engine_op *op)
 	saving->then(saving);
 }
 
-static void queue(struct ucm_saving *saving, struct ucm_io io)
+static void queue_call(struct ucm_saving *saving,
+		       void (*call)(struct ucm_io *io), ucm_saving_step *then)
 {
 	saving->result = 0;
-	saving->op.io = io;
+	saving->then = then;
 	saving->op.done = step_done;
-	ucm_engine_queue(saving->engine, &saving->op);
-}
-
-static void queue_call(struct ucm_saving *saving,
-		       ssize_t (*call)(const void *of, void *buffer, size_t len,
-				       off_t offset))
-{
-	queue(saving, (struct ucm_io){ .op = UCM_IO_CALL,
-				       .call = call,
-				       .of = saving,
-				       .align = 1 });
-}
-
-/* The thread for calls has it to itself meanwhile. */
-static struct ucm_saving *called(const void *of)
-{
-	return (struct ucm_saving *)(uintptr_t)of;
+	ucm_engine_call(saving->engine, &saving->op, call);
 }
 
 /* ---- create ---- */
 
-static ssize_t create_draft(const void *of, void *buffer, size_t len,
-			    off_t offset)
+static void create_draft(struct ucm_io *io)
 {
-	struct ucm_saving *saving = called(of);
-	int fd = ops_of(saving)->create(source_of(saving), saving->group->space,
+	struct ucm_saving *saving = (struct ucm_saving *)io;
+	const struct ucm_shared *shared = saving->engine->shared;
+	int fd = shared->source_ops->create(shared->source, saving->group->space,
 					&saving->id, saving->group->file_size,
 					&saving->draft);
 
-	(void)buffer, (void)len, (void)offset;
 	saving->result = fd < 0 ? fd : 0;
 	if (fd < 0)
-		return 0;
+		return;
 	saving->fd = fd;
 	saving->direct = !fcntl(fd, F_SETFL, O_DIRECT);
 	saving->align = ucm_direct_align(fd);
-	return 0;
 }
 
-void ucm_save_file_create(struct ucm_saving *saving,
-			  void (*then)(struct ucm_saving *saving))
+void ucm_save_file_create(struct ucm_saving *saving, ucm_saving_step *then)
 {
-	saving->then = then;
-	if (ops_of(saving)->create) {
-		queue_call(saving, create_draft);
-		return;
-	}
-	saving->result = -EOPNOTSUPP; /* it is only read */
-	then(saving);
+	queue_call(saving, create_draft, then);
 }
 
 /* ---- between two parts ---- */
 
-bool ucm_save_file_may_rest(const struct ucm_saving *saving)
+static void rest_draft(struct ucm_io *io)
 {
-	return saving->draft && ops_of(saving)->reopen;
-}
+	struct ucm_saving *saving = (struct ucm_saving *)io;
 
-static ssize_t rest_draft(const void *of, void *buffer, size_t len,
-			  off_t offset)
-{
-	struct ucm_saving *saving = called(of);
-
-	(void)buffer, (void)len, (void)offset;
 	saving->result = ucm_os_flush(saving->fd);
 	ucm_os_close(saving->fd);
 	saving->fd = -1;
-	return 0;
 }
 
-void ucm_save_file_rest(struct ucm_saving *saving,
-			void (*then)(struct ucm_saving *saving))
+void ucm_save_file_rest(struct ucm_saving *saving, ucm_saving_step *then)
 {
-	saving->then = then;
-	queue_call(saving, rest_draft);
+	queue_call(saving, rest_draft, then);
 }
 
-static ssize_t reopen_draft(const void *of, void *buffer, size_t len,
-			    off_t offset)
+static void reopen_draft(struct ucm_io *io)
 {
-	struct ucm_saving *saving = called(of);
-	int fd = ops_of(saving)->reopen(source_of(saving), saving->draft);
+	struct ucm_saving *saving = (struct ucm_saving *)io;
+	const struct ucm_shared *shared = saving->engine->shared;
+	int fd = shared->source_ops->reopen(shared->source, saving->draft);
 
-	(void)buffer, (void)len, (void)offset;
 	saving->result = fd < 0 ? fd : 0;
 	if (fd < 0)
-		return 0;
+		return;
 	saving->fd = fd;
 	saving->direct = saving->direct && !fcntl(fd, F_SETFL, O_DIRECT);
-	return 0;
 }
 
-void ucm_save_file_reopen(struct ucm_saving *saving,
-			  void (*then)(struct ucm_saving *saving))
+void ucm_save_file_reopen(struct ucm_saving *saving, ucm_saving_step *then)
 {
-	saving->then = then;
-	queue_call(saving, reopen_draft);
+	queue_call(saving, reopen_draft, then);
 }
 
 /* ---- write ---- */
@@ -191,8 +140,7 @@ static void on_written(struct ucm_engine *engine, struct ucm_engine_op *op)
 
 /* O_DIRECT wants whole units of the file system's. */
 void ucm_save_file_write_headed(struct ucm_saving *saving, uint32_t head_len,
-				void *buffer, uint64_t len, uint64_t offset,
-				void (*then)(struct ucm_saving *saving))
+				void *buffer, uint64_t len, uint64_t offset, ucm_saving_step *then)
 {
 	uint64_t places = head_len | offset | len | (uintptr_t)buffer;
 
@@ -209,50 +157,43 @@ void ucm_save_file_write_headed(struct ucm_saving *saving, uint32_t head_len,
 }
 
 void ucm_save_file_write(struct ucm_saving *saving, void *buffer, uint64_t len,
-			 uint64_t offset,
-			 void (*then)(struct ucm_saving *saving))
+			 uint64_t offset, ucm_saving_step *then)
 {
 	ucm_save_file_write_headed(saving, 0, buffer, len, offset, then);
 }
 
 /* ---- commit ---- */
 
-static ssize_t commit_draft(const void *of, void *buffer, size_t len,
-			    off_t offset)
+static void commit_draft(struct ucm_io *io)
 {
-	struct ucm_saving *saving = called(of);
+	struct ucm_saving *saving = (struct ucm_saving *)io;
+	const struct ucm_shared *shared = saving->engine->shared;
 
-	(void)buffer, (void)len, (void)offset;
-	saving->result = ops_of(saving)->commit(source_of(saving),
+	saving->result = shared->source_ops->commit(shared->source,
 						saving->draft, saving->fd,
 						saving->head,
 						saving->group->data_offset);
 	saving->draft = NULL;
 	saving->fd = -1;
-	return 0;
 }
 
-void ucm_save_file_commit(struct ucm_saving *saving,
-			  void (*then)(struct ucm_saving *saving))
+void ucm_save_file_commit(struct ucm_saving *saving, ucm_saving_step *then)
 {
-	saving->then = then;
-	queue_call(saving, commit_draft);
+	queue_call(saving, commit_draft, then);
 }
 
 /* ---- drop ---- */
 
-static ssize_t drop_draft(const void *of, void *buffer, size_t len,
-			  off_t offset)
+static void drop_draft(struct ucm_io *io)
 {
-	struct ucm_saving *saving = called(of);
+	struct ucm_saving *saving = (struct ucm_saving *)io;
+	const struct ucm_shared *shared = saving->engine->shared;
 
-	(void)buffer, (void)len, (void)offset;
 	if (saving->draft)
-		ops_of(saving)->drop(source_of(saving), saving->draft);
+		shared->source_ops->drop(shared->source, saving->draft);
 	saving->draft = NULL;
 	ucm_os_close(saving->fd);
 	saving->fd = -1;
-	return 0;
 }
 
 /* No thread could be had for it: it may wait then. */
@@ -263,18 +204,16 @@ static void on_draft_dropped(struct ucm_engine *engine,
 
 	(void)engine;
 	if (saving->draft || saving->fd >= 0)
-		drop_draft(saving, NULL, 0, 0);
+		drop_draft(&op->io);
 	saving->then(saving);
 }
 
-void ucm_save_file_drop(struct ucm_saving *saving,
-			void (*then)(struct ucm_saving *saving))
+void ucm_save_file_drop(struct ucm_saving *saving, ucm_saving_step *then)
 {
-	saving->then = then;
 	if (saving->fd < 0 && !saving->draft) {
 		then(saving);
 		return;
 	}
-	queue_call(saving, drop_draft);
+	queue_call(saving, drop_draft, then);
 	saving->op.done = on_draft_dropped;
 }

@@ -16,41 +16,38 @@
 enum asking { UNASKED, ASKING, ASKED };
 
 struct ask {
-	struct ucm_engine_op op;
+	struct ucm_engine_op op; /* first */
 	struct ucm_shared *shared;
 	struct ucm_task *task;
 };
 
-static ssize_t ask_source(const void *of, void *buffer, size_t len,
-			  off_t offset)
+static void ask_source(struct ucm_io *io)
 {
-	const struct ask *ask = of;
+	const struct ask *ask = (struct ask *)io;
 	const struct ucm_shared *shared = ask->shared;
 	struct ucm_task *task = ask->task;
 	struct ucm_id *ids = calloc(task->num_blocks, sizeof(*ids));
 	int32_t *answers = calloc(task->num_blocks, sizeof(*answers));
 
-	(void)buffer, (void)len, (void)offset;
 	for (size_t i = 0; ids && i < task->num_blocks; i++)
 		ids[i] = task->blocks[i].id;
 	if (ids && answers &&
 	    !shared->source_ops->offer(shared->source, task->group->space,
-				     ids, task->parents, task->num_blocks,
+				     ids, task->terms.parents, task->num_blocks,
 				     task->group->file_size, answers)) {
-		task->answers = answers;
+		task->offer.answers = answers;
 		answers = NULL;
 	}
 	free(answers);
 	free(ids);
-	return 0;
 }
 
 /* A source that could not be asked wants all. */
 static void end_asking(struct ucm_task *task)
 {
-	atomic_store(&task->asking, ASKED);
+	atomic_store(&task->offer.asking, ASKED);
 	for (unsigned i = 0; i < task->num_parts; i++)
-		task->wake(task->engines[i]);
+		task->threads.wake(task->threads.engines[i]);
 }
 
 static void on_asked(struct ucm_engine *engine, struct ucm_engine_op *op)
@@ -72,27 +69,21 @@ static void begin_asking(struct ucm_engine *engine, struct ucm_task *task)
 		return;
 	}
 	ucm_task_get(task);
-	*ask = (struct ask){
-		.op.io = { .op = UCM_IO_CALL,
-			   .call = ask_source,
-			   .of = ask,
-			   .align = 1 },
-		.op.done = on_asked,
-		.shared = engine->shared,
-		.task = task,
-	};
-	ucm_engine_queue(engine, &ask->op);
+	*ask = (struct ask){ .op.done = on_asked,
+			     .shared = engine->shared,
+			     .task = task };
+	ucm_engine_call(engine, &ask->op, ask_source);
 }
 
 bool ucm_save_may_make_files(struct ucm_engine *engine, struct ucm_task *task)
 {
 	int unasked = UNASKED;
 
-	if (task->is_commit || !task->may_refuse ||
+	if (task->terms.is_commit || !task->terms.may_refuse ||
 	    !engine->shared->source_ops->offer ||
-	    atomic_load(&task->asking) == ASKED)
+	    atomic_load(&task->offer.asking) == ASKED)
 		return true;
-	if (atomic_compare_exchange_strong(&task->asking, &unasked, ASKING))
+	if (atomic_compare_exchange_strong(&task->offer.asking, &unasked, ASKING))
 		begin_asking(engine, task);
-	return atomic_load(&task->asking) == ASKED;
+	return atomic_load(&task->offer.asking) == ASKED;
 }

@@ -26,7 +26,6 @@
 #include <string.h>
 
 #include "gpu/load/saving.h"
-#include "gpu/load/toll.h"
 
 /* So much is copied before the loop of the engine looks after other things. */
 #define COPY_ROUND ((uint64_t)16 << 20)
@@ -50,14 +49,14 @@ static uint64_t kept_len(const struct ucm_task *task)
 {
 	const struct ucm_group *group = task->group;
 	uint64_t end = group->data_offset +
-		       task->end_layer * group->layer_bytes;
+		       task->terms.end_layer * group->layer_bytes;
 
-	if (task->end_layer == group->layout->geometry.num_layers)
+	if (task->terms.end_layer == group->layout->geometry.num_layers)
 		end = group->file_size;
 	return ucm_task_is_whole(task)
 		       ? end
 		       : end - group->data_offset -
-					task->first_layer * group->layer_bytes;
+				 task->terms.first_layer * group->layer_bytes;
 }
 
 static struct ucm_turn next_turn(struct ucm_part *part)
@@ -89,29 +88,13 @@ static struct queued *pop(struct ucm_savings *savings)
 	return (struct queued *)turn;
 }
 
-/* It is begun then: the loader's budget has been charged. Half of the staging memory is
- * for saves, and a file has some only while it is written: so there are as many again
- * of which the daemon makes the file, or the block. */
-static bool is_room_for(struct ucm_engine *engine, uint64_t len)
-{
-	if (engine->savings_busy &&
-	    (engine->savings_busy >= engine->shared->most_saves ||
-	     (engine->savings_busy + 1) * len >
-		     ucm_staging_len(engine->staging)))
-		return false;
-	if (!ucm_toll_pay(engine, UCM_IOBUDGET_SAVE, len))
-		return false;
-	ucm_toll_begin(engine, UCM_IOBUDGET_SAVE, len);
-	return true;
-}
-
 static bool may_begin(struct ucm_engine *engine, const struct queued *queued)
 {
-	if (!queued->turn.part || queued->task->is_commit)
+	if (!queued->turn.part || queued->task->terms.is_commit)
 		return true;
 	if (engine->savings.copying && engine->savings_busy >= WRITES_BESIDE)
 		return false;
-	return is_room_for(engine, ucm_turn_bytes(queued->task));
+	return ucm_gate_begin_save(engine, ucm_turn_bytes(queued->task));
 }
 
 static void end_queued(struct queued *queued)
@@ -170,14 +153,13 @@ static void set_job(struct queued *queued, uint8_t *to)
 
 	queued->job = (struct ucm_copy_job){
 		.group = task->group->number,
-		.first_layer = task->first_layer,
-		.end_layer = task->end_layer,
+		.first_layer = task->terms.first_layer,
+		.end_layer = task->terms.end_layer,
 		.staging = to,
 		.page = task->blocks[block].page,
+		.addresses = ucm_task_addresses(task, block,
+						task->terms.first_layer),
 	};
-	if (task->addresses)
-		queued->job.addresses = task->addresses +
-					(uint64_t)block * task->num_addresses;
 }
 
 /* The bytes are in the buffer. */
@@ -203,8 +185,7 @@ static void not_kept(struct queued *queued, int err)
 	ucm_buffered_put(turn.kept);
 	turn.kept = queued->turn.kept = NULL;
 	queued->turn.part = NULL;
-	queued->engine->gave_up = true; /* its turn need not come */
-	ucm_engine_feed(queued->engine);
+	ucm_gate_give_up(queued->engine); /* its turn need not come */
 	ucm_turn_settle(queued->engine, &turn,
 			&(struct ucm_outcome){ .err = err });
 }
@@ -224,9 +205,7 @@ static void on_gathered(struct ucm_copy_job *job)
 	if (!err)
 		memcpy(queued->turn.kept->payload, queued->slot.memory,
 		       ucm_turn_bytes(task));
-	engine->saving_bytes -= queued->slot.len;
-	ucm_staging_put(engine->staging, &queued->slot);
-	ucm_engine_feed(engine);
+	ucm_gate_unstage_save(engine, &queued->slot);
 	if (err)
 		not_kept(queued, err);
 	else
@@ -261,29 +240,6 @@ static void gather(struct queued *queued)
 	engine->to_gather = &queued->job;
 }
 
-/* For pages of a device. */
-static bool take_staging(struct ucm_engine *engine, uint64_t len,
-			 struct ucm_slot *out)
-{
-	if (engine->pages_are_host)
-		return true;
-	if (engine->saving_bytes &&
-	    engine->saving_bytes + len > ucm_staging_len(engine->staging) / 2)
-		return false;
-	if (ucm_staging_get(engine->staging, len, out))
-		return false;
-	engine->saving_bytes += len;
-	return true;
-}
-
-static void give_staging(struct ucm_engine *engine, struct ucm_slot *slot)
-{
-	if (!slot->memory)
-		return;
-	engine->saving_bytes -= slot->len;
-	ucm_staging_put(engine->staging, slot);
-}
-
 static struct queued *new_queued(struct ucm_engine *engine,
 				 struct ucm_part *part)
 {
@@ -304,11 +260,12 @@ static bool make_room(struct queued *queued)
 	struct ucm_engine *engine = queued->engine;
 	struct ucm_buffered *kept;
 
-	if (!take_staging(engine, ucm_turn_bytes(task), &queued->slot))
-		return false;
 	kept = ucm_buffer_get(engine->shared->buffer, kept_len(task));
-	if (!kept) {
-		give_staging(engine, &queued->slot);
+	if (!kept)
+		return false;
+	if (!engine->pages_are_host &&
+	    ucm_gate_stage_save(engine, ucm_turn_bytes(task), &queued->slot)) {
+		ucm_buffered_put(kept);
 		return false;
 	}
 	kept->payload = kept->slot.memory +
@@ -325,7 +282,7 @@ static bool enqueue(struct ucm_engine *engine, struct ucm_part *part)
 
 	if (!queued)
 		return false;
-	if (!part->task->is_commit && !make_room(queued)) {
+	if (!part->task->terms.is_commit && !make_room(queued)) {
 		free(queued);
 		return false;
 	}
@@ -354,7 +311,7 @@ static bool begin_next(struct ucm_engine *engine, struct ucm_part *part)
 {
 	const struct ucm_turn turn = next_turn(part);
 
-	if (!is_room_for(engine, ucm_turn_bytes(part->task)))
+	if (!ucm_gate_begin_save(engine, ucm_turn_bytes(part->task)))
 		return false;
 	part->cursor++;
 	ucm_saving_begin(engine, &turn);
@@ -371,7 +328,7 @@ static bool start_buffered(struct ucm_engine *engine, struct ucm_part *part)
 		engine->eager = true; /* at once, in the next round */
 		return false;
 	}
-	if (part->task->is_commit && !savings->queued)
+	if (part->task->terms.is_commit && !savings->queued)
 		return begin_next(engine, part);
 	return enqueue(engine, part) ||
 	       (!savings->queued && begin_next(engine, part));
@@ -389,7 +346,7 @@ bool ucm_save_start(struct ucm_engine *engine, struct ucm_part *part)
 	if (!ucm_save_may_make_files(engine, task))
 		return false;
 	/* of one that is half saved, it has been asked before */
-	if (task->answers && !task->answers[block] &&
+	if (task->offer.answers && !task->offer.answers[block] &&
 	    !ucm_saving_find(engine, task, block)) {
 		settle_next(engine, part,
 			    &(struct ucm_outcome){ .refused = 1 });
@@ -417,8 +374,7 @@ static void give_up_queued(struct ucm_engine *engine, struct ucm_part *part,
 			continue;
 		turn->part = NULL;
 		turn->kept = NULL;
-		engine->gave_up = true;
-		ucm_engine_feed(engine);
+		ucm_gate_give_up(engine);
 		ucm_turn_settle(engine, &own, outcome);
 	}
 }

@@ -12,6 +12,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* A byte for so many of the others, and a turn after so long: of what is loaded
+ * beforehand, and what is saved. */
+#define UCM_LOW_PART 15
+#define UCM_LOW_AGE_NS (INT64_C(500) * 1000000)
+#define UCM_SAVE_PART 7
+#define UCM_SAVE_AGE_NS (INT64_C(100) * 1000000)
+
 struct ucm_share {
 	bool waits;
 	uint64_t owed;    /* bytes */

@@ -56,72 +56,113 @@ struct ucm_part {
 	LIST_HEAD(, ucm_piece) pieces; /* that were started */
 };
 
-struct ucm_task {
-	_Atomic unsigned refs;
-	_Atomic unsigned working; /* references of the loader */
+/* What was asked for. */
+struct ucm_terms {
 	bool is_save;
 	bool is_commit; /* a save without pages, see ucm_save_commit() */
 	bool hold;
 	bool may_refuse;
 	bool tell_copied;
-	struct ucm_group *group;
 	uint32_t first_layer, end_layer;
 	enum ucm_verify verify;
 	enum ucm_load_order order;
 	enum ucm_load_priority priority;
 	enum ucm_load_lend lend;
 	_Atomic int64_t deadline_ns; /* 0: none */
+	void *after;                 /* an event, or NULL */
+	struct ucm_id *parents;      /* or NULL */
+	uint64_t *addresses;         /* or NULL: see ucm_task_addresses() */
+};
 
-	size_t num_blocks;
-	struct ucm_task_block *blocks;
-	struct ucm_outcome *outcomes;
-	struct ucm_id *parents;  /* or NULL */
-	_Atomic int asking;      /* the source which blocks it wants: save_source.c */
-	int32_t *answers;        /* of it, 1: it wants the block; NULL: all */
-	uint64_t *addresses;     /* or NULL */
-	uint32_t num_addresses;  /* of each block */
-
-	uint32_t num_cuts;
-	uint32_t *cuts;                  /* num_cuts + 1 layers */
+/* What is left to do of it. */
+struct ucm_task_left {
+	_Atomic uint64_t blocks;
 	_Atomic uint64_t *cut_unsettled; /* pieces of each cut */
 	_Atomic uint64_t *cut_unqueued;  /* of these, neither settled nor with
 					  * the device */
 	_Atomic uint64_t unqueued;       /* of all cuts */
-	_Atomic uint64_t blocks_left;
 	_Atomic uint64_t uncopied; /* saves: blocks whose pages are needed */
 	_Atomic uint64_t lent; /* blocks whose pages are; changes under the
 				* lock */
-	_Atomic uint64_t failed;
-	_Atomic bool cancelled;
-	_Atomic bool done;
-	void *after;            /* an event, or NULL */
-	_Atomic bool released;  /* it has completed */
+};
 
-	pthread_mutex_t lock;
-	pthread_cond_t cond;
-	_Atomic unsigned waiters;
-
+/* How its end is told. */
+struct ucm_task_end {
 	struct ucm_completions *completions; /* or NULL; guards these two: */
 	TAILQ_ENTRY(ucm_task) in_completed;
 	bool is_completed; /* it is in there */
 	int eventfd;
 	void (*on_done)(void *arg, struct ucm_task *task);
 	void *arg;
+};
 
-	/* Loads: what is copied from the write buffer (NULL: is read); or NULL.
-	 * Each until its block is settled. */
-	struct ucm_buffered **kept;
+/* Which blocks the source wants: save_source.c. */
+struct ucm_task_offer {
+	_Atomic int asking;
+	int32_t *answers; /* 1: it wants the block; NULL: all */
+};
 
-	/* Of the loader, one for each part; wake tells one that the task has
-	 * been cancelled. */
+/* The loader's threads, one for each part. */
+struct ucm_task_threads {
 	struct ucm_engine **engines;
+	/* The task has been cancelled. */
 	void (*wake)(struct ucm_engine *engine);
 	/* Has a stream wait for what an engine has queued; NULL: there are no
 	 * streams. */
 	int (*join)(struct ucm_engine *engine, void *stream);
+};
+
+struct ucm_task {
+	_Atomic unsigned refs;
+	_Atomic unsigned working; /* references of the loader */
+	struct ucm_group *group;
+	struct ucm_terms terms;
+
+	size_t num_blocks;
+	struct ucm_task_block *blocks;
+	struct ucm_outcome *outcomes;
+	uint32_t num_cuts;
+	uint32_t *cuts; /* num_cuts + 1 layers */
+	struct ucm_task_left left;
+	_Atomic uint64_t failed; /* blocks */
+	_Atomic bool released;   /* the event that it waits for has completed */
+	_Atomic bool cancelled;
+	_Atomic bool done;
+
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	_Atomic unsigned waiters;
+	struct ucm_task_end end;
+
+	/* Loads: what is copied from the write buffer (NULL: is read); or NULL.
+	 * Each until its block is settled. */
+	struct ucm_buffered **kept;
+	struct ucm_task_offer offer;
+
+	struct ucm_task_threads threads;
 	unsigned num_parts;
 	struct ucm_part parts[];
 };
+
+/* Of one of its blocks. */
+static inline uint64_t ucm_task_bytes(const struct ucm_task *task)
+{
+	return (task->terms.end_layer - task->terms.first_layer) *
+	       task->group->layer_bytes;
+}
+
+/* Of a block, from a layer on; NULL: its page is where the layout has it. */
+static inline const uint64_t *ucm_task_addresses(const struct ucm_task *task,
+						 uint32_t block, uint32_t layer)
+{
+	const uint32_t *first = task->group->layout->layer_first;
+	uint32_t from = first[task->terms.first_layer];
+	uint64_t each = first[task->terms.end_layer] - from;
+
+	if (!task->terms.addresses)
+		return NULL;
+	return task->terms.addresses + block * each + (first[layer] - from);
+}
 
 /*
  * Make a task from a request that has been checked against the group. The

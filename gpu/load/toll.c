@@ -5,40 +5,35 @@
 #include "gpu/load/toll.h"
 
 #include "common/clock.h"
-#include "gpu/load/lane.h"
+#include "gpu/load/piece.h"
 
-static ssize_t look(const void *of, void *buffer, size_t len, off_t offset)
+static void look(struct ucm_io *io)
 {
-	const struct ucm_engine *engine = of;
+	const struct ucm_engine *engine =
+		(struct ucm_engine *)((char *)io -
+				      offsetof(struct ucm_engine,
+					       gate.look_op.io));
 
-	(void)buffer, (void)len, (void)offset;
 	ucm_iobudget_look(engine->shared->budget);
-	return 0;
 }
 
 static void on_looked(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
 	op->done = NULL; /* it may be used again */
-	ucm_engine_feed(engine);
+	ucm_gate_wake(engine);
 }
 
 /* It may wait for the daemon. The budget has one engine look at a time. */
 static void begin_look(struct ucm_engine *engine)
 {
-	engine->look_op = (struct ucm_engine_op){
-		.io = { .op = UCM_IO_CALL,
-			.call = look,
-			.of = engine,
-			.align = 1 },
-		.done = on_looked,
-	};
-	ucm_engine_queue(engine, &engine->look_op);
+	engine->gate.look_op = (struct ucm_engine_op){ .done = on_looked };
+	ucm_engine_call(engine, &engine->gate.look_op, look);
 }
 
 static void come_back(struct ucm_engine *engine, int64_t at_ns)
 {
-	if (at_ns && (!engine->toll_ns || at_ns < engine->toll_ns))
-		engine->toll_ns = at_ns;
+	if (at_ns && (!engine->gate.toll_ns || at_ns < engine->gate.toll_ns))
+		engine->gate.toll_ns = at_ns;
 }
 
 bool ucm_toll_pay(struct ucm_engine *engine, enum ucm_iobudget_class class,
@@ -50,7 +45,7 @@ bool ucm_toll_pay(struct ucm_engine *engine, enum ucm_iobudget_class class,
 	if (!budget)
 		return true;
 	now_ns = ucm_monotonic_ns();
-	if (!engine->look_op.done && ucm_iobudget_must_look(budget, now_ns))
+	if (!engine->gate.look_op.done && ucm_iobudget_must_look(budget, now_ns))
 		begin_look(engine);
 	if (!ucm_iobudget_take(budget, class, bytes, now_ns, &again_ns)) {
 		come_back(engine, again_ns);
@@ -63,9 +58,8 @@ bool ucm_toll_pay(struct ucm_engine *engine, enum ucm_iobudget_class class,
 void ucm_toll_begin(struct ucm_engine *engine, enum ucm_iobudget_class class,
 		    uint64_t bytes)
 {
-	if (engine->shared->budget)
-		ucm_iobudget_begin(engine->shared->budget, class, bytes,
-				   ucm_monotonic_ns());
+	ucm_iobudget_begin(engine->shared->budget, class, bytes,
+			   ucm_monotonic_ns());
 }
 
 void ucm_toll_enter(struct ucm_piece *piece, uint64_t bytes)
@@ -99,18 +93,18 @@ void ucm_toll_leave_lane(struct ucm_engine *engine, const struct ucm_lane *lane)
 
 void ucm_toll_look(struct ucm_engine *engine, int64_t now_ns)
 {
-	if (!engine->toll_ns || now_ns < engine->toll_ns)
+	if (!engine->gate.toll_ns || now_ns < engine->gate.toll_ns)
 		return;
-	engine->toll_ns = 0;
+	engine->gate.toll_ns = 0;
 	come_back(engine, ucm_iobudget_pay(engine->shared->budget, now_ns));
-	ucm_engine_feed(engine);
+	ucm_gate_wake(engine);
 }
 
 int64_t ucm_toll_until(const struct ucm_engine *engine, int64_t now_ns)
 {
-	int64_t left = engine->toll_ns - now_ns;
+	int64_t left = engine->gate.toll_ns - now_ns;
 
-	if (!engine->toll_ns)
+	if (!engine->gate.toll_ns)
 		return -1;
 	return left > 0 ? left : 0;
 }

@@ -58,7 +58,7 @@ bool ucm_verified_is(const struct ucm_load_file *file)
 	const struct ucm_shared *shared = file->engine->shared;
 	struct ucm_where where;
 
-	return shared->source_ops->where && file->dir->quick &&
+	return file->dir->quick &&
 	       shared->source_ops->where(shared->source, file->group->space,
 					 &file->id, &where) &&
 	       where.verified && where.verified == stamp_now(file);

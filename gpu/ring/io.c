@@ -56,7 +56,7 @@ static size_t whole_units(const struct ucm_io *io, size_t len)
 /* Of a write: all. */
 static size_t needed(const struct ucm_io *io)
 {
-	return ucm_io_is_read(io) && io->enough ? io->enough : io->len;
+	return io->op == UCM_IO_READ && io->enough ? io->enough : io->len;
 }
 
 /*
@@ -73,7 +73,8 @@ static bool moved(struct ucm_io *io, size_t len)
 	if (io->done >= needed(io))
 		return finish(io, (ssize_t)io->done);
 	if (!len)
-		return finish(io, ucm_io_is_read(io) ? (ssize_t)io->done : -EIO);
+		return finish(io, io->op == UCM_IO_READ ? (ssize_t)io->done
+							: -EIO);
 	if (io->op == UCM_IO_WRITE)
 		io->done = whole_units(io, io->done);
 	if (io->idle >= MAX_IDLE)
@@ -104,7 +105,7 @@ bool ucm_io_step(struct ucm_io *io, ssize_t result)
 		result = ucm_ring_fault(io, result);
 	if (result < 0)
 		return failed(io, (int)result);
-	if (ucm_io_is_read(io) || io->op == UCM_IO_WRITE)
+	if (io->op == UCM_IO_READ || io->op == UCM_IO_WRITE)
 		return moved(io, (size_t)result);
 	return finish(io, result);
 }

@@ -66,11 +66,6 @@ struct ucm_io *ucm_io_take(struct ucm_io_list *list); /* or NULL */
 /* A part that is made at once; a multiple of any align. */
 #define UCM_IO_PART ((size_t)1 << 30)
 
-static inline bool ucm_io_is_read(const struct ucm_io *io)
-{
-	return io->op == UCM_IO_READ || io->op == UCM_IO_CALL;
-}
-
 /* The part of a read or write that comes next; NULL of the others. Not of a
  * write whose head comes next. */
 static inline void *ucm_io_address(const struct ucm_io *io)

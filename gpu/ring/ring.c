@@ -96,21 +96,19 @@ void ucm_ring_close(struct ucm_ring *ring)
 	ring->ops->close(ring);
 }
 
-/* ---- functions that read ---- */
+/* ---- functions ---- */
 
 static void ring_make_call(struct ucm_job *job)
 {
 	struct ucm_io *io = (struct ucm_io *)((char *)job -
 					      offsetof(struct ucm_io, job));
 	struct ucm_ring *ring = io->ring;
-	ssize_t result;
+	bool closing = atomic_load(&ring->closing);
 
-	do {
-		result = atomic_load(&ring->closing)
-				 ? -ECANCELED
-				 : io->call(io->of, ucm_io_address(io),
-					    ucm_io_len(io), ucm_io_offset(io));
-	} while (!ucm_io_step(io, result));
+	if (!closing)
+		io->call(io);
+	while (!ucm_io_step(io, closing ? -ECANCELED : 0))
+		continue;
 	pthread_mutex_lock(&ring->called_lock);
 	ucm_io_append(&ring->called, io);
 	pthread_mutex_unlock(&ring->called_lock);
@@ -195,7 +193,7 @@ int ucm_ring_queue(struct ucm_ring *ring, struct ucm_io *io)
 {
 	if (ring->queued >= ring->depth)
 		return -EBUSY;
-	if (ucm_io_is_read(io) || io->op == UCM_IO_WRITE)
+	if (io->op == UCM_IO_READ || io->op == UCM_IO_WRITE)
 		assert(io->align && !(io->align & (io->align - 1)));
 	io->done = 0;
 	io->idle = 0;

@@ -27,8 +27,7 @@
 enum ucm_io_op {
 	UCM_IO_READ,  /* len bytes at offset, or up to the end of the file */
 	UCM_IO_WRITE, /* all len bytes at offset */
-	UCM_IO_CALL,  /* a read that a function makes, where there is no
-		       * descriptor; in a thread for such calls */
+	UCM_IO_CALL,  /* a function, in a thread for such calls */
 	UCM_IO_CLOSE, /* fd; its result is close(2)'s, which may be a commit's */
 };
 
@@ -36,11 +35,9 @@ enum ucm_io_op {
 struct ucm_io {
 	enum ucm_io_op op;
 	int fd;
-	/* Call: len bytes at offset of what of stands for, into buffer: the
-	 * number of bytes, 0 at the end, or -errno. It may take its time; it is
-	 * made again for what is left of a short one. */
-	ssize_t (*call)(const void *of, void *buffer, size_t len, off_t offset);
-	const void *of;
+	/* Call: it may take its time. Its result is 0, or -errno: it could not be
+	 * made. */
+	void (*call)(struct ucm_io *io);
 	void *buffer;
 	size_t len;
 	off_t offset;

@@ -420,8 +420,3 @@ void ucm_slot_copied(struct ucm_slot *slot, bool lost)
 	ucm_slot_move(slot, UCM_SLOT_COPY,
 		      lost ? UCM_SLOT_LOST : UCM_SLOT_HELD);
 }
-
-void ucm_slot_let_write(struct ucm_slot *slot)
-{
-	ASAN_UNPOISON_MEMORY_REGION(slot->memory, slot->len);
-}

@@ -91,7 +91,5 @@ void ucm_slot_move(struct ucm_slot *slot, enum ucm_slot_state from,
 		   enum ucm_slot_state to);
 /* The back end is done with it: it is HELD, or LOST. */
 void ucm_slot_copied(struct ucm_slot *slot, bool lost);
-/* A slot in IO is written to by a thread of ours, and not by the kernel. */
-void ucm_slot_let_write(struct ucm_slot *slot);
 
 #endif

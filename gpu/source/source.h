@@ -3,9 +3,8 @@
  * source.h - where blocks are: with a daemon, or in the tiers.
  *
  * A source opens blocks, many in a call, and knows how a new one comes to be. What
- * is in them the loader reads, through its ring; where blocks have no descriptors the
- * source reads them itself (read_into). All calls except open and close may be made
- * from any thread.
+ * is in them the loader reads, through its ring. All calls except open and close may
+ * be made from any thread.
  */
 #ifndef UCM_SOURCE_H
 #define UCM_SOURCE_H
@@ -74,20 +73,9 @@ struct ucm_source_ops {
 		     const struct ucm_id *ids, const struct ucm_id *parents,
 		     size_t num, uint64_t bytes, int32_t *answers);
 
-	/*
-	 * So many bytes of a block from offset on into memory: their number,
-	 * fewer only at its end; -ENOENT; -errno. With len 0, whether it is
-	 * there. *size_out: the bytes of all of it, the same each time. NULL:
-	 * see descriptors. It may take its time: it is called by threads that do
-	 * nothing else, several at a time.
-	 */
-	ssize_t (*read_into)(struct ucm_source *source, const char *space,
-			     const struct ucm_id *id, void *buffer, size_t len,
-			     uint64_t offset, uint64_t *size_out);
-
 	/* Descriptors of whole blocks, to read, of at most UCM_SOURCE_DESCRIPTORS
-	 * of them; -ENOENT: there is no such block. It may take its time. NULL:
-	 * there is read_into. */
+	 * of them; -ENOENT: there is no such block. It may take its time, and is
+	 * called by threads that do nothing else, several at a time. */
 	void (*descriptors)(struct ucm_source *source, const char *space,
 			    const struct ucm_id *ids, unsigned num,
 			    struct ucm_given *given);
@@ -122,13 +110,13 @@ struct ucm_source_ops {
 	 * header: the first header_bytes of the file, all of which is written: its
 	 * header, with the extension; NULL: it has to be read.
 	 * They may take their time, and are called by threads that do nothing
-	 * else, several at a time. NULL: it is only read.
+	 * else, several at a time.
 	 */
 	int (*create)(struct ucm_source *source, const char *space,
 		      const struct ucm_id *id, uint64_t bytes,
 		      struct ucm_draft **out);
 	/* A draft's file was closed between two parts: open it again for
-	 * writing. NULL: it has to stay open. */
+	 * writing. */
 	int (*reopen)(struct ucm_source *source,
 		      const struct ucm_draft *draft);
 	int (*commit)(struct ucm_source *source, struct ucm_draft *draft,

@@ -184,6 +184,13 @@ static int create(struct ucm_source *of, const char *space,
 	return err;
 }
 
+static int reopen(struct ucm_source *of, const struct ucm_draft *draft)
+{
+	int fd = openat(of->fd, draft->temporary, O_RDWR | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
 /* It has to be the block that was announced, and whole. */
 static int commit(struct ucm_source *of, struct ucm_draft *draft, int fd,
 		  const void *header, uint32_t header_bytes)
@@ -219,7 +226,8 @@ static void wait_calls(enum call call)
 
 static const struct ucm_source_ops directory = {
 	.name = "directory", .descriptors = descriptors, .where = where,
-	.lost = lost, .create = create, .commit = commit, .drop = drop,
+	.lost = lost, .create = create, .reopen = reopen, .commit = commit,
+	.drop = drop,
 };
 
 /* ---- a device ---- */
@@ -485,8 +493,8 @@ static struct ucm_task *make_task(bool is_save, unsigned first, unsigned num,
 	ck_assert_int_eq(ucm_task_new(&request, &group, is_save, 1,
 				      shared.read_bytes, 1, &task),
 			 0);
-	task->engines = engines;
-	task->wake = ucm_engine_wake;
+	task->threads.engines = engines;
+	task->threads.wake = ucm_engine_wake;
 	part = &task->parts[0];
 	part->task = task;
 	part->blocks = calloc(num, sizeof(*part->blocks));
@@ -510,7 +518,7 @@ static struct ucm_task *submit(bool is_save, unsigned first, unsigned num,
 
 	if (is_save)
 		atomic_fetch_add(&shared.save_waiting,
-				 num * (task->end_layer - task->first_layer) *
+				 num * (task->terms.end_layer - task->terms.first_layer) *
 					 (uint64_t)LAYER);
 	return post(task);
 }
@@ -519,7 +527,7 @@ static struct ucm_task *submit_commit(unsigned first, unsigned num)
 {
 	struct ucm_task *task = make_task(true, first, num, NULL);
 
-	task->is_commit = true;
+	task->terms.is_commit = true;
 	return post(task);
 }
 
@@ -536,7 +544,7 @@ static void give_up(struct ucm_task *task, int row)
 		ucm_task_cancel(task);
 		return;
 	}
-	atomic_store(&task->deadline_ns, 1);
+	atomic_store(&task->terms.deadline_ns, 1);
 	ucm_engine_wake(&engine);
 }
 

@@ -79,9 +79,11 @@ UNIT_TEST(a_task_is_what_was_asked_for)
 	ck_assert_uint_eq(task->num_cuts, 3);
 	ck_assert_uint_eq(task->cuts[0], 1);
 	ck_assert_uint_eq(task->cuts[3], 4);
-	ck_assert_uint_eq(task->num_addresses, 6); /* K and V of 3 layers */
-	ck_assert_uint_eq(task->addresses[17], 17);
-	ck_assert(task->deadline_ns >= before + 1000000000);
+	/* K and V of 3 layers */
+	ck_assert_uint_eq(*ucm_task_addresses(task, 2, 1), 12);
+	ck_assert_uint_eq(*ucm_task_addresses(task, 1, 2), 8);
+	ck_assert_uint_eq(task->terms.addresses[17], 17);
+	ck_assert(task->terms.deadline_ns >= before + 1000000000);
 	ck_assert_int_eq(ucm_task_outcomes(task)[2].err, -EINPROGRESS);
 	ck_assert(!ucm_task_done(task));
 	settle_all(task);
@@ -278,7 +280,7 @@ static void *wait_for_a_part(void *arg)
 {
 	struct ucm_task *task = arg;
 
-	must(!(task->is_save ? ucm_task_wait_copied(task, -1)
+	must(!(task->terms.is_save ? ucm_task_wait_copied(task, -1)
 			     : ucm_task_wait_layer(task, 1, -1)));
 	return NULL;
 }
@@ -293,14 +295,14 @@ UNIT_TEST(a_part_is_told_before_all_is_done, .rows = 2)
 	while (!atomic_load(&task->waiters))
 		;
 	for (uint32_t block = 0; block < NUM; block++) {
-		if (task->is_save)
+		if (task->terms.is_save)
 			ucm_task_copied(task);
 		else
 			ucm_task_settle(task, block, 0);
 	}
 	pthread_join(thread, NULL);
 	ck_assert(!ucm_task_done(task));
-	for (uint32_t cut = task->is_save ? 0 : 1; cut < task->num_cuts; cut++) {
+	for (uint32_t cut = task->terms.is_save ? 0 : 1; cut < task->num_cuts; cut++) {
 		for (uint32_t block = 0; block < NUM; block++)
 			ucm_task_settle(task, block, cut);
 	}
