@@ -2,8 +2,8 @@
 /*
  * shards.h - what the parts of the store interface share.
  *
- * shards.c knows sizes and checks what callers say, calls.c carries calls out
- * and keeps their handles, join.c makes one load of many, dumps.c remembers which
+ * shape.c knows sizes, shards.c checks what callers say, calls.c keeps calls and
+ * their handles, parts.c carries them out (call.h), join.c makes one load of many, dumps.c remembers which
  * blocks are being dumped.
  * What moves bytes is the loader; its public calls alone are used.
  */
@@ -43,7 +43,14 @@ struct ucm_shards {
 	uint32_t first_free; /* num_slots: none */
 };
 
-/* ---- calls (calls.c) ---- */
+/* ---- sizes (shape.c) ---- */
+
+/* From the configuration: its shape, and a group of the loader. */
+int ucm_shards_set_up(struct ucm_shards *store,
+		      const struct ucm_shards_config *config,
+		      struct ucm_error *error);
+
+/* ---- calls (calls.c, parts.c) ---- */
 
 enum ucm_shards_kind {
 	UCM_SHARDS_LOAD,
