@@ -170,7 +170,9 @@ static int files_link_held(struct ucm_daemon *daemon,
 	struct stat st;
 	int err;
 
-	ucm_files_unlock_held(held); /* each lock is taken once */
+	if (held->lock.nodes) /* each lock is taken once */
+		ucm_files_unlock(&held->lock);
+	held->lock.nodes = NULL;
 	err = ucm_files_lock_name(&daemon->nodes, folder, name, &lock, path);
 	if (err)
 		return err;

@@ -56,18 +56,12 @@ int ucm_files_hold_file(struct ucm_daemon *daemon, struct ucm_files_node *node,
 						 "open", err);
 }
 
-void ucm_files_unlock_held(struct ucm_files_held *held)
-{
-	if (held->lock.nodes)
-		ucm_files_unlock(&held->lock);
-	held->lock.nodes = NULL;
-}
-
 void ucm_files_let_go(struct ucm_files_held *held)
 {
 	if (held->owned)
 		ucm_os_close(held->fd);
-	ucm_files_unlock_held(held);
+	if (held->lock.nodes)
+		ucm_files_unlock(&held->lock);
 }
 
 /* ---- attributes ---- */

@@ -43,8 +43,6 @@ struct ucm_files_held {
 int ucm_files_hold_file(struct ucm_daemon *daemon, struct ucm_files_node *node,
 			struct ucm_files_held *out);
 void ucm_files_let_go(struct ucm_files_held *held);
-/* The lock alone; the file stays. */
-void ucm_files_unlock_held(struct ucm_files_held *held);
 
 /* For names that are not there, and where other machines may change it. */
 #define UCM_FILES_SHORT_TIMEOUT_S 1.0
