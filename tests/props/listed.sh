@@ -7,10 +7,13 @@ status=0
 num=0
 
 for test in "$top_srcdir"/tests/integration/*.sh "$top_srcdir"/tests/props/*.sh \
-	"$top_srcdir"/tests/unit/test_*.c "$top_srcdir"/tests/gpu/test_*.c; do
+	"$top_srcdir"/tests/unit/*/test_*.c "$top_srcdir"/tests/gpu/test_*.c; do
 	num=$((num + 1))
-	grep -qE "%D%/$(basename "$test" .c)( |$)" \
-		"$(dirname "$test")/Makefile.inc" || {
+	test=${test#"$top_srcdir"/tests/}
+	folder=${test%%/*} # its Makefile.inc has the tests of its rooms, too
+	name=${test#*/}
+	grep -qE "%D%/${name%.c}( |$)" \
+		"$top_srcdir/tests/$folder/Makefile.inc" || {
 		echo "FAIL: $test is not listed"
 		status=1
 	}

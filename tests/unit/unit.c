@@ -133,7 +133,7 @@ static Suite *unit_suite(const char *name)
 	return suite;
 }
 
-/* "digest" of tests/unit/test_digest, also where libtool has wrapped it. */
+/* "digest" of tests/unit/hashing/test_digest, also where libtool has wrapped it. */
 static const char *unit_name(void)
 {
 	const char *name = strstr(program_invocation_short_name, "test_");
