@@ -413,7 +413,6 @@ NOT_HERE = {
     "tools/quickstart": "builds, and has a test of its own",
     "tools/selftest": "runs this",
     "bench/mount.sh": "takes minutes of a machine that is free",
-    "bench/mount_bench": "the same",
     "sudo": "there is no user vllm",
     "id": "the same",
     "mount": "needs the installed helper, or changes /dev/shm for all",
