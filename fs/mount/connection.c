@@ -21,8 +21,8 @@
 /* doc/benchmarking.md, "Without passthrough" */
 #define PASSTHROUGH_OFF                                                   \
 	"passthrough off: %s; data goes through the daemon, and reads past " \
-	"the page cache take up to 7 times as long; loaders of the "       \
-	"same user read the directories themselves"
+	"the page cache take up to 7 times as long; what uses libucm has "  \
+	"descriptors by the socket"
 
 void ucm_session_tell_lacking(const struct ucm_options *options)
 {
