@@ -15,7 +15,6 @@
 #include "common/clock.h"
 #include "common/osfile.h"
 #include "tests/unit/store/commit_fixture.h"
-#include "tests/unit/store_fixture.h"
 
 UNIT_PROGRAM(.variants = fx_media);
 

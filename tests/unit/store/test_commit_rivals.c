@@ -17,7 +17,6 @@
 #include "common/osfile.h"
 #include "fs/store/find/find.h"
 #include "tests/unit/store/commit_fixture.h"
-#include "tests/unit/store_fixture.h"
 
 UNIT_PROGRAM(.variants = fx_media);
 

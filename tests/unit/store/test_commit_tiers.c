@@ -12,7 +12,6 @@
 #include <fcntl.h>
 
 #include "tests/unit/store/commit_fixture.h"
-#include "tests/unit/store_fixture.h"
 
 UNIT_PROGRAM(.variants = fx_media);
 
