@@ -1,55 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_serve_hostile.c - peers that send what no client does, or nothing, or too
- * much: a server answers or ends the connection, and others notice nothing.
+ * test_serve_hostile.c - peers that send what no client does, or nothing, or
+ * too much: a server answers or ends the connection.
  */
 #include <config.h>
 
-#include "tests/unit/serve_fixture.h"
+#include "tests/unit/serve/hostile_fixture.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "common/clock.h"
 #include "tests/unit/random.h"
-
-/* Thousands of files are made and removed. */
-static void __attribute__((constructor)) use_memory(void)
-{
-	fx_use_memory();
-}
-
-static struct ucm_client *client;
-static struct fx_file file, other;
-
-static void close_client(void)
-{
-	ucm_client_close(client);
-	client = NULL;
-}
-
-static void setup(void)
-{
-	fx_setup_served();
-	fx_at_end(close_client);
-	client = fx_client();
-	fx_block(&file, 1, FX_PAGED);
-	fx_block(&other, 2, FX_PAGED);
-	ck_assert_int_eq(fx_commit(&file), 0);
-}
-
-static int one(enum ucm_serve_verb verb, const struct fx_file *of)
-{
-	return fx_one_id(client, verb, NULL, of);
-}
-
-UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown);
 
 /* ---- malformed messages ---- */
 
@@ -110,6 +74,8 @@ static const struct {
 
 static char message[UCM_SERVE_MESSAGE_MAX + 4096];
 
+UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown);
+
 UNIT_TEST(malformed_messages_are_refused, .rows = NUM_ROWS(wrong))
 {
 	struct ucm_serve_answer head = { .result = 1 };
@@ -167,31 +133,6 @@ UNIT_TEST(a_name_without_its_end_is_refused)
 
 /* ---- descriptors that nobody asked for ---- */
 
-/* false: the kernel refuses to send them. */
-static bool send_with_descriptors(int fd, const void *bytes, size_t size,
-				  unsigned num)
-{
-	struct iovec part = { (void *)bytes, size };
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(200 * sizeof(int))];
-	} control = { .head = { .cmsg_len = CMSG_LEN(num * sizeof(int)),
-				.cmsg_level = SOL_SOCKET,
-				.cmsg_type = SCM_RIGHTS } };
-	struct msghdr with = { .msg_iov = &part, .msg_iovlen = 1,
-			       .msg_control = &control,
-			       .msg_controllen = CMSG_SPACE(num * sizeof(int)) };
-
-	for (unsigned i = 0; i < num; i++)
-		memcpy(CMSG_DATA(&control.head) + i * sizeof(int), &fd,
-		       sizeof(int));
-	if (sendmsg(fd, &with, 0) == (ssize_t)size)
-		return true;
-	ck_assert_int_eq(errno, EPERM);
-	ck_assert_int_eq(send(fd, bytes, size, 0), (ssize_t)size);
-	return false;
-}
-
 UNIT_TEST(descriptors_of_a_peer_do_not_arrive)
 {
 	struct ucm_serve_request lookup = { .verb = UCM_SERVE_LOOKUP };
@@ -219,22 +160,6 @@ UNIT_TEST(descriptors_of_a_peer_do_not_arrive)
 }
 
 /* ---- peers that do not do their part ---- */
-
-/* A large answer of which there is room for a few. */
-static unsigned fill(int fd)
-{
-	static struct {
-		struct ucm_serve_request head;
-		struct ucm_id ids[UCM_SERVE_ITEMS];
-	} locate = { .head = { .verb = UCM_SERVE_LOCATE,
-			       .num = UCM_SERVE_ITEMS } };
-	unsigned sent = 0;
-
-	while (send(fd, &locate, sizeof(locate), MSG_DONTWAIT) > 0)
-		sent++;
-	ck_assert_int_eq(errno, EAGAIN);
-	return sent;
-}
 
 static bool is_full(void *arg)
 {
@@ -389,193 +314,6 @@ UNIT_TEST(hundreds_of_peers_are_cut_off_at_the_end)
 	fx_serve();
 }
 
-/* ---- a good one beside them ---- */
-
-static void stop_reading(int fd)
-{
-	fill(fd);
-}
-
-static void flood(int fd)
-{
-	static const struct {
-		struct ucm_serve_request head;
-		struct ucm_id ids[UCM_SERVE_ITEMS];
-	} ask = { .head = { .verb = UCM_SERVE_LOOKUP, .num = UCM_SERVE_ITEMS } };
-	int32_t results[UCM_SERVE_ITEMS];
-	struct ucm_serve_answer head;
-
-	for (unsigned i = 0; i < 50; i++)
-		must(fx_ask(fd, &ask, sizeof(ask), &head, results,
-			    sizeof(results), NULL) ==
-		     sizeof(head) + sizeof(results));
-}
-
-/* A head that asks for more than comes with it, or for less than a head. */
-static void ask_wrong(int fd, struct ucm_serve_request head, size_t size)
-{
-	char bytes[sizeof(head) + 64] = { 0 };
-	struct ucm_serve_answer answer;
-
-	memcpy(bytes, &head, sizeof(head));
-	must(fx_ask(fd, bytes, size, &answer, NULL, 0, NULL) ==
-	     sizeof(answer));
-	must(answer.result == -EINVAL || answer.result == -EOPNOTSUPP);
-}
-
-static void send_half(int fd)
-{
-	const struct ucm_serve_request head = { .verb = UCM_SERVE_OPEN,
-						.num = 2 };
-
-	ask_wrong(fd, head, 8);
-	ask_wrong(fd, head, sizeof(head) + 24);
-}
-
-static void ask_beyond(int fd)
-{
-	const struct ucm_serve_request head = { .verb = UCM_SERVE_CREATE,
-						.num = UINT32_MAX };
-
-	ask_wrong(fd, head, sizeof(head) + 16);
-}
-
-static void be_newer(int fd)
-{
-	const struct ucm_serve_request head = { .verb = UCM_SERVE_VERBS + 7,
-						.num = 1 };
-
-	ask_wrong(fd, head, sizeof(head) + 16);
-}
-
-static void send_foreign(int fd)
-{
-	const struct ucm_serve_request lookup = { .verb = UCM_SERVE_LOOKUP };
-	struct ucm_serve_answer head;
-
-	send_with_descriptors(fd, &lookup, sizeof(lookup), 200);
-	must(recv(fd, &head, sizeof(head), 0) == sizeof(head));
-}
-
-static void send_nonsense(int fd)
-{
-	static const char bytes[UCM_SERVE_MESSAGE_MAX + 4096] = { 'x', 'y' };
-	struct ucm_serve_answer head;
-
-	must(fx_ask(fd, bytes, sizeof(bytes), &head, NULL, 0, NULL) ==
-	     sizeof(head));
-	ck_assert_int_eq(head.result, -EINVAL);
-}
-
-/* With what it has asked for on its way. */
-static void vanish(int fd)
-{
-	static const struct {
-		struct ucm_serve_request head;
-		struct ucm_id ids[50];
-	} ask = { .head = { .verb = UCM_SERVE_CREATE, .num = 50,
-			    .bytes = 8192 } };
-
-	struct pollfd answer = { .fd = fd, .events = POLLIN };
-
-	must(send(fd, &ask, sizeof(ask), 0) == sizeof(ask));
-	/* else there would be as many peers as may connect */
-	must(poll(&answer, 1, -1) == 1);
-}
-
-static struct bad {
-	void (*once)(int fd);
-	_Atomic unsigned times;
-	pthread_t thread;
-} bads[] = {
-	{ .once = stop_reading }, { .once = flood },
-	{ .once = send_half },	  { .once = ask_beyond },
-	{ .once = be_newer },	  { .once = send_foreign },
-	{ .once = send_nonsense }, { .once = vanish },
-};
-static _Atomic bool enough;
-
-/* What has closed its end is a peer until its thread has seen that; and too many are
- * refused. */
-static void wait_for_few_peers(void)
-{
-	static const struct timespec moment = { .tv_nsec = 1000000 };
-
-	while (ucm_server_peers(fx_server) > 64)
-		nanosleep(&moment, NULL);
-}
-
-static void *be_bad(void *arg)
-{
-	struct bad *bad = arg;
-	int fd, before = -1;
-
-	/* the last connection stays open while the next one is used */
-	while (!atomic_load(&enough)) {
-		wait_for_few_peers();
-		fd = fx_dial();
-		bad->once(fd);
-		if (before >= 0)
-			close(before);
-		before = fd;
-		atomic_fetch_add(&bad->times, 1);
-	}
-	close(before);
-	return NULL;
-}
-
-static bool all_were_bad(unsigned times)
-{
-	for (unsigned i = 0; i < NUM_ROWS(bads); i++) {
-		if (atomic_load(&bads[i].times) < times)
-			return false;
-	}
-	return true;
-}
-
-static int64_t use_once(void)
-{
-	int64_t began = ucm_monotonic_ms();
-	int fd;
-
-	must(!fx_put_block(client, NULL, &other));
-	must(one(UCM_SERVE_LOOKUP, &other) == 1);
-	fd = fx_open_one(client, &other);
-	must(fx_has_bytes(fd, &other));
-	close(fd);
-	must(!one(UCM_SERVE_REMOVE, &other));
-	must(one(UCM_SERVE_LOOKUP, &other) == 0);
-	return ucm_monotonic_ms() - began;
-}
-
-#define TIMES 100u
-/* Half of what the server grants a peer that does not read: so no request of a good
- * one has waited for that. */
-#define SOON_MS 5000
-
-UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown, .timeout = 120);
-
-UNIT_TEST(a_good_peer_is_served_beside_bad_ones)
-{
-	unsigned uses = 0;
-	int64_t longest = 0;
-
-	for (unsigned i = 0; i < NUM_ROWS(bads); i++)
-		must(!pthread_create(&bads[i].thread, NULL, be_bad, &bads[i]));
-	for (; uses < TIMES || !all_were_bad(TIMES); uses++) {
-		int64_t took = use_once();
-
-		longest = took > longest ? took : longest;
-	}
-	atomic_store(&enough, true);
-	for (unsigned i = 0; i < NUM_ROWS(bads); i++)
-		pthread_join(bads[i].thread, NULL);
-	ck_assert_int_lt(longest, SOON_MS);
-	close_client();
-	fx_wait_alone();
-	ck_assert_uint_eq(fx_staged(), 0);
-}
-
 /* ---- random messages ---- */
 
 #define MESSAGES 20000u
@@ -689,6 +427,8 @@ static void check_answer(unsigned number, size_t size, ssize_t got,
 		must_in_case(head->verb == request->verb, number,
 			     "another verb");
 }
+
+UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown, .timeout = 120);
 
 UNIT_TEST(random_messages_are_answered)
 {
