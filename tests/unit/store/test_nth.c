@@ -587,24 +587,20 @@ static bool try_nth(const struct operation *op, unsigned nth, int err,
 	return failed;
 }
 
-static bool is_set(const char *name, const char *value)
-{
-	const char *text = getenv(name);
-
-	return text && strcmp(text, value) == 0;
-}
-
 /* UCMFS_TEST_LONG=1: each call with each of the errors; else with one of them, which
- * one is drawn; with UCMFS_TEST_CAMPAIGNS=no, one call of three. Of an operation that makes hundreds of calls, the same again and
- * again, some, others for each error. */
+ * one is drawn; with UCMFS_TEST_CAMPAIGNS=no, one call of three. Of an operation that
+ * makes hundreds of calls, the same again and again, some, others for each error. */
 static unsigned stride(const struct operation *op, int err, unsigned num_errors)
 {
+	const char *text = getenv("UCMFS_TEST_LONG");
+	const char *campaigns = getenv("UCMFS_TEST_CAMPAIGNS");
+
 	if (op->calls > 100)
 		return (unsigned)-err;
-	if (is_set("UCMFS_TEST_LONG", "1"))
+	if (text && strcmp(text, "0") != 0)
 		return 1;
-	return is_set("UCMFS_TEST_CAMPAIGNS", "no") ? 3 * num_errors
-						    : num_errors;
+	return campaigns && !strcmp(campaigns, "no") ? 3 * num_errors
+						     : num_errors;
 }
 
 /* With the error of this number, of so many. */
