@@ -297,12 +297,9 @@ int ucm_handle_commit(const struct ucm_account *within, struct ucm_handle *file,
 {
 	struct ucm_account account = ucm_account_within(within, UCM_OP_COMMIT);
 	const struct ucm_file opened = ucm_file_of(file->temp.medium, fd);
-	struct ucm_store *store = within->daemon->store;
-	int err;
+	int err = ucm_store_commit_evicting(within->daemon->store, &file->temp,
+					    &opened, key, when);
 
-	err = ucm_store_commit(store, &file->temp, &opened, key, when);
-	if (err == -EDQUOT && ucm_store_make_room(store, &file->temp, key))
-		err = ucm_store_commit(store, &file->temp, &opened, key, when);
 	if (err == -EAGAIN)
 		return err;
 	ucm_account_block(&account, key);

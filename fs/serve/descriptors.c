@@ -211,12 +211,8 @@ static int commit_draft(struct ucm_store *store, struct ucm_peer_draft *draft,
 	int err;
 
 	draft->temp.head = commit->header_bytes ? &sent : NULL;
-	err = ucm_store_commit(store, &draft->temp, file, &draft->key,
-			       UCM_COMMIT_WRITTEN);
-	if (err == -EDQUOT &&
-	    ucm_store_make_room(store, &draft->temp, &draft->key))
-		err = ucm_store_commit(store, &draft->temp, file, &draft->key,
-				       UCM_COMMIT_NOW);
+	err = ucm_store_commit_evicting(store, &draft->temp, file, &draft->key,
+					UCM_COMMIT_WRITTEN);
 	draft->temp.head = NULL;
 	return err == -EAGAIN ? ucm_store_refuse(store, &draft->key,
 						 UCM_FAULT_SHORT, NULL)

@@ -310,11 +310,12 @@ int ucm_store_commit(struct ucm_store *store, struct ucm_temp *temp,
 		     const struct ucm_file *file, const struct ucm_key *key,
 		     enum ucm_commit_when when);
 
-/* A commit evicts nothing. After -EDQUOT: make the room that its space lacks, so that
- * it may be tried once more (not by the writer's word: time has passed). False:
- * nothing may go, which is logged, or the space did not lack any. */
-bool ucm_store_make_room(struct ucm_store *store, struct ucm_temp *temp,
-			 const struct ucm_key *key);
+/* A commit evicts nothing. This one makes the room that the space lacks, and commits
+ * once more: -EDQUOT where nothing may go, which is logged. */
+int ucm_store_commit_evicting(struct ucm_store *store, struct ucm_temp *temp,
+			      const struct ucm_file *file,
+			      const struct ucm_key *key,
+			      enum ucm_commit_when when);
 
 /* Log and count that a file is not committed, and why: -EINVAL. detail: more
  * than the fault says, or NULL. */

@@ -154,11 +154,8 @@ int fx_commit_temp(struct ucm_temp *temp, int number,
 		   const struct ucm_key *key, enum ucm_commit_when when)
 {
 	const struct ucm_file file = file_of(temp, number);
-	int err = ucm_store_commit(fx_set, temp, &file, key, when);
 
-	return err == -EDQUOT && ucm_store_make_room(fx_set, temp, key)
-		       ? ucm_store_commit(fx_set, temp, &file, key, when)
-		       : err;
+	return ucm_store_commit_evicting(fx_set, temp, &file, key, when);
 }
 
 bool fx_unchanged(const struct ucm_temp *temp, int number)

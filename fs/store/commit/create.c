@@ -181,14 +181,22 @@ static bool create_evict(struct creation *c)
 	return false;
 }
 
-bool ucm_store_make_room(struct ucm_store *store, struct ucm_temp *temp,
-			 const struct ucm_key *key)
+int ucm_store_commit_evicting(struct ucm_store *store, struct ucm_temp *temp,
+			      const struct ucm_file *file,
+			      const struct ucm_key *key,
+			      enum ucm_commit_when when)
 {
+	int err = ucm_store_commit(store, temp, file, key, when);
 	uint64_t had = temp->part.bytes;
 
-	return !ucm_quota_promise(store, key, ucm_store_takes(&temp->stamp),
-				  &temp->part) &&
-	       temp->part.bytes > had;
+	if (err != -EDQUOT ||
+	    ucm_quota_promise(store, key, ucm_store_takes(&temp->stamp),
+			      &temp->part) ||
+	    temp->part.bytes <= had) /* it is not the space that lacks room */
+		return err;
+	if (when == UCM_COMMIT_WRITTEN)
+		when = UCM_COMMIT_NOW; /* time has passed since that was said */
+	return ucm_store_commit(store, temp, file, key, when);
 }
 
 int ucm_store_create(struct ucm_store *store, const struct ucm_key *key,
