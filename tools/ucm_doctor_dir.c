@@ -25,7 +25,7 @@
 
 #include "common/cleanup.h"
 #include "common/clock.h"
-#include "fs/tier/owner.h"
+#include "fs/medium/dir/owner.h"
 #include "hashing/tree.h"
 #include "tools/ucm_text.h"
 

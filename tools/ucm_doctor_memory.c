@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "fs/tier/memory.h"
+#include "fs/medium/memory/memory.h"
 #include "tools/ucm_text.h"
 
 #define OPEN_FOLDERS 16

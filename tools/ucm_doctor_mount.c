@@ -15,8 +15,8 @@
 
 #include "common/cleanup.h"
 #include "common/deadmount.h"
-#include "fs/tier/config.h"
-#include "fs/tier/memory.h"
+#include "fs/config/config.h"
+#include "fs/medium/memory/memory.h"
 #include "hashing/tree.h"
 #include "tools/ucm_ask.h"
 #include "tools/ucm_metrics.h"

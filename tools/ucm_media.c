@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/error.h"
+#include "fs/medium/dir/dir.h"
 #include "tools/ucm_tool.h"
 
 /* ---- what cannot be read ---- */
@@ -49,8 +50,8 @@ static void open_dir(struct ucm_media *media, const char *path)
 	struct ucm_media_dir *dir = &media->dirs[media->num++];
 	struct ucm_error error;
 
-	dir->err = ucm_medium_open(path, true, &media->config, &dir->medium,
-				   &error);
+	dir->err = ucm_medium_open(ucm_opener(&media->config), path, true,
+				   &media->config, &dir->medium, &error);
 	if (!dir->err)
 		return;
 	dir->medium = NULL;

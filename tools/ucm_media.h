@@ -12,8 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "fs/tier/config.h"
-#include "fs/tier/medium.h"
+#include "fs/medium/medium.h"
 
 struct ucm_media_dir {
 	struct ucm_medium *medium; /* NULL: it is not open */

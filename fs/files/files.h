@@ -30,7 +30,7 @@
 
 #include "common/error.h"
 #include "fs/files/quota.h"
-#include "fs/tier/dir.h"
+#include "fs/medium/dir/dir.h"
 #include "fs/tier/dirs.h"
 #include "hashing/tree.h"
 

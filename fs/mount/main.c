@@ -20,9 +20,9 @@
 #include "common/deadmount.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "fs/medium/memory/memory.h"
 #include "fs/mount/background.h"
 #include "fs/mount/daemon.h"
-#include "fs/tier/memory.h"
 
 static void show_version(void)
 {

@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 #include "common/log.h"
-#include "fs/tier/config.h"
+#include "fs/config/config.h"
 
 enum ucm_switch {
 	UCM_AUTO, /* where it can be had */

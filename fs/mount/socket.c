@@ -32,8 +32,8 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/index/memory.h"
+#include "fs/medium/dir/dir.h"
 #include "fs/serve/serve.h"
-#include "fs/tier/dir.h"
 #include "hashing/tree.h"
 
 #define SUFFIX ".sock"

@@ -40,13 +40,13 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include "fs/config/config.h"
 #include "fs/index/index.h"
 #include "fs/store/find/hold.h"
-#include "fs/store/namespace.h"
 #include "fs/store/motion/offers.h"
+#include "fs/store/namespace.h"
 #include "fs/store/pins.h"
 #include "fs/store/value.h"
-#include "fs/tier/config.h"
 #include "fs/tier/dirs.h"
 #include "fs/tier/stats.h"
 

@@ -12,8 +12,8 @@
 
 #include "common/cleanup.h"
 #include "common/error.h"
+#include "fs/config/config.h"
 #include "fs/store/store.h"
-#include "fs/tier/config.h"
 
 #define FIRST_CAPACITY UINT64_C(65536)
 

@@ -13,8 +13,6 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "fs/tier/medium.h"
-#include "fs/tier/config.h"
 #include "fs/tier/tier.h"
 
 struct ucm_dirs {

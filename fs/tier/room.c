@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 
 #include "common/osfile.h"
-#include "fs/tier/medium.h"
+#include "fs/medium/medium.h"
 
 struct ucm_room {
 	dev_t dev;

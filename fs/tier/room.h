@@ -20,7 +20,7 @@
 #include <sys/queue.h>
 #include <sys/types.h>
 
-#include "fs/tier/temp.h"
+#include "fs/medium/temp.h"
 
 struct ucm_medium;
 struct ucm_room;

@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/osguard.h"
+#include "fs/medium/dir/dir.h"
 #include "hashing/tree.h"
 
 /* A directory that failed is tried again after this. */
@@ -63,8 +64,8 @@ int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
 	int err = tier_begin(tier, config, first);
 
 	for (unsigned i = 0; i < config->num_dirs && !err; i++) {
-		err = ucm_medium_open(config->dirs[i], config->readonly, store,
-				      &medium, error);
+		err = ucm_medium_open(ucm_opener(store), config->dirs[i],
+				      config->readonly, store, &medium, error);
 		if (!err)
 			err = tier_take(tier, config, medium);
 	}

@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 
 #include "common/align.h"
-#include "fs/tier/medium.h"
-#include "fs/tier/memory.h"
+#include "fs/medium/medium.h"
+#include "fs/medium/memory/memory.h"
 #include "fs/tier/room.h"
 #include "fs/tier/stats.h"
 

@@ -18,7 +18,7 @@
 #include <ucm/block.h>
 #include <ucm/error.h>
 
-#include "fs/tier/config.h"
+#include "fs/config/config.h"
 #include "hashing/tree.h"
 
 /* A directory that block files are found below. */

@@ -25,10 +25,9 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/osfile.h"
+#include "fs/medium/dir/dir.h"
+#include "fs/medium/memory/memory.h"
 #include "fs/reader/reader.h"
-#include "fs/tier/dir.h"
-#include "fs/tier/memory.h"
-#include "fs/tier/medium.h"
 #include "hashing/tree.h"
 
 #define RETRY_MS 1000
@@ -78,7 +77,8 @@ static int open_dir(struct ucm_source *source,
 	if (config->memory)
 		return ucm_memory_open(key, &source->config, config, true, out,
 				       error);
-	err = ucm_medium_open(config->dirs[number], true, &source->config, out,
+	err = ucm_medium_open(ucm_opener(&source->config),
+			      config->dirs[number], true, &source->config, out,
 			      error);
 	if (!err)
 		ucm_memory_key_add(key, (*out)->uuid);

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "common/parse.h"
-#include "fs/tier/config.h"
 #include "fs/block/manifest.h"
+#include "fs/config/config.h"
 #include "hashing/tree.h"
 #include "tests/fuzz/require.h"
 

@@ -20,8 +20,8 @@
 
 #include "common/log.h"
 #include "common/osfile.h"
+#include "fs/config/config.h"
 #include "fs/serve/peer.h"
-#include "fs/tier/config.h"
 #include "tests/fuzz/require.h"
 
 #define WRITE_BLOCK 1u /* what CREATE gives becomes a whole block */

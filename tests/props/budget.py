@@ -158,7 +158,7 @@ def measure():
     rows["ioctls"] = ioctls()
     rows["exported symbols"] = exported()
     rows["operations of a medium"] = operations(
-        "fs/tier/medium.h", "ucm_medium_ops", "ucm_file_ops")
+        "fs/medium/medium.h", "ucm_medium_ops", "ucm_file_ops")
     rows["fields of the store"] = fields("fs/store/store.h", "ucm_store")
     rows["fields of a task"] = fields("gpu/load/task.h", "ucm_task")
     rows["fields of a piece"] = fields("gpu/load/piece.h", "ucm_piece")

@@ -14,7 +14,8 @@ import sys
 
 # room: (its folder, the rooms that it may use), low to high
 BASE = ["common", "hashing", "block"]
-TIER = [*BASE, "index", "tier"]
+MEDIUM = [*BASE, "config", "index", "medium"]
+TIER = [*MEDIUM, "dir", "memory", "tier"]
 BLOCKS = [*TIER, "policy", "store"]  # what each room of the store may use
 STORE = [*BLOCKS, "find", "motion", "commit", "start"]
 LOAD = [*TIER, "repr", "reader", "layout", "ring", "source", "copy"]
@@ -27,7 +28,11 @@ ROOMS = {
     "repr": ("fs/repr", BASE),
     "index": ("fs/index", BASE),
     "reader": ("fs/reader", BASE),
-    "tier": ("fs/tier", [*BASE, "index"]),
+    "config": ("fs/config", BASE),
+    "medium": ("fs/medium", [*BASE, "config", "index"]),
+    "dir": ("fs/medium/dir", MEDIUM),
+    "memory": ("fs/medium/memory", [*MEDIUM, "dir"]),
+    "tier": ("fs/tier", [*MEDIUM, "dir", "memory"]),
     "store": ("fs/store", [*TIER, "policy"]),
     "find": ("fs/store/find", BLOCKS),
     "motion": ("fs/store/motion", [*BLOCKS, "find"]),
@@ -63,7 +68,7 @@ DOORS = {
     "openssl/": {"hashing/digest.c"},
     "isa-l": {"hashing/crc32c.c"},
     "uthash.h": {"common/table.h"},
-    "yaml.h": {"fs/tier/config_yaml.c"},
+    "yaml.h": {"fs/config/config_yaml.c"},
     "microhttpd.h": {"tools/ucm_http.c"},
     "cuda.h": {"gpu/copy/cuda_api.h"},
     "liburing.h": {"gpu/ring/pinned.c", "gpu/ring/uring.c"},
@@ -75,7 +80,8 @@ CIRCLE_MAX = 3
 # faults and a deadline covers them, closes too: by themselves they read /proc, and
 # close what is of no server.
 STORE_ROOMS = ["store", "find", "motion", "commit", "start"]
-FILE_ROOMS = ["index", "tier", *STORE_ROOMS, "files"]
+FILE_ROOMS = ["index", "config", "medium", "dir", "memory", "tier", *STORE_ROOMS,
+              "files"]
 FILE_CALLS = set("""
     access chmod chown close close_range copy_file_range creat dup fallocate fchmod
     fchmodat fchown fchownat fdatasync fdopendir fgetxattr flock fsetxattr fstat
@@ -89,16 +95,16 @@ FILE_CALLS = set("""
 FILE_CALLS_KNOWN = {
     ("index/memory", "mmap"),   # of its own memory file
     ("index/memory", "close"),
-    ("tier/dir", "close"),      # of folders: no server is told
-    ("tier/lock", "close"),     # local file systems only
+    ("dir/dir", "close"),       # of folders: no server is told
+    ("dir/lock", "close"),      # local file systems only
 }
 
 # The store speaks to media, and knows no directory's descriptor: it includes none
 # of these, names none of those, and calls nothing of osfile.
-STORE_HEADERS = ["common/osfile.h", "fs/tier/dir.h", "fs/tier/lock.h",
-                 "fs/tier/temp.h", "fs/tier/trust.h"]
+STORE_HEADERS = ["common/osfile.h", "fs/medium/dir/dir.h", "fs/medium/dir/lock.h",
+                 "fs/medium/temp.h", "fs/medium/trust.h"]
 STORE_WORDS = re.compile(r"\b(dirfd|ctlfd|lockfd)\b")
-STORE_CALLS = ["common/osfile", "tier/dir"]
+STORE_CALLS = ["common/osfile", "dir/dir"]
 
 top = os.environ["top_srcdir"]
 build = os.environ["top_builddir"]

@@ -15,7 +15,8 @@ from typing import Iterator, List
 from tests.python.support import SRCDIR
 
 SOURCES = ("python/ucmfs/**/*.py", "tools/*.c", "fs/mount/*.c",
-           "fs/store/**/*.c", "fs/tier/*.c")
+           "fs/store/**/*.c", "fs/config/*.c",
+           "fs/medium/**/*.c", "fs/tier/*.c")
 # Literals that stand in a row, with the names of formats between.
 _LITERALS = re.compile(r'"(?:[^"\\\n]|\\.)*"(?:\s*(?:PRI\w+\s*)?'
                        r'"(?:[^"\\\n]|\\.)*")*')

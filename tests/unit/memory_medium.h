@@ -16,7 +16,7 @@
 
 #include "tests/unit/medium_fixture.h"
 
-#include "fs/tier/medium.h"
+#include "fs/medium/medium.h"
 
 /* All of it is anew. From now on what lies below this path is kept here, and
  * fx_other_tree is that. */

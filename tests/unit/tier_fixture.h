@@ -5,7 +5,7 @@
 
 #include "tests/unit/dir_fixture.h"
 
-#include "fs/tier/config.h"
+#include "fs/config/config.h"
 
 extern struct ucm_config fx_config;
 

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fs/tier/memory.h"
+#include "fs/medium/memory/memory.h"
 #include "tests/unit/fake_server.h"
 #include "tests/unit/load_fixture.h"
 #include "tests/unit/random.h"

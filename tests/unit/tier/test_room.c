@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "fs/tier/medium.h"
+#include "fs/medium/dir/dir.h"
 #include "tests/unit/tier_fixture.h"
 
 static struct ucm_room *room;
@@ -22,8 +22,8 @@ static void setup(void)
 
 	fx_setup();
 	fx_configure("$/a");
-	ck_assert_int_eq(ucm_medium_open(fx_path("$/a"), false, &fx_config,
-					 &dir, &error), 0);
+	ck_assert_int_eq(ucm_medium_open(ucm_directory_open, fx_path("$/a"),
+					 false, &fx_config, &dir, &error), 0);
 	ck_assert_int_eq(dir->ops->room(dir, &there), 0);
 	most = there.free_bytes;
 	room = ucm_room_get(dir->dev);

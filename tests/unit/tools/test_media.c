@@ -6,6 +6,7 @@
 
 #include <errno.h>
 
+#include "fs/medium/dir/dir.h"
 #include "tests/unit/block_fixture.h"
 
 static struct ucm_media media;
@@ -21,7 +22,8 @@ static void setup(void)
 	for (const char *const *at = (const char *const[]){ "a", "b", NULL };
 	     *at; at++) {
 		fx_mkdirs(fx_path("$/%s", *at));
-		ck_assert_int_eq(ucm_medium_open(fx_path("$/%s", *at), false,
+		ck_assert_int_eq(ucm_medium_open(ucm_directory_open,
+						 fx_path("$/%s", *at), false,
 						 &config, &medium, &error),
 				 0);
 		ucm_medium_close(medium, true);
