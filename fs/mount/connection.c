@@ -5,7 +5,7 @@
  */
 #include <config.h>
 
-#include "fs/mount/daemon.h"
+#include "fs/mount/node/daemon.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -16,7 +16,7 @@
 
 #include "common/log.h"
 #include "common/process.h"
-#include "fs/mount/kinds.h"
+#include "fs/mount/node/kinds.h"
 
 /* doc/benchmarking.md, "Without passthrough" */
 #define PASSTHROUGH_OFF                                                   \

@@ -21,8 +21,8 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "fs/medium/memory/memory.h"
-#include "fs/mount/background.h"
-#include "fs/mount/daemon.h"
+#include "fs/mount/node/daemon.h"
+#include "fs/mount/setup/background.h"
 
 static void show_version(void)
 {

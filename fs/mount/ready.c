@@ -3,7 +3,7 @@
  * has opened for it. */
 #include <config.h>
 
-#include "fs/mount/daemon.h"
+#include "fs/mount/node/daemon.h"
 
 #include <fcntl.h>
 #include <stddef.h>

@@ -8,7 +8,7 @@
  */
 #include <config.h>
 
-#include "fs/mount/daemon.h"
+#include "fs/mount/node/daemon.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,10 +28,10 @@
 #include "common/deadmount.h"
 #include "common/log.h"
 #include "fs/index/memory.h"
-#include "fs/mount/background.h"
-#include "fs/mount/kinds.h"
-#include "fs/mount/request.h"
-#include "fs/mount/unprivileged.h"
+#include "fs/mount/node/kinds.h"
+#include "fs/mount/ops/request.h"
+#include "fs/mount/setup/background.h"
+#include "fs/mount/setup/unprivileged.h"
 #include "fs/store/jobs.h"
 #include "fs/store/motion/motion.h"
 

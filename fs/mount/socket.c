@@ -13,7 +13,7 @@
  */
 #include <config.h>
 
-#include "fs/mount/kinds.h"
+#include "fs/mount/node/kinds.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -162,7 +162,7 @@ def measure():
     rows["fields of the store"] = fields("fs/store/store.h", "ucm_store")
     rows["fields of a task"] = fields("gpu/load/task.h", "ucm_task")
     rows["fields of a piece"] = fields("gpu/load/piece.h", "ucm_piece")
-    rows["fields of a handle"] = fields("fs/mount/daemon.h", "ucm_handle")
+    rows["fields of a handle"] = fields("fs/mount/node/daemon.h", "ucm_handle")
     for name, root, within in (
             ("a commit", "ucm_store_commit", "fs/"),
             ("an open", "ucm_store_open_block", "fs/"),

@@ -3,7 +3,7 @@
  * the FUSE operations take for granted. */
 #include <config.h>
 
-#include "fs/mount/kinds.h"
+#include "fs/mount/node/kinds.h"
 
 #include <string.h>
 

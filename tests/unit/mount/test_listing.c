@@ -2,7 +2,7 @@
 /* test_listing.c - the entries of a READDIR reply. */
 #include <config.h>
 
-#include "fs/mount/kinds.h"
+#include "fs/mount/node/kinds.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 /* test_options.c - what stands behind -o, what in the file, and what nowhere. */
 #include <config.h>
 
-#include "fs/mount/options.h"
+#include "fs/mount/setup/options.h"
 
 #include <errno.h>
 #include <stdio.h>
