@@ -25,7 +25,7 @@ except ImportError as error:
 
 from mount import Mount
 import fake_runner
-from fake_runner import Config
+from fake_ranks import Config
 from rank_processes import RankDied, WithProcesses
 from ucmfs.vllm import scheduler
 

@@ -21,7 +21,7 @@ from collections import Counter, defaultdict, deque
 from types import SimpleNamespace
 
 import fake_runner
-from fake_runner import Config, Rank, Sequence, Step
+from fake_ranks import Config, Rank, Sequence, Step
 from mount import PR_SET_PDEATHSIG
 
 END_SECONDS = 30

@@ -13,8 +13,8 @@ from unittest import mock
 from connector_case import (
     BLOCK, Case, Counted, FakeRunner, InProcesses, Killed, WithEvents,
     blocks_in)
+from fake_ranks import Violation
 from mount import Served
-import fake_runner
 from private_daemon import directory_of
 from ucmfs.errors import ConfigError
 from ucmfs.namespace import spaces
@@ -81,7 +81,7 @@ class Processes(Killed):
         runner.add(self.prompt(100, of=2), 30)
         self.until(runner, lambda: runner.stats["tokens generated"] > 5)
         runner.ranks[1].ask("spoil")
-        with self.assertRaisesRegex(fake_runner.Violation, "rank 1: .* wrong"):
+        with self.assertRaisesRegex(Violation, "rank 1: .* wrong"):
             runner.settle()
 
 

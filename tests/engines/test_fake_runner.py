@@ -39,7 +39,8 @@ except ImportError as error:
 
 import broken_connectors
 import memory_connector
-from fake_runner import Config, Violation, run
+from fake_ranks import Config, Violation
+from fake_traffic import run
 from mount import Mount
 from mount_faults import BLOCKS, OUTAGES, MountFaults
 from seed import SEED
