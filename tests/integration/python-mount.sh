@@ -7,8 +7,8 @@
 . "$top_srcdir/tests/lib/python.sh"
 start_test root fuse python
 need do_mount "$work/tier"
-python_tests test_loader test_store test_index test_blocks test_namespace \
-	test_log test_vllm_mount test_vllm_expected
+python_tests test_loader test_loader_tasks test_store test_index test_blocks \
+	test_namespace test_log test_vllm_mount test_vllm_expected
 if [ -f "$top_builddir/libucmsparse.la" ]; then
 	python_tests test_repr_load
 else
