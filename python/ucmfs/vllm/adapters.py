@@ -70,6 +70,17 @@ class Adapters:
                 "cache may have blocks of both until it is reset")
         return bytes.fromhex(digest)
 
+    def keep(self, known: Any, lora: Any, late: bool = False) -> bool:
+        """Whether a request is kept: what it is computed with is known, and
+        the same as before. known: its .adapter (None: not asked yet) and
+        .left_out are set."""
+        if not known.left_out:
+            now = self.digest_of(lora, late)
+            if known.adapter is None:
+                known.adapter = now
+            known.left_out = now is None or now != known.adapter
+        return not known.left_out
+
     def knows(self, lora: Any, late: bool = False) -> bool:
         """Whether nobody has to be asked for that."""
         return (lora is None or self._mode in ("name", "skip")

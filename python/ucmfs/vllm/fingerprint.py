@@ -22,7 +22,7 @@ import re
 import struct
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Callable, Iterable, Iterator, NamedTuple
+from typing import Any, Iterable, Iterator, NamedTuple
 
 from ucmfs.errors import ConfigError
 
@@ -160,14 +160,9 @@ def hash_seed(algorithm: str) -> str:
         if seed is None:
             raise ConfigError(*advice) from None
         return seed
-    return _steady_seed(resolve_none_hash_seed, get_hash_fn_by_name(algorithm),
-                        advice)
-
-
-def _steady_seed(resolve: Callable[[Any], str], function: Any,
-                 advice: tuple[str, str]) -> str:
-    seed = resolve(function)
-    if seed != resolve(function):
+    function = get_hash_fn_by_name(algorithm)
+    seed = resolve_none_hash_seed(function)
+    if seed != resolve_none_hash_seed(function):
         raise ConfigError(*advice)
     return seed
 

@@ -74,6 +74,12 @@ class Group:
             skipped = tokens // self.chunk * self.chunk
         return max(0, skipped) // self.block_tokens
 
+    def needed(self, local: int, tokens: int) -> tuple[int, int]:
+        """The first block of a hit of so many tokens that is needed and that
+        the engine, which has the first local ones, has not; and the end."""
+        return (max(local // self.block_tokens, self.first_needed(tokens)),
+                tokens // self.block_tokens)
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -201,8 +201,7 @@ def _fit(plan: Plan, group: Group, found: bytes, local: int,
          tokens: int) -> int:
     """The largest hit up to tokens whose window is there."""
     while tokens > local:
-        first = max(group.first_needed(tokens), local // group.block_tokens)
-        absent = found.rfind(b"\0", first, tokens // group.block_tokens)
+        absent = found.rfind(b"\0", *group.needed(local, tokens))
         if absent < 0:
             return tokens
         # Any hit beyond the absent block needs it, down to the block's start.

@@ -535,30 +535,27 @@ class Touches:
 
 def pin_blocks(mount: str, space: str, ids: Sequence[bytes]) -> None:
     """Those that are there. May hang."""
-    try:
-        with Blocks(mount) as blocks:
-            results = blocks.pin(list(ids), space)
-    except UcmfsError as error:
-        log.warning("ucmfs: blocks of %s: not pinned: %s", space, error)
-        return
-    _tell_results(space, ids, results, "pinned")
+    _of_each(Blocks.pin, "pinned", "ucmfs: blocks of %s: not pinned: %s",
+             mount, space, ids)
 
 
 def remove_blocks(mount: str, space: str, ids: Sequence[bytes]) -> None:
     """Damaged blocks are in the way of whole ones: they would be found again
     and again, and a save finds that they are there. May hang."""
+    _of_each(Blocks.remove, "removed",
+             "ucmfs: damaged blocks of %s: not removed: %s", mount, space, ids)
+
+
+def _of_each(call: Callable[..., list[int]], what: str, none: str, mount: str,
+             space: str, ids: Sequence[bytes]) -> None:
+    """Make a call for blocks, and warn of what has failed: all (none), or some
+    of them."""
     try:
         with Blocks(mount) as blocks:
-            results = blocks.remove(list(ids), space)
+            results = call(blocks, list(ids), space)
     except UcmfsError as error:
-        log.warning("ucmfs: damaged blocks of %s: not removed: %s", space,
-                    error)
+        log.warning(none, space, error)
         return
-    _tell_results(space, ids, results, "removed")
-
-
-def _tell_results(space: str, ids: Sequence[bytes], results: Sequence[int],
-                  what: str) -> None:
     for id, result in zip(ids, results):
         if result not in (0, errno.ENOENT):
             log.warning("ucmfs: block %s of %s: not %s: %s", id.hex(), space,

@@ -41,7 +41,7 @@ from .benefit import Benefit
 from .engine import Engine
 from .epochs import Epochs
 from .expected import AGAIN_SECONDS, Expected
-from .groups import Home, Plan, homes_of, stages_of
+from .groups import Group, Home, Plan, homes_of, stages_of
 from .hits import (ID, Budget, Ids, all_shards, longest_hit, of_groups,
                    of_stage)
 from .metadata import (NO_ID, Job, Loaded, Part, UcmfsMetadata,
@@ -283,17 +283,6 @@ class UcmfsScheduler:
                 for i, group in zip(self._first_homes, self.plan.groups)]
         return self._namers[key]
 
-    def _has_its_adapter(self, known: Known) -> bool:
-        """Whether a request is kept: what it is computed with is known, and
-        the same as before."""
-        if known.left_out:
-            return False
-        now = self._adapters.digest_of(known.request.lora_request)
-        if known.adapter is None:
-            known.adapter = now
-        known.left_out = now is None or now != known.adapter
-        return not known.left_out
-
     @staticmethod
     def _renew(known: Known) -> None:
         """Nothing of a request is left of before the last reset."""
@@ -343,10 +332,7 @@ class UcmfsScheduler:
         known.expect_at = now + AGAIN_SECONDS
         step = ID * self.plan.shards
         for (stage, g), name in zip(self._homes, here.names):
-            group = self.plan.groups[g]
-            first = max(local // group.block_tokens,
-                        group.first_needed(tokens))
-            last = tokens // group.block_tokens
+            first, last = self.plan.groups[g].needed(local, tokens)
             self._expected.add(
                 of_stage(self.plan, known.ids.all[g][first * step:last * step],
                          stage), name)
@@ -358,7 +344,7 @@ class UcmfsScheduler:
         # where it has been told to expect loads.
         if (not self._may_load or known.failed or not known.wishes.load
                 or request.skip_reading_prefix_cache
-                or not self._has_its_adapter(known)):
+                or not self._adapters.keep(known, request.lora_request)):
             return 0
         # The last token is computed anew in any case. A load that is not of
         # this step may bring it, but not where the token before the window
@@ -410,10 +396,8 @@ class UcmfsScheduler:
                                  blocks.get_block_ids())
         self._loads.append(Job(self._next_job(), request.request_id, parts))
         known.loaded = 0
-        tokens = local + num_external
-        known.loading = [
-            (max(local // group.block_tokens, group.first_needed(tokens)),
-             tokens // group.block_tokens) for group in self.plan.groups]
+        known.loading = [group.needed(local, local + num_external)
+                         for group in self.plan.groups]
         self.stats.add("promised_tokens", num_external)
         known.count("promised", num_external)
 
@@ -434,9 +418,7 @@ class UcmfsScheduler:
         assert known.ids is not None
         parts = []
         for g, group in enumerate(self.plan.groups):
-            first = max(local // group.block_tokens,
-                        group.first_needed(local + more))
-            last = (local + more) // group.block_tokens
+            first, last = group.needed(local, local + more)
             table = tables[group.index]
             places: Sequence[int] = range(first, last)
             # vLLM's block 0 stands for those outside of the window.
@@ -509,7 +491,7 @@ class UcmfsScheduler:
         if tables is None:
             return
         if any(end > have for end, have in zip(ends, known.decided)):
-            if not self._has_its_adapter(known):
+            if not self._adapters.keep(known, known.request.lora_request):
                 known.undecided_from = NEVER
                 return
             known.decided = self._save(known, here, tables, ends)
@@ -988,21 +970,16 @@ def _stored_events(plan: Plan, request: Any, parts: Sequence[Part],
                    ) -> list[Any]:
     """What routers are told once the blocks are stored."""
     from vllm.distributed.kv_events import MEDIUM_STORAGE, BlockStored
-    from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 
     lora = request.lora_request
     events = []
     for part in parts:
         group = plan.groups[part.group]
-        each = group.block_tokens // plan.hash_tokens
         for place in array("I", part.places):
-            last = (place + 1) * each
-            before = place * each
             events.append(BlockStored(
-                block_hashes=[maybe_convert_block_hash(
-                    request.block_hashes[last - 1])],
-                parent_block_hash=maybe_convert_block_hash(
-                    request.block_hashes[before - 1]) if before else None,
+                block_hashes=[_hash_of(plan, group, request, place)],
+                parent_block_hash=_hash_of(plan, group, request, place - 1)
+                if place else None,
                 token_ids=list(request.all_token_ids[
                     place * group.block_tokens:
                     (place + 1) * group.block_tokens]),
@@ -1017,17 +994,20 @@ def _stored_events(plan: Plan, request: Any, parts: Sequence[Part],
 def _removed_events(plan: Plan, request: Any,
                     places: set[tuple[int, int]]) -> list[Any]:
     from vllm.distributed.kv_events import MEDIUM_STORAGE, BlockRemoved
+
+    return [BlockRemoved(
+        block_hashes=[_hash_of(plan, plan.groups[g], request, place)],
+        medium=MEDIUM_STORAGE, group_idx=plan.groups[g].index)
+        for g, place in sorted(places)]
+
+
+def _hash_of(plan: Plan, group: Group, request: Any, place: int) -> Any:
+    """What events call a request's block."""
     from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 
-    events = []
-    for g, place in sorted(places):
-        group = plan.groups[g]
-        last = (place + 1) * (group.block_tokens // plan.hash_tokens)
-        events.append(BlockRemoved(
-            block_hashes=[maybe_convert_block_hash(
-                request.block_hashes[last - 1])],
-            medium=MEDIUM_STORAGE, group_idx=group.index))
-    return events
+    each = group.block_tokens // plan.hash_tokens
+    return maybe_convert_block_hash(
+        request.block_hashes[(place + 1) * each - 1])
 
 
 def _log_file(option: Any) -> Any:

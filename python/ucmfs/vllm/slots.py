@@ -191,7 +191,6 @@ class SlotStore:
         geometry = Geometry.from_json(manifest["geometry"])
         self.memory = memory
         self.mount = mount
-        self.space = space
         self._private: list[str] = []  # spaces that nobody else knows
         self._left: list[Movers] = []
         self._verify = verify
@@ -207,10 +206,7 @@ class SlotStore:
         self._expected = Expected(mount)
         self._teller = Teller(mount)
         self._chores = Chores("ucmfs-tier")
-        self._touches = Touches(self._chores, mount, space)
-        self._hasher_tokens = geometry.block_size
-        self._hasher = Hasher("external", space_id=space_id(manifest),
-                              block_size=geometry.block_size)
+        self._named_after(space, manifest)
         self._link = Link(mount, [Space(space, manifest)], may_miss=may_miss)
         self._opening: Attempt | None = None
         self._open: Movers | None = None
@@ -249,10 +245,8 @@ class SlotStore:
         nobody else knows it, and it is removed when it is left."""
         if self._opening is not None:
             self._opening.give_up()
-        self.space, self._open = space, None
-        self._hasher = Hasher("external", space_id=space_id(manifest),
-                              block_size=self._hasher_tokens)
-        self._touches = Touches(self._chores, self.mount, space)
+        self._open = None
+        self._named_after(space, manifest)
         self._avoid.clear()
         self._saving.clear()
         self._link.move([Space(space, manifest)], MOVE_SECONDS)
@@ -260,6 +254,13 @@ class SlotStore:
         leave_spaces(self.mount, self._private, self._chores)
         if private:
             self._private.append(space)
+
+    def _named_after(self, space: str, manifest: dict[str, Any]) -> None:
+        self.space = space
+        self._hasher = Hasher(
+            "external", space_id=space_id(manifest),
+            block_size=manifest["geometry"]["block_size"])
+        self._touches = Touches(self._chores, self.mount, space)
 
     def _enter(self, space: str) -> Attempt:
         base = self._base
@@ -398,8 +399,7 @@ class SlotStore:
         one = _Job(job, True, list(keys))
         self._start(one, slots, lambda ids, pages: self._by_now().group.load(
             ids, pages, verify=self._verify, lend="local",
-            completions=self._ends, deadline_ms=deadline_of(
-                self._deadline_ms, len(pages) * self.memory.slot_bytes)))
+            completions=self._ends, deadline_ms=self._deadline(pages)))
 
     def save(self, job: int, keys: Sequence[bytes], slots: Sequence[int],
              before: Mapping[bytes, bytes] | None = None) -> None:
@@ -410,25 +410,35 @@ class SlotStore:
         if not self.connected:
             err = errno.ETIMEDOUT if self._pause else errno.ENOTCONN
             one.failed = dict.fromkeys(one.keys, err)
-            one.sent = []
-        else:
-            slots = self._leave_out(one, slots)
+            self._end(one)
+            return
+        slots = self._leave_out(one, slots)
         self._start(one, slots, lambda ids, pages: self._by_now().group.save(
             ids, pages, parents=self._parents(one.sent, before or {}),
-            may_refuse=True, completions=self._ends, deadline_ms=deadline_of(
-                self._deadline_ms, len(pages) * self.memory.slot_bytes)))
+            may_refuse=True, completions=self._ends,
+            deadline_ms=self._deadline(pages)))
+
+    def _deadline(self, pages: Sequence[int]) -> int:
+        return deadline_of(self._deadline_ms,
+                           len(pages) * self.memory.slot_bytes)
 
     def leave(self, job: int, keys: Sequence[bytes]) -> None:
         """A job whose blocks are not wanted by who asked for it."""
         one = _Job(job, False, list(keys))
-        one.sent, one.skipped = [], len(one.keys)
-        self._start(one, [], lambda ids, pages: None)
+        one.skipped = len(one.keys)
+        self._end(one)
 
     def refuse(self, job: int, keys: Sequence[bytes]) -> None:
         """A load of which nobody knows what it is to load: it fails."""
         one = _Job(job, True, list(keys))
-        one.sent, one.failed = [], dict.fromkeys(keys, errno.ECANCELED)
-        self._start(one, [], lambda ids, pages: None)
+        one.failed = dict.fromkeys(keys, errno.ECANCELED)
+        self._end(one)
+
+    def _end(self, one: _Job) -> None:
+        """It has nothing to move, or no more."""
+        one.sent = []
+        self._jobs[one.job] = one
+        self._over.append(one)
 
     def _parents(self, keys: Sequence[bytes],
                  before: Mapping[bytes, bytes]) -> bytes:
@@ -455,10 +465,10 @@ class SlotStore:
 
     def _start(self, one: _Job, slots: Sequence[int],
                submit: Callable[[bytes, list[int]], Task]) -> None:
-        self._jobs[one.job] = one
         if not one.sent:
-            self._over.append(one)
+            self._end(one)
             return
+        self._jobs[one.job] = one
         one.ids = self.ids_of(one.sent)
         pages = [int(slot) for slot in slots]
         try:
@@ -467,8 +477,7 @@ class SlotStore:
             self._teller.warn("load" if one.is_load else "save", "%s", error)
             one.failed.update(
                 dict.fromkeys(one.sent, error.errno or errno.EIO))
-            one.sent = []
-            self._over.append(one)
+            self._end(one)
             return
         self._tasks[one.task] = one
         if not one.is_load:

@@ -47,10 +47,15 @@ def load_mode(vllm_config: Any, plan: Plan, options: ConnectorOptions,
     return options.load, ""
 
 
-def space_prefix(model: Any) -> str:
-    """What a space's name begins with, for who reads it."""
+def space_name(given: str, model: Any, manifest: dict[str, Any],
+               epochs: Epochs) -> str:
+    """The name that a user has given, in the epoch of the start; else one
+    that says what is in it."""
+    if given and epochs.now == epochs.usual:
+        return given
     name = os.path.basename(str(model).rstrip("/"))
-    return "vllm-" + re.sub("[^A-Za-z0-9._-]", "_", name)[:64]
+    return default_name(given or "vllm-" + re.sub(
+        "[^A-Za-z0-9._-]", "_", name)[:64], manifest)
 
 
 def manifest_for(vllm_config: Any, kv_cache_config: Any, plan: Plan,
@@ -68,9 +73,7 @@ def spaces_for(model: Any, stages: Sequence[Plan], options: ConnectorOptions,
     other blocks in another epoch."""
     common = epochs.in_force(common)
     manifests = [_manifest(common, stages, home) for home in homes_of(stages)]
-    base = options.space
-    if not base or epochs.now != epochs.usual:
-        base = default_name(base or space_prefix(model), manifests[0])
+    base = space_name(options.space, model, manifests[0], epochs)
     return [Space(check_name(name), manifest) for name, manifest
             in zip(space_names(stages, base), manifests)]
 

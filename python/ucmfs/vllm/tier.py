@@ -44,7 +44,6 @@ from vllm.v1.kv_offload.base import (
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
 from ucmfs.errors import ConfigError
-from ucmfs.namespace import default_name
 
 from .adapters import Adapters
 from .engine import Engine
@@ -57,7 +56,7 @@ from .mount import Teller, cause_of, log
 from .options import TierOptions, parse
 from .shares import Layers, layers_of
 from .slots import GROUP_BYTES, Finished, Memory, SlotStore, geometry_of
-from .spaces import space_prefix
+from .spaces import space_name
 from .wishes import USUAL, Wishes, wishes_of
 
 # Memory that hanging reads may write to, when its tier has ended.
@@ -275,7 +274,7 @@ class UcmfsTier(SecondaryTierManager):
             if self.config.locality else None
         self._spec, self._configs = offloading_spec, engine_configs()
         self._thread = threading.get_ident()  # the engine's
-        self._engine = Engine(self._configs and self._configs.vllm)
+        self._engine = Engine(self._configs.vllm)
         self._epochs = Epochs(self.config, self._engine.weigh)
         self._adapters = Adapters(self.config.lora, self._engine.adapter)
         self._asks = self.config.lora != "name" and self._engine.has_adapters
@@ -332,11 +331,8 @@ class UcmfsTier(SecondaryTierManager):
     def _space_now(self) -> tuple[str, dict[str, Any]]:
         """The name of the space, and its manifest."""
         manifest = self._epochs.in_force(self._manifest)
-        name = self.config.space
-        if not name or self._epochs.now != self._epochs.usual:
-            name = default_name(name or space_prefix(
-                self._spec.config.model.name), manifest)
-        return name, manifest
+        return space_name(self.config.space, self._spec.config.model.name,
+                          manifest, self._epochs), manifest
 
     def _settle(self) -> None:
         """Find out which space is this engine's, if that is in doubt."""
@@ -360,21 +356,15 @@ class UcmfsTier(SecondaryTierManager):
         return threading.get_ident() == self._thread
 
     def _is_kept(self, known: _Known, name: str, late: bool = False) -> bool:
-        """Whether a request's blocks are: it is known what they are computed
-        with, and the same as before."""
+        """See Adapters.keep()."""
         if known.request is None:
             known.request = self._engine.request(name)
             if known.request is None:
                 return False
-        if not known.left_out:
-            lora = known.request.lora_request
-            if not self._may_ask() and not self._adapters.knows(lora, late):
-                return False
-            now = self._adapters.digest_of(lora, late)
-            if known.adapter is None:
-                known.adapter = now
-            known.left_out = now is None or now != known.adapter
-        return not known.left_out
+        lora = known.request.lora_request
+        if not self._may_ask() and not self._adapters.knows(lora, late):
+            return False
+        return self._adapters.keep(known, lora, late)
 
     # ---- look-ups ----
 
