@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Optional, Sequence, Union
 
 from . import _c, _pack
 from .errors import InvalidArgument
-from .layout import Raw, _number_of, raw_of
+from .layout import Raw, _number_of, is_dense, raw_of
 
 KEYS = ("float32", "float16", "bfloat16")
 # Sizes of dimensions that are known, by name; None: any.
@@ -152,6 +152,16 @@ def rows_of(values: Any, name: str, dims: Dims, *,
             out.strides[0] < out.shape[-1]:
         raise InvalidArgument(f"{name}: strides {out.strides}, where rows "
                               "one after the other are needed")
+    return out
+
+
+def dense_of(values: Any, name: str, dims: Dims) -> Array:
+    """Floats that are read, one after the other."""
+    out = array_of(values, name, dims, ("float32",))
+    _check_aligned(out, name)
+    if not is_dense(out):
+        raise InvalidArgument(f"{name}: strides {out.strides}, where no gaps "
+                              "may be")
     return out
 
 

@@ -22,11 +22,11 @@ from . import _c, _lib, _pack, _tensor
 from ._tensor import Ids
 from .errors import InvalidArgument
 from .layout import _number_of
-from .sparse import Scores, Scoring, Slab, rows_per
+from .sparse import Kept, Scores, Scoring, Slab, rows_per
 
 
 @dataclass(frozen=True)
-class Spec:
+class Spec(Kept):
     """What codes are alike in: struct ucm_code_spec.
 
     form: "tokens" or "counts". rope_dim: the last channels of head_dim, which
@@ -44,6 +44,8 @@ class Spec:
     norms: bool = False
     seed: int = 0
 
+    _calls = "ucm_code"
+
     @functools.cached_property
     def _c(self) -> _c.CodeSpec:
         out = _pack.fill(_c.CodeSpec(), "spec", {
@@ -60,14 +62,6 @@ class Spec:
         values = {name: getattr(c, name) for name in cls.__dataclass_fields__}
         values.update(form=_c.CODE_FORM[c.form], norms=bool(c.norms))
         return cls(**values)
-
-    @functools.cached_property
-    def nbytes(self) -> int:
-        """Of a block's codes."""
-        return _lib.sparse().ucm_code_bytes(self._c)
-
-    def slab(self, num_slots: int) -> Slab:
-        return Slab(num_slots, self.nbytes)
 
 
 @dataclass(frozen=True)
@@ -111,13 +105,8 @@ class Encoder:
             self._lib.ucm_code_encoder_bytes(spec._c))
         middle = None
         if centers is not None:
-            found = _tensor.rows_of(
-                centers, "centers", (("head", spec.num_heads),
-                                     ("channel", spec.head_dim)),
-                writable=False)
-            if found.shape[0] > 1 and found.strides[0] != spec.head_dim:
-                raise InvalidArgument(f"centers: strides {found.strides}, "
-                                      "where no gaps may be")
+            found = _tensor.dense_of(centers, "centers", (
+                ("head", spec.num_heads), ("channel", spec.head_dim)))
             middle = found.pointer
         _lib.call(self._lib.ucm_code_encoder_make, "encoder", spec._c, middle,
                   self._memory.address)
@@ -140,28 +129,17 @@ class Encoder:
               slots: Ids = None, last_tokens: int | None = None,
               dtype: str | None = None) -> Slab:
         """Make codes of keys, as sparse.Spec.build() does."""
-        spec = self.spec
-        c, keep = _tensor.keys_of(
-            keys, "keys", (("block", None), ("token", spec.block_size),
-                           ("head", spec.num_heads),
-                           ("channel", spec.head_dim)), dtype)
-        num, which, where = _tensor.moves_of(
-            blocks, slots, ("blocks", "slots"), keep.shape[0])
-        slab = spec.slab(num) if slab is None else slab
-        _lib.call(self._lib.ucm_code_build, "codes", self._memory.address, c,
-                  which[0], num, spec.block_size if last_tokens is None
-                  else _pack.u32("codes", "last_tokens", last_tokens),
-                  slab.need(spec.nbytes), where[0])
-        return slab
+        return self.spec.build_by(functools.partial(
+            _lib.call, self._lib.ucm_code_build, "codes",
+            self._memory.address), keys, slab, blocks, slots, last_tokens,
+                                  dtype)
 
     def add(self, keys: Any, first_token: int, slab: Slab, slot: int = 0, *,
             dtype: str | None = None) -> None:
         """Add the tokens of keys [token, head, channel] to a block that has
         first_token tokens so far; with 0 it is begun anew."""
         spec = self.spec
-        c, keep = _tensor.keys_of(
-            keys, "keys", (("token", None), ("head", spec.num_heads),
-                           ("channel", spec.head_dim)), dtype)
+        c, keep = spec.keys_of(keys, dtype, token=None)
         slab.need(spec.nbytes)
         _lib.call(self._lib.ucm_code_add, "codes", self._memory.address, c,
                   _pack.u32("codes", "first_token", first_token),

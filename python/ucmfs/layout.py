@@ -138,6 +138,16 @@ def raw_of(tensor: Any, name: str = "tensor", *, writable: bool = True) -> Raw:
         "numpy, or ucmfs.Raw, is needed")
 
 
+def is_dense(raw: Any) -> bool:
+    """Its elements are one after the other."""
+    step = 1
+    for size, stride in zip(reversed(raw.shape), reversed(raw.strides)):
+        if size != 1 and stride != step:
+            return False
+        step *= size
+    return True
+
+
 def _checked(raw: Raw, name: str) -> Raw:
     if len(raw.shape) != len(raw.strides):
         raise InvalidArgument(f"{name}: shape {raw.shape} and strides "

@@ -38,8 +38,9 @@ def canonical(manifest: Manifest) -> bytes:
     if not isinstance(manifest.get("geometry"), Mapping):
         raise InvalidArgument("manifest: geometry is missing")
     try:
-        text = json.dumps(_without_quota(_plain(manifest)), sort_keys=True,
-                          separators=(",", ":"), ensure_ascii=False).encode()
+        text = json.dumps(
+            _without_quota(manifest), sort_keys=True, ensure_ascii=False,
+            separators=(",", ":"), default=dict).encode()
     except UnicodeEncodeError as error:
         raise InvalidArgument(f"manifest: {error}") from None
     if len(text) >= MANIFEST_MAX:
@@ -69,17 +70,8 @@ def check_name(name: str) -> str:
     return name
 
 
-def _without_quota(manifest: dict[str, Any]) -> dict[str, Any]:
+def _without_quota(manifest: Manifest) -> dict[str, Any]:
     return {key: item for key, item in manifest.items() if key != "quota"}
-
-
-def _plain(value: Any) -> Any:
-    """Mappings as dicts, tuples as lists."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value
 
 
 def _check(value: Any, where: str) -> None:

@@ -103,14 +103,8 @@ def _centers_of(centers: Any, num_layers: int,
     if centers is None:
         return None
     shape = num_layers, spec.num_heads, spec.head_dim
-    found = _tensor.array_of(centers, "centers", tuple(zip(
-        ("layer", "head", "channel"), shape)), ("float32",))
-    for step, size, inner in zip(found.strides, shape, (
-            shape[1] * shape[2], shape[2])):
-        if size > 1 and step != inner:
-            raise InvalidArgument(f"centers: strides {found.strides}, where "
-                                  "no gaps may be")
-    return found
+    return _tensor.dense_of(centers, "centers", tuple(zip(
+        ("layer", "head", "channel"), shape)))
 
 
 def _channels_of(channels: Sequence[Sequence[int]] | None,

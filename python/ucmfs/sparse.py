@@ -24,7 +24,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 from . import _c, _lib, _pack, _tensor
 from ._tensor import Ids
@@ -79,20 +79,15 @@ class Slab:
         return self._c
 
 
-class Built:
-    """What is built of keys: Spec's, and star.Spec's. _calls: how its C calls
-    begin."""
+class Kept:
+    """What is kept of keys: Spec's, star.Spec's, and codes.Spec's. _calls: how
+    its C calls begin."""
 
-    _calls = "ucm_repr"
+    _calls: str
     num_heads: int
     head_dim: int
     block_size: int
     _c: ctypes.Structure
-
-    def call(self, name: str, *arguments: Any) -> None:
-        """A C call of this spec, which may fail."""
-        _lib.call(getattr(_lib.sparse(), f"{self._calls}_{name}"),
-                  "representations", self._c, *arguments)
 
     @property
     def nbytes(self) -> int:
@@ -114,6 +109,29 @@ class Built:
         return self.block_size if tokens is None else _pack.u32(
             "sparse", "last_tokens", tokens)
 
+    def build_by(self, call: Callable[..., None], keys: Any,
+                 slab: Slab | None, blocks: Ids, slots: Ids,
+                 last_tokens: int | None, dtype: str | None) -> Slab:
+        """Built.build(), by a C call."""
+        c, keep = self.keys_of(keys, dtype, block=None, token=self.block_size)
+        num, which, where = _tensor.moves_of(
+            blocks, slots, ("blocks", "slots"), keep.shape[0])
+        slab = self.slab(num) if slab is None else slab
+        call(c, which[0], num, self.last(last_tokens), slab.need(self.nbytes),
+             where[0])
+        return slab
+
+
+class Built(Kept):
+    """What is built of keys alone: Spec's, and star.Spec's."""
+
+    _calls = "ucm_repr"
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """A C call of this spec, which may fail."""
+        _lib.call(getattr(_lib.sparse(), f"{self._calls}_{name}"),
+                  "representations", self._c, *arguments)
+
     def build(self, keys: Any, slab: Slab | None = None, *, blocks: Ids = None,
               slots: Ids = None, last_tokens: int | None = None,
               dtype: str | None = None) -> Slab:
@@ -123,13 +141,8 @@ class Built:
         slab if none is given. last_tokens: how many the last of these blocks
         has so far.
         """
-        c, keep = self.keys_of(keys, dtype, block=None, token=self.block_size)
-        num, which, where = _tensor.moves_of(
-            blocks, slots, ("blocks", "slots"), keep.shape[0])
-        slab = self.slab(num) if slab is None else slab
-        self.call("build", c, which[0], num, self.last(last_tokens),
-                  slab.need(self.nbytes), where[0])
-        return slab
+        return self.build_by(functools.partial(self.call, "build"), keys, slab,
+                             blocks, slots, last_tokens, dtype)
 
     def growing(self) -> Growing:
         """A block to which tokens are added as they arrive."""

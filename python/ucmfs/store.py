@@ -10,6 +10,7 @@ given up by a call. Data are tensors (torch, numpy, Raw) or raw addresses.
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 from array import array
 from typing import Any, Optional, Sequence
@@ -17,7 +18,7 @@ from typing import Any, Optional, Sequence
 from . import _c, _lib, _log, _pack
 from ._handle import Handle
 from .errors import InvalidArgument
-from .layout import Geometry, Raw, _verify_of, raw_of
+from .layout import Geometry, Raw, _verify_of, is_dense, raw_of
 from .loader import Loader, Path, Tiers, device_of
 from .task import Task, TaskOwner, new_eventfd
 
@@ -461,14 +462,10 @@ def _per_block(ids: _pack.Ids, tensors: Any) -> Sequence[Any]:
 
 def _contiguous_bytes(raw: Raw, name: str) -> int:
     """How many bytes it has; InvalidArgument where there are gaps."""
-    step = 1
-    for size, stride in zip(reversed(raw.shape), reversed(raw.strides)):
-        if size != 1 and stride != step:
-            raise InvalidArgument(
-                f"{name}: shape {raw.shape}, strides {raw.strides}: it is "
-                "not contiguous")
-        step *= size
-    return step * raw.item_bytes
+    if not is_dense(raw):
+        raise InvalidArgument(f"{name}: shape {raw.shape}, strides "
+                              f"{raw.strides}: it is not contiguous")
+    return math.prod(raw.shape) * raw.item_bytes
 
 
 def _spans_of(what: str, addresses: Any, sizes: Any) -> array:
