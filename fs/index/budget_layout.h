@@ -20,7 +20,7 @@ struct ucm_budget_memory {
 	/* Blocks looked up in the mapped index: readers add, the daemon takes. */
 	_Atomic uint64_t hits, misses;
 	uint64_t zero[6];
-	/* The clock of the node's rate, CLOCK_MONOTONIC; see gpu/load/gcra.h. */
+	/* The clock of the node's rate, CLOCK_MONOTONIC; see gpu/load/budget/gcra.h. */
 	_Atomic int64_t tat_ns;
 	_Atomic uint64_t bytes; /* begun by loaders; for statistics */
 	uint64_t rest[502];

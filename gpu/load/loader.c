@@ -18,7 +18,7 @@
 
 #include "common/error.h"
 #include "common/sized.h"
-#include "gpu/load/iobudget.h"
+#include "gpu/load/budget/iobudget.h"
 #include "gpu/load/limits.h"
 #include "gpu/ring/arena.h"
 

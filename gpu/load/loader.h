@@ -8,8 +8,8 @@
 #ifndef UCM_LOAD_LOADER_H
 #define UCM_LOAD_LOADER_H
 
-#include "gpu/load/buffer.h"
-#include "gpu/load/engine.h"
+#include "gpu/load/task/buffer.h"
+#include "gpu/load/thread.h"
 
 #define UCM_LOADER_THREADS 64 /* a byte tells one */
 #define UCM_LOADER_GROUPS 256 /* at a time */

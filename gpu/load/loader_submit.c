@@ -17,7 +17,7 @@
 
 #include "common/error.h"
 #include "common/sized.h"
-#include "gpu/load/abandon.h"
+#include "gpu/load/task/abandon.h"
 
 enum kind { LOAD, SAVE, COMMIT };
 

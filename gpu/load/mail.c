@@ -7,8 +7,9 @@
  */
 #include <config.h>
 
-#include "gpu/load/abandon.h"
-#include "gpu/load/engine.h"
+#include "gpu/load/save/save.h"
+#include "gpu/load/task/abandon.h"
+#include "gpu/load/thread.h"
 
 #include <string.h>
 

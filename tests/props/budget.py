@@ -160,8 +160,8 @@ def measure():
     rows["operations of a medium"] = operations(
         "fs/medium/medium.h", "ucm_medium_ops", "ucm_file_ops")
     rows["fields of the store"] = fields("fs/store/store.h", "ucm_store")
-    rows["fields of a task"] = fields("gpu/load/task.h", "ucm_task")
-    rows["fields of a piece"] = fields("gpu/load/piece.h", "ucm_piece")
+    rows["fields of a task"] = fields("gpu/load/task/task.h", "ucm_task")
+    rows["fields of a piece"] = fields("gpu/load/piece/piece.h", "ucm_piece")
     rows["fields of a handle"] = fields("fs/mount/node/daemon.h", "ucm_handle")
     for name, root, within in (
             ("a commit", "ucm_store_commit", "fs/"),

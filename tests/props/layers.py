@@ -20,7 +20,9 @@ BLOCKS = [*TIER, "policy", "store"]  # what each room of the store may use
 STORE = [*BLOCKS, "find", "motion", "commit", "start"]
 SERVED = [*STORE, "files", "watch", "serve"]
 MOUNT = [*SERVED, "mountsetup", "mountnode", "mountcontrol"]
-LOAD = [*TIER, "repr", "reader", "layout", "ring", "source", "copy"]
+MOVE = [*BASE, "layout", "ring", "source", "copy"]  # what each room of the loader may use
+LOAD = [*TIER, "repr", "reader", *MOVE[len(BASE):], "loadtask", "loadbudget",
+        "loadengine", "loadfiles", "loadpiece", "loadsave"]
 ROOMS = {
     "common": ("common", []),
     "hashing": ("hashing", ["common"]),
@@ -53,6 +55,14 @@ ROOMS = {
     "ring": ("gpu/ring", ["common"]),
     "source": ("gpu/source", [*TIER, "reader"]),
     "copy": ("gpu/copy", [*BASE, "layout"]),
+    "loadtask": ("gpu/load/task", MOVE),
+    "loadbudget": ("gpu/load/budget", [*BASE, "index", "reader"]),
+    "loadengine": ("gpu/load/engine", [*MOVE, "loadtask"]),
+    "loadfiles": ("gpu/load/files", [*MOVE, "loadtask", "loadengine"]),
+    "loadpiece": ("gpu/load/piece", [*MOVE, "loadtask", "loadbudget",
+                                     "loadengine", "loadfiles"]),
+    "loadsave": ("gpu/load/save", [*MOVE, "loadtask", "loadbudget",
+                                   "loadengine", "loadfiles", "loadpiece"]),
     "load": ("gpu/load", LOAD),
     "shards": ("gpu/shards", [*LOAD, "load"]),
     # libucmsparse, which no other room may use
@@ -67,6 +77,9 @@ SHARED = {
     ("reader", "fs/index/budget_layout.h"),
     ("store", "fs/store/find/hold.h"),
     ("store", "fs/store/motion/offers.h"),
+    ("loadengine", "gpu/load/files/files.h"),
+    ("loadengine", "gpu/load/piece/gate.h"),
+    ("loadfiles", "gpu/load/piece/piece.h"),
 }
 # what is not yet as it should be; an entry that no longer holds must go
 KNOWN: set = set()

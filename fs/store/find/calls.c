@@ -171,7 +171,7 @@ void ucm_calls_locate(struct ucm_store *store, const struct ucm_key *key,
 }
 
 /* Looked at here, and not believed. A directory whose server may hang is not: no
- * loader stamps its files (gpu/load/verified.c). Where stamps can be forged there are
+ * loader stamps its files (gpu/load/files/verified.c). Where stamps can be forged there are
  * no marks. */
 int ucm_calls_verified(struct ucm_store *store, const struct ucm_key *key,
 		       uint64_t stamp)

@@ -6,7 +6,7 @@
 #ifndef UCM_TESTS_BUDGET_FIXTURE_H
 #define UCM_TESTS_BUDGET_FIXTURE_H
 
-#include "gpu/load/iobudget.h"
+#include "gpu/load/budget/iobudget.h"
 
 #include <fcntl.h>
 #include <string.h>

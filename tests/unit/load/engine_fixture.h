@@ -10,7 +10,7 @@
 #ifndef UCM_TESTS_ENGINE_FIXTURE_H
 #define UCM_TESTS_ENGINE_FIXTURE_H
 
-#include "gpu/load/engine.h"
+#include "gpu/load/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "gpu/load/buffer.h"
+#include "gpu/load/task/buffer.h"
 #include "tests/unit/load/engine_source.h"
 #include "tests/unit/load_fixture.h"
 

@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "gpu/load/engine.h"
+#include "gpu/load/thread.h"
 #include "tests/unit/load_fixture.h"
 
 #define NUM 8

@@ -5,7 +5,7 @@
  */
 #include <config.h>
 
-#include "gpu/load/completions.h"
+#include "gpu/load/task/completions.h"
 
 #include <poll.h>
 #include <pthread.h>

@@ -5,12 +5,12 @@
  */
 #include <config.h>
 
-#include "gpu/load/engine.h"
+#include "gpu/load/thread.h"
 
 #include <pthread.h>
 #include <unistd.h>
 
-#include "gpu/load/buffer.h"
+#include "gpu/load/task/buffer.h"
 #include "tests/unit/load/engine_fixture.h"
 
 UNIT_FIXTURE(.setup = setup, .teardown = teardown);

@@ -5,12 +5,12 @@
  */
 #include <config.h>
 
-#include "gpu/load/engine.h"
+#include "gpu/load/thread.h"
 
 #include <errno.h>
 #include <sys/stat.h>
 
-#include "gpu/load/buffer.h"
+#include "gpu/load/task/buffer.h"
 #include "tests/unit/load/engine_fixture.h"
 
 /* A task is given up while so many of its operations are held. */

@@ -5,7 +5,7 @@
  */
 #include <config.h>
 
-#include "gpu/load/engine.h"
+#include "gpu/load/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "gpu/load/buffer.h"
+#include "gpu/load/task/buffer.h"
 #include "tests/unit/load/engine_fixture.h"
 
 static bool are_made(void *arg)

@@ -4,7 +4,7 @@
  */
 #include <config.h>
 
-#include "gpu/load/file_header.h"
+#include "gpu/load/files/file_header.h"
 
 #include <errno.h>
 #include <string.h>

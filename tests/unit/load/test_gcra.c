@@ -2,7 +2,7 @@
 /* test_gcra.c - the arithmetic of a clock that keeps a rate. */
 #include <config.h>
 
-#include "gpu/load/gcra.h"
+#include "gpu/load/budget/gcra.h"
 
 #include "tests/unit/random.h"
 

@@ -5,7 +5,7 @@
  */
 #include <config.h>
 
-#include "gpu/load/iobudget.h"
+#include "gpu/load/budget/iobudget.h"
 
 #include <errno.h>
 #include <sys/syscall.h>

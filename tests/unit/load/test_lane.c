@@ -5,8 +5,8 @@
  */
 #include <config.h>
 
-#include "gpu/load/lane.h"
-#include "gpu/load/share.h"
+#include "gpu/load/budget/share.h"
+#include "gpu/load/engine/lane.h"
 
 #include "tests/unit/unit.h"
 

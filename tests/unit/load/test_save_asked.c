@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "gpu/load/engine.h"
+#include "gpu/load/thread.h"
 #include "tests/unit/load/save_fixture.h"
 
 /* ---- a source hangs when it is asked which blocks it wants ---- */

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "gpu/load/engine.h"
+#include "gpu/load/thread.h"
 #include "tests/unit/load_fixture.h"
 
 #define NUM 40

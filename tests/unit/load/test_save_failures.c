@@ -7,7 +7,7 @@
 
 #include <errno.h>
 
-#include "gpu/load/engine.h"
+#include "gpu/load/thread.h"
 #include "tests/unit/load/save_fixture.h"
 
 #define BLOCK (4 * LAYER)

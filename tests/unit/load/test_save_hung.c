@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu/load/saving.h"
+#include "gpu/load/save/saving.h"
 #include "tests/unit/load_fixture.h"
 
 #define NUM 8

@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 
-#include "gpu/load/engine.h"
+#include "gpu/load/thread.h"
 #include "tests/unit/load/save_fixture.h"
 
 /* With parents lf_saved() would not know their headers. */

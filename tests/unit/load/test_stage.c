@@ -4,7 +4,7 @@
  */
 #include <config.h>
 
-#include "gpu/load/stage.h"
+#include "gpu/load/engine/stage.h"
 
 #include <errno.h>
 #include <linux/capability.h>

@@ -5,7 +5,7 @@
  */
 #include <config.h>
 
-#include "gpu/load/task.h"
+#include "gpu/load/task/task.h"
 
 #include <string.h>
 #include <sys/eventfd.h>

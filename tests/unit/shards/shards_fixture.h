@@ -6,7 +6,7 @@
 #ifndef UCM_TESTS_SHARDS_FIXTURE_H
 #define UCM_TESTS_SHARDS_FIXTURE_H
 
-#include "gpu/load/engine.h"
+#include "gpu/load/thread.h"
 #include "gpu/source/source.h"
 #include "tests/unit/load_fixture.h"
 

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stage.c - the staging memory of an engine; see stage.h.
+ *
+ * Each piece of the pool (staging.h) is registered with the copy back end, which
+ * has to have it, and with the ring, which is only faster with it: the kernel
+ * counts pinned buffers against RLIMIT_MEMLOCK, and who has reached that goes on
+ * with memory that is pinned for each read.
+ *
+ * Memory of a device is not given back while the engine lives: drivers wait for
+ * the whole device when memory is unregistered.
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <string.h>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "gpu/load/engine/stage.h"
+
+static void stage_pin(struct ucm_engine *engine, uint8_t *memory, size_t len)
+{
+	struct ucm_shared *shared = engine->shared;
+	int err = ucm_ring_pin_own(engine->ring, memory, len);
+
+	if (err && err != -ENOTSUP &&
+	    !atomic_exchange(&shared->told_unregistered, true))
+		ucm_warning("staging: thread %u: %zu bytes more are not "
+			    "registered with io_uring: %s; reads pin them each "
+			    "time",
+			    engine->number, len,
+			    err == -ENOMEM ? "ulimit -l (RLIMIT_MEMLOCK) "
+					     "allows no more"
+					   : strerror(-err));
+}
+
+static int stage_take(void *arg, uint8_t *memory, size_t len)
+{
+	struct ucm_engine *engine = arg;
+	int err = engine->shared->copy_ops->register_staging(engine->copy,
+							     memory, len);
+
+	if (err)
+		return err;
+	if (engine->staging)
+		stage_pin(engine, memory, len);
+	else /* the first: what becomes of it is said in the ring's text */
+		ucm_ring_register(engine->ring, memory, len);
+	return 0;
+}
+
+static void stage_leave(void *arg, uint8_t *memory, size_t len)
+{
+	struct ucm_engine *engine = arg;
+
+	ucm_ring_unpin(engine->ring, memory, len);
+	engine->shared->copy_ops->unregister_staging(engine->copy, memory);
+}
+
+static const struct ucm_staging_ops stage_ops = {
+	.take = stage_take,
+	.leave = stage_leave,
+};
+
+int ucm_stage_open(struct ucm_engine *engine, struct ucm_error *error)
+{
+	struct ucm_shared *shared = engine->shared;
+	int err = ucm_staging_open_pool(shared->staging_bytes, shared->node,
+					&stage_ops, engine, &engine->staging);
+
+	return err ? ucm_error_set(error, err, "no staging memory: %s",
+				   strerror(-err))
+		   : 0;
+}
+
+int64_t ucm_stage_expire(struct ucm_engine *engine, int64_t now_ns)
+{
+	uint64_t gets = ucm_staging_gets(engine->staging);
+	int64_t left;
+
+	if (!engine->pages_are_host || ucm_staging_is_used(engine->staging)) {
+		engine->staging_gets = 0;
+		return -1;
+	}
+	if (gets != engine->staging_gets) {
+		engine->staging_gets = gets;
+		engine->staging_since_ns = now_ns;
+	}
+	left = engine->staging_since_ns + engine->shared->staging_idle_ns -
+	       now_ns;
+	if (!gets || engine->staging_trimmed == gets)
+		return -1;
+	if (left > 0)
+		return left;
+	ucm_staging_trim(engine->staging);
+	engine->staging_trimmed = gets;
+	return -1;
+}
