@@ -254,6 +254,38 @@ int ucm_layout_seal(struct ucm_layout *layout, struct ucm_error *error)
 	return 0;
 }
 
+int ucm_layout_new_given(const struct ucm_geometry *geometry, uint64_t bytes,
+			 struct ucm_layout **out, struct ucm_error *error)
+{
+	uint64_t payload = ucm_block_payload_bytes(geometry);
+	struct ucm_layout *layout;
+	int err = ucm_layout_new(geometry, 1, &layout, error);
+
+	if (err)
+		return err;
+	for (uint64_t at = 0; at < payload && !err; at += bytes) {
+		const struct ucm_region region = {
+			.base = UCM_BLOCK_PAGE + at,
+			.page_stride = (int64_t)payload,
+			.run_bytes = bytes,
+			.n0 = 1,
+			.n1 = 1,
+			.offset = at,
+			.layer = (uint32_t)(at / (payload /
+						  geometry->num_layers)),
+		};
+
+		err = ucm_layout_add_region(layout, &region, error);
+	}
+	if (!err)
+		err = ucm_layout_seal(layout, error);
+	if (err)
+		ucm_layout_free(layout);
+	else
+		*out = layout;
+	return err;
+}
+
 int ucm_layout_copy(const struct ucm_layout *layout, struct ucm_layout **out)
 {
 	size_t layers = (size_t)layout->geometry.num_layers + 1;

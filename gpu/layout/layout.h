@@ -31,6 +31,11 @@ struct ucm_layout {
 	bool direct;   /* see ucm_layout_set_direct() */
 };
 
+/* A sealed one for requests that bring addresses: one for so many bytes, in their
+ * order in the payload. Its own addresses stand for none, and need only be apart. */
+int ucm_layout_new_given(const struct ucm_geometry *geometry, uint64_t bytes,
+			 struct ucm_layout **out, struct ucm_error *error);
+
 /* -EINVAL: not sealed; -ENOMEM. */
 int ucm_layout_copy(const struct ucm_layout *layout, struct ucm_layout **out);
 

@@ -25,9 +25,9 @@
 #include "common/error.h"
 #include "common/sized.h"
 #include "fs/repr/shape.h"
+#include "gpu/layout/layout.h"
 
 #define STAGING_BYTES (16u << 20)
-#define BASE 4096u /* of the addresses that are not used */
 
 struct ucm_reprs {
 	char *mount, *tiers;
@@ -107,29 +107,13 @@ static int add_group(struct ucm_reprs *reprs, struct ucm_error *error)
 {
 	const struct ucm_geometry *geometry = &reprs->space.geometry;
 	struct ucm_layout *layout;
-	int err = ucm_layout_new(geometry, 1, &layout, error);
+	int err = ucm_layout_new_given(geometry, geometry->k_bytes, &layout,
+				       error);
 
 	if (err)
 		return err;
-	for (uint32_t i = 0; !err && i < geometry->num_layers; i++) {
-		uint64_t at = (uint64_t)i * geometry->k_bytes;
-		const struct ucm_region region = {
-			.base = BASE + at,
-			.page_stride = (int64_t)ucm_block_payload_bytes(geometry),
-			.run_bytes = geometry->k_bytes,
-			.n0 = 1,
-			.n1 = 1,
-			.offset = at,
-			.layer = i,
-		};
-
-		err = ucm_layout_add_region(layout, &region, error);
-	}
-	if (!err)
-		err = ucm_layout_seal(layout, error);
-	if (!err)
-		err = ucm_loader_add_group(reprs->loader, layout, reprs->name,
-					   &reprs->group, error);
+	err = ucm_loader_add_group(reprs->loader, layout, reprs->name,
+				   &reprs->group, error);
 	ucm_layout_free(layout);
 	return err;
 }

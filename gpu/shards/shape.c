@@ -13,6 +13,7 @@
 #include <ucm/block.h>
 
 #include "common/error.h"
+#include "gpu/layout/layout.h"
 
 static uint32_t default_layers(const struct ucm_shards_shape *shape,
 			       const struct ucm_shards_config *config)
@@ -118,44 +119,16 @@ static int geometry_of(const struct ucm_shards_config *config,
 			     text, shape->block_size, shape->num_layers);
 }
 
-/* Nobody uses the addresses in it: they need only be apart. */
-static int add_regions(const struct ucm_shards *store,
-		       struct ucm_layout *layout, struct ucm_error *error)
-{
-	const struct ucm_shards_shape *shape = &store->shape;
-	int err = 0;
-
-	for (uint64_t at = 0; at < shape->block_size && !err;
-	     at += store->region_bytes) {
-		const struct ucm_region region = {
-			.base = UCM_BLOCK_PAGE + at,
-			.page_stride = (int64_t)shape->block_size,
-			.run_bytes = store->region_bytes,
-			.n0 = 1,
-			.n1 = 1,
-			.offset = at,
-			.layer = (uint32_t)(at / shape->layer_size),
-		};
-
-		err = ucm_layout_add_region(layout, &region, error);
-	}
-	return err;
-}
-
 static int add_group(struct ucm_shards *store, const struct ucm_geometry *g,
 		     const char *space, struct ucm_error *error)
 {
 	struct ucm_layout *layout;
-	int err = ucm_layout_new(g, 1, &layout, error);
+	int err = ucm_layout_new_given(g, store->region_bytes, &layout, error);
 
 	if (err)
 		return err;
-	err = add_regions(store, layout, error);
-	if (!err)
-		err = ucm_layout_seal(layout, error);
-	if (!err)
-		err = ucm_loader_add_group(store->loader, layout, space,
-					   &store->group, error);
+	err = ucm_loader_add_group(store->loader, layout, space, &store->group,
+				   error);
 	ucm_layout_free(layout);
 	return err;
 }
