@@ -193,18 +193,15 @@ static int open_buffer(struct ucm_shared *shared,
 		       struct ucm_error *error)
 {
 	const char *text = options->mount ? options->mount : options->tiers;
-	char *path = options->mount ? realpath(options->mount, NULL) : NULL;
-	int err = ucm_buffer_open(options->write_buffer_bytes, &shared->buffer,
-				  error);
 
-	if (!err) {
-		shared->buffer_home =
-			ucm_buffer_home(shared->buffer, path ? path : text);
-		if (!shared->buffer_home)
-			err = ucm_error_set(error, -ENOMEM, "out of memory");
-	}
-	free(path);
-	return err;
+	if (options->mount)
+		shared->buffer_home = realpath(text, NULL);
+	if (!shared->buffer_home)
+		shared->buffer_home = strdup(text);
+	if (!shared->buffer_home)
+		return ucm_error_set(error, -ENOMEM, "out of memory");
+	return ucm_buffer_open(options->write_buffer_bytes, &shared->buffer,
+			       error);
 }
 
 static int open_budget(struct ucm_shared *shared,
@@ -282,6 +279,7 @@ void ucm_loader_close(struct ucm_loader *loader)
 	if (loader->shared.source)
 		loader->shared.source_ops->close(loader->shared.source);
 	ucm_buffer_close(loader->shared.buffer);
+	free(loader->shared.buffer_home);
 	for (unsigned i = 0; i < UCM_LOADER_GROUPS; i++) {
 		if (loader->groups[i])
 			ucm_group_put(loader->groups[i]);

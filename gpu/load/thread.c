@@ -16,7 +16,6 @@
 
 #include "gpu/load/engine/stage.h"
 #include "gpu/load/piece/piece.h"
-#include "gpu/load/piece/toll.h"
 #include "gpu/load/save/save.h"
 #include "gpu/load/task/abandon.h"
 #include "gpu/load/task/buffer.h"
@@ -291,7 +290,7 @@ static int64_t how_long(struct ucm_engine *engine)
 	if (engine->ready.first || engine->gate.woken || engine->eager)
 		return 0;
 	wait = sooner(wait, ucm_stage_expire(engine, now));
-	wait = sooner(wait, ucm_toll_until(engine, now));
+	wait = sooner(wait, ucm_gate_until(engine, now));
 	if (has_work(engine))
 		wait = sooner(wait, until_deadline(lists, now));
 	wait = sooner(wait, ucm_lanes_until_late(engine));
@@ -308,7 +307,6 @@ static void one_round(struct ucm_engine *engine)
 
 	sweep_all(engine);
 	ucm_gate_look(engine);
-	ucm_toll_look(engine, ucm_monotonic_ns());
 	if (engine->gate.woken) {
 		feed(engine);
 		ucm_gate_look(engine); /* there may be room for opens now */

@@ -51,7 +51,7 @@ struct ucm_shared {
 	struct ucm_source *source;
 	struct ucm_iobudget *budget;   /* NULL: nothing is limited */
 	struct ucm_buffer *buffer;   /* NULL: none */
-	const char *buffer_home;     /* see buffer.h */
+	char *buffer_home;           /* see buffer.h */
 	struct ucm_hints *hints;    /* NULL: there is no daemon */
 	const struct ucm_copy_ops *copy_ops;
 	struct ucm_copy_options copy_options;

@@ -25,7 +25,7 @@
 
 #include "common/align.h"
 #include "common/clock.h"
-#include "gpu/load/piece/toll.h"
+#include "gpu/load/budget/iobudget.h"
 
 /* In the order of layers no more is read at a time by a thread (unless the
  * caller says how much): a device may take reads of later layers first. */
@@ -67,6 +67,98 @@ static bool has_turn(const struct ucm_piece *piece)
 				ucm_monotonic_ns());
 }
 
+/* ---- the budget ---- */
+
+static void look(struct ucm_io *io)
+{
+	const struct ucm_engine *engine =
+		(struct ucm_engine *)((char *)io -
+				      offsetof(struct ucm_engine,
+					       gate.look_op.io));
+
+	ucm_iobudget_look(engine->shared->budget);
+}
+
+static void on_looked(struct ucm_engine *engine, struct ucm_engine_op *op)
+{
+	op->done = NULL; /* it may be used again */
+	ucm_gate_wake(engine);
+}
+
+/* It may wait for the daemon. The budget has one engine look at a time. */
+static void begin_look(struct ucm_engine *engine)
+{
+	engine->gate.look_op = (struct ucm_engine_op){ .done = on_looked };
+	ucm_engine_call(engine, &engine->gate.look_op, look);
+}
+
+static void come_back(struct ucm_engine *engine, int64_t at_ns)
+{
+	if (at_ns && (!engine->gate.toll_ns || at_ns < engine->gate.toll_ns))
+		engine->gate.toll_ns = at_ns;
+}
+
+/* May so many bytes be read or written now? They are paid for, until they are
+ * given back; else whoever waits for room is fed when it is worth asking again. */
+static bool pay(struct ucm_engine *engine, enum ucm_iobudget_class class,
+		uint64_t bytes)
+{
+	struct ucm_iobudget *budget = engine->shared->budget;
+	int64_t now_ns, again_ns;
+
+	if (!budget)
+		return true;
+	now_ns = ucm_monotonic_ns();
+	if (!engine->gate.look_op.done && ucm_iobudget_must_look(budget, now_ns))
+		begin_look(engine);
+	if (!ucm_iobudget_take(budget, class, bytes, now_ns, &again_ns)) {
+		come_back(engine, again_ns);
+		return false;
+	}
+	come_back(engine, ucm_iobudget_pay(budget, now_ns));
+	return true;
+}
+
+/* Nothing will keep them from it any more. */
+static void begin(struct ucm_engine *engine, enum ucm_iobudget_class class,
+		  uint64_t bytes)
+{
+	ucm_iobudget_begin(engine->shared->budget, class, bytes,
+			   ucm_monotonic_ns());
+}
+
+/* So many bytes of a piece are under way; not of one whose lane is late. */
+static void enter_budget(struct ucm_piece *piece, uint64_t bytes)
+{
+	if (piece->file->lane->late)
+		return;
+	piece->tolled = bytes;
+	ucm_iobudget_enter(piece->engine->shared->budget, bytes);
+}
+
+/* They no longer are: it has been read, or given up. */
+static void leave_budget(struct ucm_piece *piece)
+{
+	ucm_iobudget_leave(piece->engine->shared->budget, piece->tolled);
+	piece->tolled = 0;
+}
+
+/* The lane is late: what it has under way shall not keep others waiting. */
+static void leave_lane(struct ucm_engine *engine, const struct ucm_lane *lane)
+{
+	for (unsigned rank = 0; rank < UCM_RANKS; rank++) {
+		struct ucm_part *part = engine->loads[rank];
+
+		for (; part; part = part->next) {
+			struct ucm_piece *piece;
+
+			LIST_FOREACH(piece, &part->pieces, in_part)
+				if (piece->tolled && piece->file->lane == lane)
+					leave_budget(piece);
+		}
+	}
+}
+
 /* ---- the window ---- */
 
 /* May so much more be read in that lane? A window that was given is for all
@@ -101,7 +193,7 @@ void ucm_gate_leave(struct ucm_piece *piece)
 {
 	struct ucm_engine *engine = piece->engine;
 
-	ucm_toll_leave(piece);
+	leave_budget(piece);
 	if (!piece->counted)
 		return;
 	ucm_window_give(&piece->file->lane->window, piece->counted,
@@ -173,7 +265,7 @@ static int get_room(struct ucm_piece *piece)
 
 	if (!has_turn(piece) || !ucm_lane_may_call(piece->file->lane) ||
 	    !fits_window(piece) ||
-	    !ucm_toll_pay(engine, class_of(piece), bytes))
+	    !pay(engine, class_of(piece), bytes))
 		return -EAGAIN;
 	err = get_slot(piece);
 	if (err) { /* no turn was had: it may be asked often */
@@ -181,8 +273,8 @@ static int get_room(struct ucm_piece *piece)
 		return err;
 	}
 	enter_window(piece);
-	ucm_toll_begin(engine, class_of(piece), bytes);
-	ucm_toll_enter(piece, piece->counted);
+	begin(engine, class_of(piece), bytes);
+	enter_budget(piece, piece->counted);
 	return 0;
 }
 
@@ -207,20 +299,39 @@ int ucm_gate_ask_memory(struct ucm_piece *piece)
 	return 0;
 }
 
-/* ---- lanes ---- */
+/* ---- each round ---- */
+
+static void look_at_lanes(struct ucm_engine *engine, int64_t now_ns)
+{
+	for (struct ucm_lane *lane = engine->lanes; lane; lane = lane->next) {
+		if (ucm_lane_look(lane, now_ns)) {
+			if (lane->late)
+				leave_lane(engine, lane);
+			ucm_gate_wake(engine);
+		}
+		ucm_lane_queue_held(engine, lane);
+	}
+}
 
 void ucm_gate_look(struct ucm_engine *engine)
 {
 	int64_t now = ucm_monotonic_ns();
 
-	for (struct ucm_lane *lane = engine->lanes; lane; lane = lane->next) {
-		if (ucm_lane_look(lane, now)) {
-			if (lane->late)
-				ucm_toll_leave_lane(engine, lane);
-			ucm_gate_wake(engine);
-		}
-		ucm_lane_queue_held(engine, lane);
-	}
+	look_at_lanes(engine, now);
+	if (!engine->gate.toll_ns || now < engine->gate.toll_ns)
+		return;
+	engine->gate.toll_ns = 0;
+	come_back(engine, ucm_iobudget_pay(engine->shared->budget, now));
+	ucm_gate_wake(engine);
+}
+
+int64_t ucm_gate_until(const struct ucm_engine *engine, int64_t now_ns)
+{
+	int64_t left = engine->gate.toll_ns - now_ns;
+
+	if (!engine->gate.toll_ns)
+		return -1;
+	return left > 0 ? left : 0;
 }
 
 /* ---- saves ---- */
@@ -235,9 +346,9 @@ bool ucm_gate_begin_save(struct ucm_engine *engine, uint64_t len)
 	     (engine->savings_busy + 1) * len >
 		     ucm_staging_len(engine->staging)))
 		return false;
-	if (!ucm_toll_pay(engine, UCM_IOBUDGET_SAVE, len))
+	if (!pay(engine, UCM_IOBUDGET_SAVE, len))
 		return false;
-	ucm_toll_begin(engine, UCM_IOBUDGET_SAVE, len);
+	begin(engine, UCM_IOBUDGET_SAVE, len);
 	return true;
 }
 

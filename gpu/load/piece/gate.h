@@ -24,9 +24,11 @@ struct ucm_gate {
 	struct ucm_engine_op look_op; /* looks for another daemon's budget */
 };
 
-/* Each round: see which lanes are late, and queue what may be of the closes that they
- * hold. */
+/* Each round: see which lanes are late, queue what may be of the closes that they hold,
+ * and pay what the budget is owed, if it is time. */
 void ucm_gate_look(struct ucm_engine *engine);
+/* Until that is, in ns; -1: nothing waits for the budget or is owed. */
+int64_t ucm_gate_until(const struct ucm_engine *engine, int64_t now_ns);
 
 /* May a save of so many bytes be begun? Then the budget has been charged. */
 bool ucm_gate_begin_save(struct ucm_engine *engine, uint64_t len);

@@ -25,17 +25,10 @@
 
 #define BUCKETS 4096
 
-/* A mount, or tiers. */
-struct home {
-	struct home *next;
-	char text[];
-};
-
 struct ucm_buffer {
 	struct ucm_staging *staging;
 	unsigned refs; /* under process_lock */
 	pthread_mutex_t lock; /* guards the rest */
-	struct home *homes;
 	_Atomic size_t num; /* in the table */
 	LIST_HEAD(bucket, ucm_buffered) buckets[BUCKETS];
 };
@@ -84,12 +77,6 @@ int ucm_buffer_open(uint64_t bytes, struct ucm_buffer **out,
 
 static void destroy(struct ucm_buffer *buffer)
 {
-	while (buffer->homes) {
-		struct home *home = buffer->homes;
-
-		buffer->homes = home->next;
-		free(home);
-	}
 	ucm_staging_close(buffer->staging);
 	pthread_mutex_destroy(&buffer->lock);
 	free(buffer);
@@ -118,33 +105,6 @@ uint8_t *ucm_buffer_memory(const struct ucm_buffer *buffer)
 size_t ucm_buffer_len(const struct ucm_buffer *buffer)
 {
 	return ucm_staging_len(buffer->staging);
-}
-
-static struct home *find_home(const struct ucm_buffer *buffer, const char *text)
-{
-	struct home *home = buffer->homes;
-
-	while (home && strcmp(home->text, text) != 0)
-		home = home->next;
-	return home;
-}
-
-const char *ucm_buffer_home(struct ucm_buffer *buffer, const char *text)
-{
-	struct home *home;
-
-	pthread_mutex_lock(&buffer->lock);
-	home = find_home(buffer, text);
-	if (!home) {
-		home = malloc(sizeof(*home) + strlen(text) + 1);
-		if (home) {
-			strcpy(home->text, text);
-			home->next = buffer->homes;
-			buffer->homes = home;
-		}
-	}
-	pthread_mutex_unlock(&buffer->lock);
-	return home ? home->text : NULL;
 }
 
 /* ---- room ---- */
@@ -228,7 +188,7 @@ void ucm_buffered_hide(struct ucm_buffered *kept)
 static bool is_wanted(const struct ucm_buffered *kept, const char *home,
 		      const struct ucm_group *group, const struct ucm_id *id)
 {
-	return !memcmp(&kept->id, id, sizeof(*id)) && kept->home == home &&
+	return !memcmp(&kept->id, id, sizeof(*id)) && !strcmp(kept->home, home) &&
 	       (kept->group == group ||
 		(!strcmp(kept->group->space, group->space) &&
 		 ucm_geometry_equal(&kept->group->layout->geometry,

@@ -46,17 +46,13 @@ void ucm_buffer_close(struct ucm_buffer *buffer);
 uint8_t *ucm_buffer_memory(const struct ucm_buffer *buffer);
 size_t ucm_buffer_len(const struct ucm_buffer *buffer);
 
-/* A string for a mount or tiers, the same for the same text: loaders with the
- * same home find each other's blocks. It lives as long as the buffer. NULL: no
- * memory. */
-const char *ucm_buffer_home(struct ucm_buffer *buffer, const char *text);
-
 /* Room for so many bytes; the caller has a reference. NULL: none at present. */
 struct ucm_buffered *ucm_buffer_get(struct ucm_buffer *buffer, size_t len);
 void ucm_buffered_put(struct ucm_buffered *kept); /* NULL is harmless */
 
-/* It holds all layers of a block, and can be found from now on; group must
- * stay until it is hidden. Who has found it may use it after that, too. */
+/* It holds all layers of a block, and can be found from now on, by loaders with the
+ * same home: a mount, or tiers. That text and the group must stay until it is hidden;
+ * a block that was found may be used after that, too. */
 void ucm_buffered_show(struct ucm_buffered *kept, const char *home,
 		   const struct ucm_group *group, const struct ucm_id *id);
 void ucm_buffered_hide(struct ucm_buffered *kept);
