@@ -19,6 +19,21 @@ int ucm_code_slab_check(const struct ucm_repr_slab *slab,
 			const struct ucm_code_shape *shape,
 			struct ucm_error *error);
 
+/* Of a prepared query. */
+struct ucm_code_query {
+	struct ucm_code_shape code;
+	uint32_t group; /* query heads of a key head */
+	uint32_t codes; /* of these, after merging */
+	uint32_t rows;  /* for each key head */
+	uint32_t num;   /* planes of a row */
+	uint32_t weights[UCM_CODE_PLANES];
+	size_t row_words;
+};
+
+int ucm_code_query_shape(const struct ucm_code_spec *spec,
+			 const struct ucm_code_method *method,
+			 struct ucm_code_query *out, struct ucm_error *error);
+
 /* -EINVAL: memory holds no encoder. */
 int ucm_code_encoder_check(const void *encoder,
 			   const struct ucm_code_spec **spec,

@@ -27,17 +27,6 @@
 #define EXACT_MAX	((uint64_t)1 << 24) /* all whole numbers are floats */
 #define CHUNK		1024u /* tokens at a time; whole tiles */
 
-/* Of a prepared query. */
-struct code_query {
-	struct ucm_code_shape code;
-	uint32_t group; /* query heads of a key head */
-	uint32_t codes; /* of these, after merging */
-	uint32_t rows;  /* for each key head */
-	uint32_t num;   /* planes of a row */
-	uint32_t weights[UCM_CODE_PLANES];
-	size_t row_words;
-};
-
 /* The largest whole number that a score may be. */
 static uint64_t largest(const struct ucm_code_spec *spec,
 			const struct ucm_code_method *method, uint32_t codes)
@@ -85,9 +74,9 @@ static int method_check(const struct ucm_code_spec *spec,
 	return 0;
 }
 
-static int query_shape(const struct ucm_code_spec *spec,
-		       const struct ucm_code_method *method,
-		       struct code_query *out, struct ucm_error *error)
+int ucm_code_query_shape(const struct ucm_code_spec *spec,
+			 const struct ucm_code_method *method,
+			 struct ucm_code_query *out, struct ucm_error *error)
 {
 	int err = ucm_code_shape(spec, &out->code, error);
 	bool each_head;
@@ -126,9 +115,9 @@ static int query_shape(const struct ucm_code_spec *spec,
 size_t ucm_code_query_words(const struct ucm_code_spec *spec,
 			    const struct ucm_code_method *method)
 {
-	struct code_query shape;
+	struct ucm_code_query shape;
 
-	if (query_shape(spec, method, &shape, NULL))
+	if (ucm_code_query_shape(spec, method, &shape, NULL))
 		return 0;
 	return (size_t)spec->num_heads * shape.rows * shape.row_words;
 }
@@ -140,7 +129,7 @@ struct code_prepare {
 	const struct ucm_code_spec *spec; /* the encoder's */
 	const struct ucm_code_method *method;
 	const struct ucm_query *query, *rope;
-	struct code_query shape;
+	struct ucm_code_query shape;
 	struct ucm_error *error;
 };
 
@@ -200,8 +189,8 @@ static void code_load(const struct code_prepare *work, uint32_t key_head,
 		   work->method->merged_heads, out);
 }
 
-static void row_set(const struct code_query *shape, uint64_t *row, uint32_t bit,
-		    uint32_t planes)
+static void row_set(const struct ucm_code_query *shape, uint64_t *row,
+		    uint32_t bit, uint32_t planes)
 {
 	uint64_t *word = row + 1 + (size_t)(bit / UCM_CODE_WORD) * shape->num;
 
@@ -210,7 +199,7 @@ static void row_set(const struct code_query *shape, uint64_t *row, uint32_t bit,
 }
 
 /* The unit, and the distance of a code of zeros. */
-static void row_finish(const struct code_query *shape, uint64_t *row,
+static void row_finish(const struct ucm_code_query *shape, uint64_t *row,
 		       float unit)
 {
 	uint64_t weight = 0;
@@ -228,7 +217,7 @@ static void row_finish(const struct code_query *shape, uint64_t *row,
 static void row_hamming(const struct code_prepare *work, uint32_t key_head,
 			uint32_t first, uint32_t num, uint64_t *row)
 {
-	const struct code_query *shape = &work->shape;
+	const struct ucm_code_query *shape = &work->shape;
 	uint32_t counts[UCM_CODE_WORDS_MAX * UCM_CODE_WORD] = { 0 };
 	uint64_t code[UCM_CODE_WORDS_MAX];
 	float vector[UCM_REPR_HEAD_DIM_MAX];
@@ -250,7 +239,7 @@ static void row_hamming(const struct code_prepare *work, uint32_t key_head,
 static void row_estimate(const struct code_prepare *work, const float *vector,
 			 uint64_t *row)
 {
-	const struct code_query *shape = &work->shape;
+	const struct ucm_code_query *shape = &work->shape;
 	float sums[UCM_CODE_WORDS_MAX * UCM_CODE_WORD], most = 0;
 	uint64_t code[UCM_CODE_WORDS_MAX];
 	uint32_t at = 0;
@@ -273,7 +262,7 @@ static void row_estimate(const struct code_prepare *work, const float *vector,
 static void row_make(const struct code_prepare *work, uint32_t key_head,
 		     uint32_t i, uint64_t *row)
 {
-	const struct code_query *shape = &work->shape;
+	const struct ucm_code_query *shape = &work->shape;
 	bool each_head = work->method->per == UCM_SCORE_HEAD;
 	float vector[UCM_REPR_HEAD_DIM_MAX];
 
@@ -299,7 +288,7 @@ static int prepare_check(struct code_prepare *work)
 					 work->error);
 
 	if (!err)
-		err = query_shape(work->spec, work->method, &work->shape,
+		err = ucm_code_query_shape(work->spec, work->method, &work->shape,
 				  work->error);
 	if (!err)
 		err = ucm_sparse_query_check(query, work->spec->head_dim,
@@ -353,7 +342,7 @@ int ucm_code_query_prepare(const void *encoder,
 struct code_run {
 	const struct ucm_code_spec *spec;
 	const struct ucm_code_method *method;
-	const struct code_query *shape;
+	const struct ucm_code_query *shape;
 	struct ucm_code_rows code;
 	const uint16_t *norms; /* NULL: none that are wanted */
 	uint32_t tokens;
@@ -551,7 +540,7 @@ static void counts_score(struct code_run *run,
 			 const struct ucm_code_request *request,
 			 const uint8_t *slot, size_t i)
 {
-	const struct code_query *shape = run->shape;
+	const struct ucm_code_query *shape = run->shape;
 	bool whole = run->method->per == UCM_SCORE_BLOCK;
 	uint32_t heads = run->spec->num_heads;
 	size_t apart = shape->rows * shape->row_words; /* rows of heads */
@@ -608,8 +597,8 @@ static int request_check(const struct ucm_code_spec *spec,
 			 const struct ucm_code_request *request,
 			 struct ucm_error *error)
 {
-	struct code_query shape;
-	int err = query_shape(spec, method, &shape, error);
+	struct ucm_code_query shape;
+	int err = ucm_code_query_shape(spec, method, &shape, error);
 	uint64_t rows, row, all;
 
 	if (!err)
@@ -637,10 +626,10 @@ static void request_run(const struct ucm_code_spec *spec,
 			const struct ucm_code_method *method,
 			const struct ucm_code_request *request)
 {
-	struct code_query shape;
+	struct ucm_code_query shape;
 	struct code_run run = { spec, method, &shape, .norms = NULL };
 
-	query_shape(spec, method, &shape, NULL);
+	ucm_code_query_shape(spec, method, &shape, NULL);
 	run.code.words = shape.code.words;
 	run.code.num_planes = shape.num;
 	run.code.weights = shape.weights;
@@ -654,12 +643,12 @@ int ucm_code_score(const struct ucm_code_spec *spec,
 		   size_t num_requests, struct ucm_error *error)
 {
 	struct ucm_error why;
-	int err;
 
 	if (num_requests && !requests)
 		return ucm_error_set(error, -EINVAL, "requests is NULL");
 	for (size_t i = 0; i < num_requests; i++) {
-		err = request_check(spec, method, &requests[i], &why);
+		int err = request_check(spec, method, &requests[i], &why);
+
 		if (err)
 			return ucm_sparse_refuse(i, num_requests, err, &why,
 						 error);

@@ -245,12 +245,12 @@ int ucm_score(const struct ucm_repr_spec *spec,
 	      struct ucm_error *error)
 {
 	struct ucm_error why;
-	int err;
 
 	if (num_requests && !requests)
 		return ucm_error_set(error, -EINVAL, "requests is NULL");
 	for (size_t i = 0; i < num_requests; i++) {
-		err = request_check(spec, &requests[i], &why);
+		int err = request_check(spec, &requests[i], &why);
+
 		if (err)
 			return ucm_sparse_refuse(i, num_requests, err, &why,
 						 error);

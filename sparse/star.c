@@ -642,12 +642,12 @@ int ucm_star_score(const struct ucm_star_spec *spec,
 		   size_t num_requests, struct ucm_error *error)
 {
 	struct ucm_error why;
-	int err;
 
 	if (num_requests && !requests)
 		return ucm_error_set(error, -EINVAL, "requests is NULL");
 	for (size_t i = 0; i < num_requests; i++) {
-		err = request_check(spec, &requests[i], &why);
+		int err = request_check(spec, &requests[i], &why);
+
 		if (err)
 			return ucm_sparse_refuse(i, num_requests, err, &why,
 						 error);

@@ -117,13 +117,6 @@ int ucm_sparse_cuda_code_build(const struct ucm_sparse_cuda *cuda,
 
 /* ---- methods ---- */
 
-/* What follows from a right one; as struct code_query of sparse/code_score.c. */
-struct method_shape {
-	uint32_t group, codes, rows; /* of a key head */
-	uint32_t planes, weights[UCM_CODE_PLANES];
-	uint64_t row_words;
-};
-
 /* slab: or one that is right. */
 static int method_check(const struct ucm_code_spec *spec,
 			const struct ucm_code_method *method,
@@ -142,25 +135,6 @@ static int method_check(const struct ucm_code_spec *spec,
 	};
 
 	return ucm_code_score(spec, method, &request, 1, error);
-}
-
-static struct method_shape method_shape(const struct ucm_code_spec *spec,
-					const struct ucm_code_method *method)
-{
-	struct method_shape out = {
-		.group = method->num_heads / spec->num_heads,
-	};
-	uint32_t levels;
-
-	out.codes = out.group / method->merged_heads;
-	out.rows = method->per == UCM_SCORE_HEAD ? out.codes : 1;
-	levels = method->measure == UCM_CODE_ESTIMATE ? UCM_CODE_LEVELS - 1
-		 : method->per == UCM_SCORE_HEAD      ? 1
-						      : out.codes;
-	out.planes = ucm_code_weights(levels, out.weights);
-	out.row_words = ucm_code_query_words(spec, method) /
-			((uint64_t)spec->num_heads * out.rows);
-	return out;
 }
 
 /* ---- queries ---- */
@@ -195,9 +169,10 @@ static void prepare_method(const struct ucm_code_spec *spec,
 			   const struct ucm_code_method *method,
 			   struct ucm_twin_code_query_args *args)
 {
-	const struct method_shape shape = method_shape(spec, method);
 	bool each = method->per == UCM_SCORE_HEAD;
+	struct ucm_code_query shape;
 
+	ucm_code_query_shape(spec, method, &shape, NULL); /* it is right */
 	args->group = shape.group;
 	args->rows = shape.rows;
 	args->estimate = method->measure == UCM_CODE_ESTIMATE;
@@ -209,7 +184,7 @@ static void prepare_method(const struct ucm_code_spec *spec,
 		args->step = 1;
 	}
 	args->row_words = shape.row_words;
-	args->planes = shape.planes;
+	args->planes = shape.num;
 	memcpy(args->weights, shape.weights, sizeof(shape.weights));
 }
 
@@ -311,8 +286,11 @@ score_args(const struct ucm_code_spec *spec,
 	   const struct ucm_code_method *method,
 	   const struct ucm_cuda_code_score *score)
 {
-	const struct method_shape query = method_shape(spec, method);
-	struct ucm_twin_code_score_args args = {
+	struct ucm_twin_code_score_args args;
+	struct ucm_code_query query;
+
+	ucm_code_query_shape(spec, method, &query, NULL); /* it is right */
+	args = (struct ucm_twin_code_score_args){
 		.queries = (uintptr_t)score->queries,
 		.base = (uintptr_t)score->slab->base,
 		.stride_bytes = score->slab->stride_bytes,
@@ -331,19 +309,16 @@ score_args(const struct ucm_code_spec *spec,
 		.hamming = method->measure == UCM_CODE_HAMMING,
 		.block_size = spec->block_size,
 		.max_blocks = score->requests.max_blocks,
-		.planes = query.planes,
+		.planes = query.num,
 	};
-	struct ucm_code_shape shape;
-
-	ucm_code_shape(spec, &shape, NULL); /* it is right */
-	args.head_bytes = shape.head_bytes;
-	args.tokens_at = shape.tokens_at;
+	args.head_bytes = query.code.head_bytes;
+	args.tokens_at = query.code.tokens_at;
 	if (spec->norms && !args.hamming)
-		args.norms_at = shape.norms_at;
-	args.words = shape.words;
-	args.bits = shape.bits;
-	args.digits = shape.rows;
-	args.team = team_of(shape.rows);
+		args.norms_at = query.code.norms_at;
+	args.words = query.code.words;
+	args.bits = query.code.bits;
+	args.digits = query.code.rows;
+	args.team = team_of(query.code.rows);
 	memcpy(args.weights, query.weights, sizeof(query.weights));
 	return args;
 }

@@ -10,39 +10,11 @@
 
 #include "gpu/sparse/twins.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 
 #include "common/error.h"
 #include "gpu/sparse/twin_args.h"
-
-/* What follows from a right spec, as <ucm/sparse.h> says a block lies. */
-struct star_shape {
-	uint32_t lanes; /* groups of a full block, up to whole chunks */
-	uint64_t scales_at, groups_at, bytes;
-};
-
-static struct star_shape star_shape(const struct ucm_star_spec *spec)
-{
-	uint32_t groups = (spec->block_size - 1) / spec->merge_tokens + 1;
-	uint32_t item = spec->dtype == UCM_DTYPE_INT8 ? 1
-			: spec->dtype == UCM_DTYPE_FLOAT32 ? 4 : 2;
-	struct star_shape shape = {
-		.lanes = (groups + UCM_STAR_LANES - 1) / UCM_STAR_LANES *
-			 UCM_STAR_LANES,
-		.bytes = ucm_star_bytes(spec),
-	};
-
-	shape.scales_at = (uint64_t)spec->num_heads * spec->kept *
-			  shape.lanes * item;
-	shape.groups_at = shape.scales_at;
-	if (spec->dtype == UCM_DTYPE_INT8)
-		shape.groups_at += (uint64_t)spec->num_heads * shape.lanes *
-				   sizeof(float);
-	assert(shape.groups_at < shape.bytes);
-	return shape;
-}
 
 /* channels: the device's copy of spec's. */
 static int channels_check(const struct ucm_star_spec *spec,
@@ -69,7 +41,7 @@ int ucm_sparse_cuda_star_build(const struct ucm_sparse_cuda *cuda,
 	struct ucm_twin_grid grid = { UCM_TWIN_STAR_BUILD, 0, 1,
 				      UCM_TWIN_BUILD_THREADS, 0 };
 	struct ucm_twin_star_build_args args;
-	struct star_shape shape;
+	struct ucm_star_shape shape;
 	int err;
 
 	if (!cuda || !written)
@@ -85,7 +57,7 @@ int ucm_sparse_cuda_star_build(const struct ucm_sparse_cuda *cuda,
 				    &args.from, error);
 	if (err)
 		return err;
-	shape = star_shape(spec);
+	ucm_star_shape(spec, &shape, NULL); /* it is right */
 	args.channels = (uintptr_t)channels;
 	args.scales_at = shape.scales_at;
 	args.groups_at = shape.groups_at;
@@ -229,9 +201,10 @@ static struct ucm_twin_star_score_args
 score_args(const struct ucm_star_spec *spec,
 	   const struct ucm_cuda_star_score *score)
 {
-	const struct star_shape shape = star_shape(spec);
 	uint32_t group = score->num_heads / spec->num_heads;
+	struct ucm_star_shape shape;
 
+	ucm_star_shape(spec, &shape, NULL); /* it is right */
 	return (struct ucm_twin_star_score_args){
 		.queries = (uintptr_t)score->queries,
 		.base = (uintptr_t)score->slab->base,
