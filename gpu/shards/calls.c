@@ -154,17 +154,6 @@ void ucm_shards_call_free(struct ucm_shards_call *call)
 	release(call);
 }
 
-struct ucm_shards_entry *ucm_shards_call_entries(struct ucm_shards_call *call)
-{
-	return call->entries;
-}
-
-void ucm_shards_call_decide(struct ucm_shards_call *call, size_t i,
-			    const struct ucm_outcome *outcome)
-{
-	call->outcomes[i] = *outcome;
-}
-
 void ucm_shards_call_notify(const struct ucm_shards_call *call)
 {
 	uint64_t one = 1;

@@ -125,12 +125,3 @@ size_t ucm_shards_join(struct ucm_shards_entry *entries, size_t num,
 	ucm_shards_sort_runs(runs, num_runs);
 	return num_runs;
 }
-
-size_t ucm_shards_part(struct ucm_shards_entry *entries, size_t num,
-		       struct ucm_shards_run *runs)
-{
-	for (size_t i = 0; i < num; i++)
-		runs[i] = ucm_shards_run_of(&entries[i]);
-	ucm_shards_sort_runs(runs, num);
-	return num;
-}

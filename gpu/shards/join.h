@@ -42,10 +42,6 @@ struct ucm_shards_run {
 size_t ucm_shards_join(struct ucm_shards_entry *entries, size_t num,
 		       struct ucm_shards_run *runs);
 
-/* A run of each entry, sorted likewise by the layers and the entry's index. */
-size_t ucm_shards_part(struct ucm_shards_entry *entries, size_t num,
-		       struct ucm_shards_run *runs);
-
 /* A run of one entry. */
 struct ucm_shards_run ucm_shards_run_of(struct ucm_shards_entry *entry);
 void ucm_shards_sort_runs(struct ucm_shards_run *runs, size_t num);

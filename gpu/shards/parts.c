@@ -295,10 +295,7 @@ static void make_round(struct ucm_shards_call *call)
 		if (call->outcomes[i].err == -EINPROGRESS)
 			e[num++] = e[i];
 	}
-	if (call->kind == UCM_SHARDS_COMMIT)
-		num = ucm_shards_part(e, num, round->runs);
-	else
-		num = ucm_shards_join(e, num, round->runs);
+	num = ucm_shards_join(e, num, round->runs); /* of a commit: each its own */
 	make_parts(call, round, num);
 	call->left = round->num_parts;
 }

@@ -7,7 +7,7 @@
  */
 #include <config.h>
 
-#include "gpu/shards/shards.h"
+#include "gpu/shards/call.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -197,15 +197,14 @@ static int take_offsets(const struct ucm_shards *store,
 static void admit(struct ucm_shards *store, struct ucm_shards_call *call,
 		  size_t num, bool held)
 {
-	const struct ucm_shards_entry *entry = ucm_shards_call_entries(call);
+	const struct ucm_shards_entry *entry = call->entries;
+	struct ucm_outcome outcome;
 
 	pthread_mutex_lock(&store->lock);
 	for (size_t i = 0; i < num; i++, entry++) {
-		struct ucm_outcome outcome;
-
 		if (!ucm_shards_admit(store, &entry->id, entry->first_layer,
 				      entry->num_layers, held, &outcome))
-			ucm_shards_call_decide(call, i, &outcome);
+			call->outcomes[i] = outcome;
 	}
 	pthread_mutex_unlock(&store->lock);
 }
@@ -234,8 +233,8 @@ static int move_shards(struct ucm_shards *store, enum ucm_shards_kind kind,
 
 	if (err)
 		return err;
-	err = take_shards(store, ucm_shards_call_entries(call), ids, shards,
-			  num, addresses, per_shard, error);
+	err = take_shards(store, call->entries, ids, shards, num, addresses,
+			  per_shard, error);
 	if (err) {
 		ucm_shards_call_free(call);
 		return err;
@@ -363,8 +362,8 @@ static int move_bytes(struct ucm_shards *store, enum ucm_shards_kind kind,
 
 	if (err)
 		return err;
-	err = take_offsets(store, ucm_shards_call_entries(call), ids, offsets,
-			   spans, num, error);
+	err = take_offsets(store, call->entries, ids, offsets, spans, num,
+			   error);
 	if (err) {
 		ucm_shards_call_free(call);
 		return err;
@@ -395,20 +394,18 @@ int ucm_shards_commit(struct ucm_shards *store, const struct ucm_id *ids,
 		      const uint8_t *success, size_t num, uint64_t *handle,
 		      struct ucm_error *error)
 {
-	struct ucm_shards_entry *entries;
 	struct ucm_shards_call *call;
 	struct ucm_outcome outcome;
 	int err = new_call(store, UCM_SHARDS_COMMIT, num, &call, error);
 
 	if (err)
 		return err;
-	entries = ucm_shards_call_entries(call);
 	pthread_mutex_lock(&store->lock);
 	for (size_t i = 0; i < num; i++) {
-		entries[i].id = ids[i];
+		call->entries[i].id = ids[i];
 		if (!ucm_shards_may_commit(store, &ids[i],
 					   !success || success[i], &outcome))
-			ucm_shards_call_decide(call, i, &outcome);
+			call->outcomes[i] = outcome;
 	}
 	pthread_mutex_unlock(&store->lock);
 	*handle = ucm_shards_call_start(call);

@@ -59,16 +59,11 @@ enum ucm_shards_kind {
 	UCM_SHARDS_COMMIT,
 };
 
-/* A call with num entries, none of which is known to be refused. -ENOMEM. */
+/* A call with num entries, none of which is known to be refused; the outcome of one
+ * that is takes its place in call->outcomes. -ENOMEM. */
 int ucm_shards_call_new(struct ucm_shards *store, enum ucm_shards_kind kind,
 			size_t num, struct ucm_shards_call **out);
 void ucm_shards_call_free(struct ucm_shards_call *call);
-
-struct ucm_shards_entry *ucm_shards_call_entries(struct ucm_shards_call *call);
-
-/* The outcome of entry i is known already: it takes no part. */
-void ucm_shards_call_decide(struct ucm_shards_call *call, size_t i,
-			    const struct ucm_outcome *outcome);
 
 /* Submit what is not decided, and give it a handle. The call is the table's
  * afterwards. Cannot fail: what could not be submitted has failed. */
