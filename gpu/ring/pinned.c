@@ -97,13 +97,9 @@ static int pin_parts(struct ucm_pinned *pinned)
 
 	if (!parts)
 		return -ENOMEM;
-	for (unsigned i = 0; i < pinned->parts; i++) {
-		size_t at = i * UCM_PINNED_PART, left = pinned->len - at;
-
-		parts[i].iov_base = (char *)pinned->memory + at;
-		parts[i].iov_len = left < UCM_PINNED_PART ? left
-							  : UCM_PINNED_PART;
-	}
+	for (unsigned i = 0; i < pinned->parts; i++)
+		parts[i] = ucm_pinned_part(pinned->memory, pinned->len,
+					   i * UCM_PINNED_PART);
 	err = io_uring_register_buffers(&pinned->ring, parts, pinned->parts);
 	free(parts);
 	return err;
@@ -121,7 +117,7 @@ static int pinned_new(void *memory, size_t len, struct ucm_pinned **out)
 		return -ENOMEM;
 	pinned->memory = memory;
 	pinned->len = len;
-	pinned->parts = (unsigned)((len - 1) / UCM_PINNED_PART + 1);
+	pinned->parts = ucm_pinned_parts(len);
 	err = io_uring_queue_init(1, &pinned->ring, 0);
 	if (err)
 		goto free_pinned;

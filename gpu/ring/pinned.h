@@ -8,9 +8,25 @@
 #define UCM_RING_PINNED_H
 
 #include <stddef.h>
+#include <sys/uio.h>
 
 /* The kernel takes up to 1 GiB at a time: part number i begins at i GiB. */
 #define UCM_PINNED_PART ((size_t)1 << 30)
+
+static inline unsigned ucm_pinned_parts(size_t len)
+{
+	return (unsigned)((len + UCM_PINNED_PART - 1) / UCM_PINNED_PART);
+}
+
+static inline struct iovec ucm_pinned_part(void *memory, size_t len, size_t at)
+{
+	size_t left = len - at;
+
+	return (struct iovec){
+		.iov_base = (char *)memory + at,
+		.iov_len = left < UCM_PINNED_PART ? left : UCM_PINNED_PART,
+	};
+}
 
 struct ucm_pinned;
 

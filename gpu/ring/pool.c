@@ -124,8 +124,7 @@ static void wait_ready(struct pool *pool, int64_t timeout_ns)
 	int rc = 0;
 
 	if (timeout_ns > 0) {
-		clock_gettime(CLOCK_MONOTONIC, &end);
-		end_ns = ucm_time_ns(&end) + timeout_ns;
+		end_ns = ucm_monotonic_ns() + timeout_ns;
 		end.tv_sec = end_ns / 1000000000;
 		end.tv_nsec = end_ns % 1000000000;
 	}

@@ -142,18 +142,10 @@ static struct ucm_ring *place_to_wait(struct ucm_remains *remains)
 	return pool ? pool : remains->sleeper;
 }
 
-static int64_t remains_now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return ucm_time_ns(&now);
-}
-
 struct ucm_io *ucm_remains_poll(struct ucm_remains *remains,
 				const struct ucm_ring *ring, int64_t timeout_ns)
 {
-	int64_t end_ns = timeout_ns > 0 ? remains_now_ns() + timeout_ns : 0;
+	int64_t end_ns = timeout_ns > 0 ? ucm_monotonic_ns() + timeout_ns : 0;
 	struct ucm_ring *pool = place_to_wait(remains);
 	struct ucm_io_list done = { 0 };
 	int64_t turn_ns;
@@ -167,7 +159,7 @@ struct ucm_io *ucm_remains_poll(struct ucm_remains *remains,
 		if (done.first || !timeout_ns || atomic_load(&ring->woken))
 			return done.first;
 		if (timeout_ns > 0) {
-			timeout_ns = end_ns - remains_now_ns();
+			timeout_ns = end_ns - ucm_monotonic_ns();
 			timeout_ns = timeout_ns > 0 ? timeout_ns : 0;
 		}
 	}

@@ -306,17 +306,9 @@ static void fail_ring(struct uring *ring, int err, struct ucm_io_list *done)
 
 /* ---- polling ---- */
 
-static int64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return ucm_time_ns(&now);
-}
-
 static struct ucm_io *uring_poll(struct ucm_ring *base, int64_t timeout_ns)
 {
-	int64_t end_ns = timeout_ns > 0 ? now_ns() + timeout_ns : 0;
+	int64_t end_ns = timeout_ns > 0 ? ucm_monotonic_ns() + timeout_ns : 0;
 	struct ucm_io_list done = { 0 };
 	struct uring *ring = of(base);
 	int err;
@@ -334,7 +326,7 @@ static struct ucm_io *uring_poll(struct ucm_ring *base, int64_t timeout_ns)
 		if (err || done.first || !timeout_ns || atomic_load(&base->woken))
 			break;
 		if (timeout_ns > 0) {
-			timeout_ns = end_ns - now_ns();
+			timeout_ns = end_ns - ucm_monotonic_ns();
 			timeout_ns = timeout_ns > 0 ? timeout_ns : 0;
 		}
 	}
@@ -378,21 +370,6 @@ static int open_table(struct uring *ring)
 							    MAX_PINNED);
 
 	return rc == -EBUSY ? 0 : rc; /* there from a time before */
-}
-
-static struct iovec part_of(void *memory, size_t len, size_t at)
-{
-	size_t left = len - at;
-
-	return (struct iovec){
-		.iov_base = (char *)memory + at,
-		.iov_len = left < UCM_PINNED_PART ? left : UCM_PINNED_PART,
-	};
-}
-
-static unsigned parts_of(size_t len)
-{
-	return (unsigned)((len + UCM_PINNED_PART - 1) / UCM_PINNED_PART);
 }
 
 static bool is_free(const struct uring *ring, unsigned place)
@@ -441,7 +418,7 @@ static int pin_shared(struct uring *ring, void *memory, size_t len,
 	}
 	ring->wholes[place] = (struct whole){ .len = len, .shared = pinned };
 	for (size_t at = 0; at < len; at += UCM_PINNED_PART)
-		take_place(ring, place, part_of(memory, len, at));
+		take_place(ring, place, ucm_pinned_part(memory, len, at));
 	return 0;
 }
 
@@ -462,7 +439,7 @@ static int pin_own(struct uring *ring, void *memory, size_t len,
 
 	*whole = (struct whole){ 0 };
 	for (size_t at = 0; at < len; at += UCM_PINNED_PART) {
-		struct iovec part = part_of(memory, len, at);
+		struct iovec part = ucm_pinned_part(memory, len, at);
 		int err = set_place(ring, first + whole->parts, part);
 
 		if (err)
@@ -481,7 +458,7 @@ static int uring_pin(struct ucm_ring *base, void *memory, size_t len,
 	unsigned place;
 
 	if (!err)
-		err = find_places(ring, parts_of(len), &place);
+		err = find_places(ring, ucm_pinned_parts(len), &place);
 	if (err)
 		return err;
 	if (share && !pin_shared(ring, memory, len, place))
