@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/ucm_args.h"
-#include "tools/ucm_tool.h"
+#include "tools/lib/args.h"
+#include "tools/lib/tool.h"
 
 static const char *const titles[] = { "Look", "Move", "Check", "Data" };
 static const struct ucm_command *const commands[] = {

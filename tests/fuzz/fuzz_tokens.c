@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/ucm_tokens.h"
+#include "tools/data/tokens.h"
 #include "tests/fuzz/require.h"
 
 static int read_all(struct ucm_tokens *tokens, const uint8_t *bytes, size_t len,

@@ -14,7 +14,7 @@
 #include "fs/watch/trace.h"
 #include "fs/watch/trace_layout.h"
 #include "tests/fuzz/require.h"
-#include "tools/ucm_trace_print.h"
+#include "tools/trace/print.h"
 
 #define SEAL_HEADER 1u
 #define SEAL_RECORDS 2u

@@ -23,6 +23,7 @@ MOUNT = [*SERVED, "mountsetup", "mountnode", "mountcontrol"]
 MOVE = [*BASE, "layout", "ring", "source", "copy"]  # what each room of the loader may use
 LOAD = [*TIER, "repr", "reader", *MOVE[len(BASE):], "loadtask", "loadbudget",
         "loadengine", "loadfiles", "loadpiece", "loadsave"]
+TOOL = [*BASE, "lib of tools"]
 ROOMS = {
     "common": ("common", []),
     "hashing": ("hashing", ["common"]),
@@ -69,7 +70,14 @@ ROOMS = {
     "sparseroom": ("sparse", ["common", "hashing", "repr"]),
     "twins": ("gpu/sparse", ["common", "repr", "layout", "copy", "sparseroom"]),
     # the commands use the loader by its public headers alone
-    "tools": ("tools", [*STORE, "repr", "watch", "replay", "sparseroom"]),
+    "lib of tools": ("tools/lib", BASE),
+    "look": ("tools/look", TOOL),
+    "move": ("tools/move", TOOL),
+    "check": ("tools/check", [*TOOL, "index", "tier"]),
+    "data": ("tools/data", TOOL),
+    "trace": ("tools/trace", [*TOOL, "watch", "replay"]),
+    "repr of tools": ("tools/repr", [*TOOL, "repr", "sparseroom"]),
+    "tools": ("tools", ["lib of tools"]),
 }
 # headers that a room shares without calling what they belong to
 SHARED = {
@@ -89,7 +97,7 @@ DOORS = {
     "isa-l": {"hashing/crc32c.c"},
     "uthash.h": {"common/table.h"},
     "yaml.h": {"fs/config/config_yaml.c"},
-    "microhttpd.h": {"tools/ucm_http.c"},
+    "microhttpd.h": {"tools/look/http.c"},
     "cuda.h": {"gpu/copy/cuda_api.h"},
     "liburing.h": {"gpu/ring/pinned.c", "gpu/ring/uring.c"},
 }
@@ -206,7 +214,7 @@ def graph():
     """{object: the objects that it uses}"""
     objects = {}
     for room in ROOMS:
-        if room != "tools":
+        if not ROOMS[room][0].startswith("tools"):
             objects.update(members(room))
     check_file_calls(objects)
     where = {}

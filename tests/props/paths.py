@@ -84,7 +84,7 @@ def literals_of_python(path):
 
 def sources():
     for pattern in ("common", "hashing", "fs/*", "fs/store/*", "gpu/*", "tools",
-                    "bench"):
+                    "tools/*", "bench"):
         for path in sorted(glob.glob(f"{top}/{pattern}/*.[ch]")):
             yield os.path.relpath(path, top), literals_of_c
     for path in sorted(glob.glob(f"{top}/python/ucmfs/**/*.py",

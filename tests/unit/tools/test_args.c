@@ -2,7 +2,7 @@
 /* test_args.c - command lines of subcommands. */
 #include <config.h>
 
-#include "tools/ucm_args.h"
+#include "tools/lib/args.h"
 
 #include <getopt.h>
 #include <stdint.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "tests/unit/unit.h"
-#include "tools/ucm_tool.h"
+#include "tools/lib/tool.h"
 
 static struct ucm_common common;
 static uint64_t number;

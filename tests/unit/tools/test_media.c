@@ -2,7 +2,7 @@
 /* test_media.c - directories that ucm scrub reads, when one cannot be read. */
 #include <config.h>
 
-#include "tools/ucm_media.h"
+#include "tools/check/media.h"
 
 #include <errno.h>
 

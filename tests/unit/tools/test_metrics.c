@@ -2,7 +2,7 @@
 /* test_metrics.c - Prometheus' text format, read back. */
 #include <config.h>
 
-#include "tools/ucm_metrics.h"
+#include "tools/lib/metrics.h"
 
 #include <errno.h>
 #include <math.h>

@@ -2,14 +2,14 @@
 /* test_rows.c - blocks in order, and what the commands read from text. */
 #include <config.h>
 
-#include "tools/ucm_list.h"
+#include "tools/lib/list.h"
 
 #include <errno.h>
 #include <stdio.h>
 
 #include "tests/unit/unit.h"
-#include "tools/ucm_doctor.h"
-#include "tools/ucm_ids.h"
+#include "tools/check/doctor.h"
+#include "tools/lib/ids.h"
 
 static const struct ucm_row some[] = {
 	{ { { 3 } }, { .size = 10, .mtime_ns = -1, .uses = 5, .atime_s = 9 } },

@@ -2,7 +2,7 @@
 /* test_text.c - numbers, times and names as people and JSON get them. */
 #include <config.h>
 
-#include "tools/ucm_text.h"
+#include "tools/lib/text.h"
 
 #include "tests/unit/unit.h"
 

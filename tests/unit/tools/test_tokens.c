@@ -2,7 +2,7 @@
 /* test_tokens.c - token ids from text and from binary integers. */
 #include <config.h>
 
-#include "tools/ucm_tokens.h"
+#include "tools/data/tokens.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * doctor.h - ucm doctor: what it looks at, and how it says what it found.
+ *
+ * Each check says one line: OK; WARN, what works but is slower or less safe;
+ * FAIL, what does not work. The last two come with what mends it, a command
+ * where there is one.
+ */
+#ifndef UCM_TOOLS_CHECK_DOCTOR_H
+#define UCM_TOOLS_CHECK_DOCTOR_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include <jansson.h>
+
+#include "tools/lib/tool.h"
+
+enum ucm_verdict { UCM_OK, UCM_WARN, UCM_FAIL };
+
+struct ucm_doctor {
+	json_t *findings;   /* JSON; NULL: lines */
+	bool lost;          /* no memory for one of them */
+	const char *engine; /* that shall use the mounts, or NULL */
+	bool mounted;       /* one of them answers */
+	unsigned counts[UCM_FAIL + 1];
+};
+
+/* mend: NULL for what is OK. */
+void ucm_doctor_say(struct ucm_doctor *doctor, enum ucm_verdict verdict,
+		    const char *subject, const char *mend, const char *format,
+		    ...) __attribute__((format(printf, 5, 6)));
+
+/* Does a path answer, be it with an error, within a few seconds? statfs(2)'s
+ * errno, or ETIMEDOUT. */
+int ucm_doctor_ask(const char *path);
+
+/* Kernel, /dev/fuse, module parameters, limits, clock. */
+void ucm_doctor_machine(struct ucm_doctor *doctor);
+
+/* Memory that memory tiers of this user have left, and no store uses. */
+void ucm_doctor_memory(struct ucm_doctor *doctor);
+
+/* A directory that is, or is going to be, one of a tier. readonly: so is the
+ * tier, and nothing is tried by writing. */
+void ucm_doctor_directory(struct ucm_doctor *doctor, const char *path,
+			  bool readonly);
+
+/* A mount and its directories. */
+void ucm_doctor_mount(struct ucm_doctor *doctor,
+		      const struct ucm_mount *mount);
+/* The same of a daemon without a mount, by the path of its socket. */
+void ucm_doctor_socket(struct ucm_doctor *doctor, const char *path);
+
+/* Python, vLLM and the package ucmfs as this user would start them. */
+void ucm_doctor_engine(struct ucm_doctor *doctor, unsigned patience_s);
+
+/* May this user put files and blocks into a mount, which answers? */
+void ucm_doctor_engine_mount(struct ucm_doctor *doctor,
+			     const struct ucm_mount *mount);
+
+/* "6.18.44-x": is it so new? A release that is none is not. */
+static inline bool ucm_release_is(const char *release, unsigned major,
+				  unsigned minor)
+{
+	unsigned has_major, has_minor;
+
+	if (sscanf(release, "%u.%u", &has_major, &has_minor) != 2)
+		return false;
+	return has_major > major || (has_major == major && has_minor >= minor);
+}
+
+#endif

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* doctor_machine.c - kernel, /dev/fuse, limits and clock. */
+#include <config.h>
+
+#include "tools/check/doctor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/timex.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/process.h"
+#include "tools/lib/text.h"
+
+#define FILES_ENOUGH 65536
+#define LOCKED_ENOUGH ((uint64_t)1 << 30)
+#define YEAR_2024 1704067200
+
+/* ---- kernel ---- */
+
+static void check_passthrough(struct ucm_doctor *doctor, const char *release)
+{
+	if (!ucm_release_is(release, 6, 9))
+		ucm_doctor_say(doctor, UCM_WARN, "passthrough",
+			       "boot Linux 6.9 or newer",
+			       "Linux %s does not have it; data goes "
+			       "through the daemon", release);
+	else if (!ucm_has_sys_admin())
+		ucm_doctor_say(doctor, UCM_WARN, "passthrough",
+			       "mount as root",
+			       "Linux %s has it, but this user lacks "
+			       "CAP_SYS_ADMIN", release);
+	else
+		ucm_doctor_say(doctor, UCM_OK, "passthrough", NULL,
+			       "Linux %s has it", release);
+}
+
+static void check_kernel(struct ucm_doctor *doctor)
+{
+	struct utsname name;
+
+	uname(&name);
+	check_passthrough(doctor, name.release);
+}
+
+static void check_device(struct ucm_doctor *doctor)
+{
+	_cleanup_fd_ int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+	if (fd >= 0)
+		ucm_doctor_say(doctor, UCM_OK, "/dev/fuse", NULL,
+			       "it can be opened");
+	else if (errno == EACCES || errno == EPERM)
+		ucm_doctor_say(doctor, UCM_FAIL, "/dev/fuse",
+			       "chmod 666 /dev/fuse, or mount as root", "%s",
+			       strerror(errno));
+	else
+		ucm_doctor_say(doctor, UCM_FAIL, "/dev/fuse", "modprobe fuse",
+			       "%s", strerror(errno));
+}
+
+/* ---- limits ---- */
+
+/* The daemon raises its own soft limit to the hard one. */
+static void check_files(struct ucm_doctor *doctor)
+{
+	struct rlimit limit;
+
+	getrlimit(RLIMIT_NOFILE, &limit);
+	if (limit.rlim_max >= FILES_ENOUGH)
+		ucm_doctor_say(doctor, UCM_OK, "open files", NULL,
+			       "%" PRIu64 " at most", (uint64_t)limit.rlim_max);
+	else
+		ucm_doctor_say(doctor, UCM_WARN, "open files",
+			       "ulimit -Hn 65536, or LimitNOFILE= of the unit",
+			       "%" PRIu64 " at most: each block that is open "
+			       "takes one", (uint64_t)limit.rlim_max);
+}
+
+static void check_locked(struct ucm_doctor *doctor)
+{
+	struct rlimit limit;
+
+	getrlimit(RLIMIT_MEMLOCK, &limit);
+	if (limit.rlim_cur == RLIM_INFINITY)
+		ucm_doctor_say(doctor, UCM_OK, "locked memory", NULL,
+			       "no limit");
+	else if (limit.rlim_cur >= LOCKED_ENOUGH)
+		ucm_doctor_say(doctor, UCM_OK, "locked memory", NULL,
+			       "%s at most",
+			       ucm_text_size(limit.rlim_cur, false).text);
+	else
+		ucm_doctor_say(doctor, UCM_WARN, "locked memory",
+			       "ulimit -l unlimited, or LimitMEMLOCK= of the "
+			       "unit",
+			       "%s at most: a loader's staging buffers may not "
+			       "fit", ucm_text_size(limit.rlim_cur, false).text);
+}
+
+/* ---- clock ---- */
+
+static void check_clock(struct ucm_doctor *doctor)
+{
+	struct timex timex = { .modes = 0 };
+	int state = adjtimex(&timex);
+
+	if (time(NULL) < YEAR_2024)
+		ucm_doctor_say(doctor, UCM_FAIL, "clock",
+			       "timedatectl set-time, or set-ntp true",
+			       "it says a time before 2024");
+	else if (state == TIME_ERROR || timex.status & STA_UNSYNC)
+		ucm_doctor_say(doctor, UCM_WARN, "clock",
+			       "timedatectl set-ntp true",
+			       "nothing keeps it: ages are wrong when it jumps");
+	else
+		ucm_doctor_say(doctor, UCM_OK, "clock", NULL,
+			       "it is kept right");
+}
+
+void ucm_doctor_machine(struct ucm_doctor *doctor)
+{
+	check_kernel(doctor);
+	check_device(doctor);
+	check_files(doctor);
+	check_locked(doctor);
+	check_clock(doctor);
+}

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hash.c - ucm hash: the ids of a request's blocks; see ucm(1).
+ *
+ * The whole input is read, then hashed once for each rank that is asked for.
+ */
+#include <config.h>
+
+#include "tools/data/hash.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hashing/hasher.h"
+#include "hashing/tree.h"
+
+struct job {
+	const struct ucm_hash_options *opt;
+	struct ucm_hash_input input;
+	size_t num_blocks;
+	uint32_t first_rank, num_ranks;
+	struct ucm_id *ids; /* num_blocks for each rank */
+};
+
+/* ---- ids ---- */
+
+static struct ucm_hasher *open_hasher(const struct job *job, uint32_t rank)
+{
+	struct ucm_hash_meta meta = job->opt->meta;
+	struct ucm_hasher *hasher = NULL;
+	struct ucm_error error;
+
+	meta.rank = rank;
+	if (ucm_scheme_info(meta.scheme)->meta && !meta.model)
+		ucm_tool_complain("the scheme needs --meta; try --help");
+	else if (meta.scheme == UCM_SCHEME_EXTERNAL && !meta.space_id)
+		ucm_tool_complain("the scheme needs --space; try --help");
+	else if (ucm_hasher_open(&meta, &hasher, &error))
+		ucm_tool_complain("%s; try --help", error.text);
+	return hasher;
+}
+
+static int begin(const struct job *job, const struct ucm_hasher *hasher,
+		 struct ucm_hash_state *state)
+{
+	const struct ucm_hash_options *opt = job->opt;
+
+	if (!opt->resume)
+		return ucm_hash_start(hasher, NULL, state, NULL);
+	if (ucm_hash_resume(hasher, &opt->parent, opt->parent_tokens, state))
+		return ucm_tool_complain("the scheme does not go on from this "
+					 "parent; try --help");
+	return 0;
+}
+
+static struct ucm_hash_request request_of(const struct job *job,
+					  struct ucm_hash_state *state,
+					  struct ucm_id *ids)
+{
+	return (struct ucm_hash_request){
+		.tokens = job->input.tokens.ids,
+		.num_tokens = job->input.tokens.num,
+		.flags = job->opt->partial ? UCM_HASH_PARTIAL : 0,
+		.ids = ids,
+		.room = job->num_blocks,
+		.state = state,
+	};
+}
+
+static int hash_tokens(const struct job *job, const struct ucm_hasher *hasher,
+		       const struct ucm_hash_state *start, struct ucm_id *ids)
+{
+	struct ucm_hash_state state = *start;
+	struct ucm_hash_request request = request_of(job, &state, ids);
+	struct ucm_error error;
+
+	if (!ucm_hash_request(hasher, &request, &error))
+		return 0;
+	return ucm_tool_complain("%s: %s", ucm_hash_input_name(job->opt),
+				 error.text);
+}
+
+static int hash_hashes(const struct job *job, const struct ucm_hasher *hasher,
+		       struct ucm_id *ids)
+{
+	const struct ucm_hash_input *input = &job->input;
+
+	if (input->num_hashes == 0) /* of no size */
+		return 0;
+	return ucm_hash_external(hasher, job->opt->group, input->hashes,
+				 input->hash_bytes, input->num_hashes, ids);
+}
+
+static int hash_rank(const struct job *job, uint32_t rank, struct ucm_id *ids)
+{
+	struct ucm_hasher *hasher = open_hasher(job, rank);
+	struct ucm_hash_state state;
+	int err;
+
+	if (!hasher)
+		return -EINVAL;
+	if (job->opt->meta.scheme == UCM_SCHEME_EXTERNAL) {
+		err = hash_hashes(job, hasher, ids);
+	} else {
+		err = begin(job, hasher, &state);
+		if (!err)
+			err = hash_tokens(job, hasher, &state, ids);
+	}
+	ucm_hasher_close(hasher);
+	return err;
+}
+
+static int explain(const struct job *job, struct ucm_id *ids0)
+{
+	const struct ucm_hash_meta *meta = &job->opt->meta;
+	bool chains = meta->scheme == UCM_SCHEME_CHAIN && !meta->mla;
+	struct ucm_hasher *hasher;
+	struct ucm_hash_request request;
+	struct ucm_hash_state state;
+	int err;
+
+	err = hash_rank(job, chains ? meta->rank : 0, ids0);
+	if (err)
+		return err;
+	hasher = open_hasher(job, meta->rank);
+	if (!hasher)
+		return -EINVAL;
+	err = begin(job, hasher, &state);
+	request = request_of(job, NULL, job->ids);
+	if (!err)
+		err = ucm_hash_explain(hasher, &request, &state, ids0);
+	ucm_hasher_close(hasher);
+	return err;
+}
+
+/* ---- all of it ---- */
+
+/* Wrong before any input is read: exit status 2. */
+static int check_options(struct job *job)
+{
+	const struct ucm_hash_options *opt = job->opt;
+	bool external = opt->meta.scheme == UCM_SCHEME_EXTERNAL;
+	struct ucm_hasher *hasher;
+	struct ucm_hash_state state;
+	uint32_t last = opt->last_rank;
+	int err;
+
+	if (external && (opt->explain || opt->resume || opt->format))
+		return ucm_tool_complain("external takes no --explain, "
+					 "--parent or --format; try --help");
+	if (opt->explain && (opt->all_ranks || opt->paths))
+		return ucm_tool_complain("--explain takes no --ranks or "
+					 "--paths; try --help");
+	if (opt->all_ranks && (opt->meta.scheme == UCM_SCHEME_PREFIX ||
+			       opt->meta.scheme == UCM_SCHEME_HEXCHAIN))
+		return ucm_tool_complain("the scheme knows no ranks; try --help");
+	if (opt->all_ranks && last == UINT32_MAX)
+		last = opt->meta.world_size - 1;
+	if (last >= opt->meta.world_size)
+		return ucm_tool_complain("--ranks: there are %u; try --help",
+					 opt->meta.world_size);
+	job->first_rank = opt->all_ranks ? opt->first_rank : opt->meta.rank;
+	job->num_ranks = opt->all_ranks ? last - opt->first_rank + 1 : 1;
+	hasher = open_hasher(job, job->first_rank);
+	if (!hasher)
+		return -EINVAL;
+	err = external ? 0 : begin(job, hasher, &state);
+	ucm_hasher_close(hasher);
+	return err;
+}
+
+static void count_blocks(struct job *job)
+{
+	uint32_t size = job->opt->meta.block_size;
+
+	job->num_blocks = job->input.num_hashes;
+	if (job->opt->meta.scheme == UCM_SCHEME_EXTERNAL)
+		return;
+	job->num_blocks = job->input.tokens.num / size;
+	if (job->opt->partial && job->input.tokens.num % size)
+		job->num_blocks++;
+}
+
+static void print_id(const struct ucm_id *id, bool path, char end)
+{
+	char text[UCM_TREE_BELOW_LEN + 1];
+
+	if (path)
+		ucm_tree_block_below(id, text);
+	else
+		ucm_id_format(id, text);
+	printf("%s%c", text, end);
+}
+
+static void print_ids(const struct job *job)
+{
+	for (size_t i = 0; i < job->num_blocks; i++) {
+		for (uint32_t r = 0; r < job->num_ranks; r++)
+			print_id(&job->ids[r * job->num_blocks + i],
+				 job->opt->paths,
+				 r + 1 < job->num_ranks ? ' ' : '\n');
+	}
+}
+
+static int hash_all(struct job *job)
+{
+	int err = ucm_hash_read(job->opt, &job->input);
+
+	if (err)
+		return err;
+	count_blocks(job);
+	/* one more rank: explain's ids of rank 0 */
+	job->ids = calloc((job->num_blocks + 1) * ((size_t)job->num_ranks + 1),
+			  sizeof(*job->ids));
+	if (!job->ids)
+		return ucm_tool_complain("no memory");
+	for (uint32_t r = 0; !err && r < job->num_ranks; r++)
+		err = hash_rank(job, job->first_rank + r,
+				job->ids + r * job->num_blocks);
+	if (!err && job->opt->explain)
+		err = explain(job, job->ids + job->num_blocks);
+	else if (!err)
+		print_ids(job);
+	return err ? err : ucm_tool_flush();
+}
+
+static int run(int argc, char **argv)
+{
+	struct ucm_hash_options *opt = &ucm_hash_opt;
+	struct job job = { .opt = opt };
+	int err;
+
+	opt->meta.block_size = (uint32_t)opt->block_size;
+	opt->meta.mla = opt->mla;
+	opt->input = argc ? argv[0] : "-";
+	if (check_options(&job))
+		return UCM_EXIT_USAGE;
+	err = hash_all(&job);
+	ucm_hash_input_fini(&job.input);
+	free(job.ids);
+	return err ? UCM_EXIT_FAILED : 0;
+}
+
+const struct ucm_command ucm_hash_command = {
+	.name = "hash",
+	.does = "print the ids of the blocks of a request",
+	.operands = "[FILE]",
+	.about = "Print the ids of the blocks that the tokens of a request "
+		 "fill, one a line, in order. FILE or standard input holds its "
+		 "token ids; with the scheme external, the engine's hashes in "
+		 "hex.",
+	.args = ucm_hash_args,
+	.most = 1,
+	.run = run,
+};

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pages.c - between a file of pages and a store. */
+#include <config.h>
+
+#include "tools/data/pages.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "tools/lib/tool.h"
+
+#define POLL_MS 100
+
+/* What the library logs beside the blocks' outcomes, which are reported. */
+static void log_line(enum ucm_log_level level, const char *line)
+{
+	(void)level;
+	ucm_tool_complain("%s", line);
+}
+
+int ucm_move_init(struct ucm_move_job *job,
+		  const struct ucm_store_options *opt)
+{
+	int err;
+
+	*job = (struct ucm_move_job){
+		.opt = opt,
+		.raw = opt->args[0],
+		.fd = -1,
+	};
+	ucm_log_set(log_line, UCM_LOG_ERROR);
+	err = ucm_report_init(&job->report, opt->json, stderr);
+	if (!err)
+		err = ucm_ids_read(opt->num_args > 1 ? opt->args[1] : "-",
+				   &job->ids);
+	if (!err)
+		err = ucm_store_shape(opt, &job->geometry);
+	if (err)
+		return err;
+	job->page_bytes = ucm_block_payload_bytes(&job->geometry);
+	if (__builtin_mul_overflow(job->page_bytes, job->ids.num, &job->len) ||
+	    job->len > INT64_MAX)
+		return ucm_tool_complain("%zu blocks are more than a file can "
+					 "hold",
+					 job->ids.num);
+	return 0;
+}
+
+void ucm_move_fini(struct ucm_move_job *job)
+{
+	ucm_task_free(job->task);
+	ucm_loader_close(job->loader);
+	if (job->memory)
+		munmap(job->memory, job->len);
+	if (job->fd >= 0)
+		close(job->fd);
+	ucm_ids_fini(&job->ids);
+	ucm_report_fini(&job->report);
+}
+
+int ucm_move_map(struct ucm_move_job *job, bool writable)
+{
+	void *memory;
+
+	if (!job->len)
+		return 0;
+	memory = mmap(NULL, job->len, PROT_READ | (writable ? PROT_WRITE : 0),
+		      MAP_SHARED, job->fd, 0);
+	if (memory == MAP_FAILED)
+		return ucm_tool_complain("%s: %s", job->raw, strerror(errno));
+	job->memory = memory;
+	return 0;
+}
+
+/* ---- the loader ---- */
+
+/* A region for each layer: all of it in one run. */
+static int add_layers(const struct ucm_move_job *job, struct ucm_layout *layout,
+		      struct ucm_error *error)
+{
+	const struct ucm_geometry *g = &job->geometry;
+	uint64_t layer_bytes = (uint64_t)g->k_bytes + g->v_bytes;
+	int err = 0;
+
+	for (uint32_t layer = 0; layer < g->num_layers && !err; layer++) {
+		struct ucm_region region = {
+			.base = (uintptr_t)job->memory + layer * layer_bytes,
+			.page_stride = (int64_t)job->page_bytes,
+			.run_bytes = layer_bytes,
+			.n0 = 1,
+			.n1 = 1,
+			.offset = layer * layer_bytes,
+			.layer = layer,
+		};
+
+		err = ucm_layout_add_region(layout, &region, error);
+	}
+	return err;
+}
+
+static int open_loader(struct ucm_move_job *job, struct ucm_error *error)
+{
+	struct ucm_loader_options options = {
+		.size = sizeof(options),
+		.mount = job->opt->mount,
+		.io = job->opt->io,
+		.threads = (unsigned)job->opt->threads,
+	};
+	struct ucm_layout *layout = NULL;
+	int err = ucm_loader_open(&options, &job->loader, error);
+
+	if (!err)
+		err = ucm_layout_new(&job->geometry, job->ids.num, &layout,
+				     error);
+	if (!err)
+		err = add_layers(job, layout, error);
+	if (!err)
+		err = ucm_layout_seal(layout, error);
+	if (!err)
+		err = ucm_loader_add_group(job->loader, layout, job->opt->space,
+					   &job->group, error);
+	ucm_layout_free(layout);
+	return err;
+}
+
+/* ---- the task ---- */
+
+static struct ucm_id *make_parents(const struct ucm_move_job *job)
+{
+	struct ucm_id *parents = calloc(job->ids.num, sizeof(*parents));
+
+	if (!parents)
+		return NULL;
+	parents[0] = job->opt->parent;
+	memcpy(parents + 1, job->ids.ids,
+	       (job->ids.num - 1) * sizeof(*parents));
+	return parents;
+}
+
+static int submit(struct ucm_move_job *job, bool is_save,
+		  struct ucm_error *error)
+{
+	struct ucm_move *blocks = calloc(job->ids.num, sizeof(*blocks));
+	struct ucm_id *parents = NULL;
+	struct ucm_request request = {
+		.size = sizeof(request),
+		.group = job->group,
+		.blocks = blocks,
+		.num_blocks = job->ids.num,
+		.verify = job->opt->verify,
+	};
+	int err = -ENOMEM;
+
+	if (job->opt->parents)
+		request.parents = parents = make_parents(job);
+	if (blocks && !parents == !job->opt->parents) {
+		for (size_t i = 0; i < job->ids.num; i++) {
+			blocks[i].id = job->ids.ids[i];
+			blocks[i].page = (uint32_t)i;
+		}
+		err = (is_save ? ucm_save_submit : ucm_load_submit)(
+			job->loader, &request, &job->task, error);
+	} else {
+		ucm_error_set(error, err, "out of memory");
+	}
+	free(parents);
+	free(blocks);
+	return err;
+}
+
+static void wait_for_task(struct ucm_move_job *job)
+{
+	struct ucm_loader_stats stats;
+
+	while (ucm_task_wait(job->task, POLL_MS) == -ETIMEDOUT) {
+		ucm_loader_get_stats(job->loader, &stats, sizeof(stats));
+		ucm_progress_tell(&job->report.progress,
+				  stats.loads + stats.load_absent +
+					  stats.load_damaged +
+					  stats.load_failed + stats.saves +
+					  stats.save_skipped +
+					  stats.save_failed,
+				  job->ids.num,
+				  stats.load_bytes + stats.save_bytes);
+	}
+}
+
+int ucm_move_run(struct ucm_move_job *job, bool is_save)
+{
+	const struct ucm_outcome *outcomes;
+	struct ucm_error error = { "" };
+	int err;
+
+	if (!job->ids.num)
+		return 0;
+	err = open_loader(job, &error);
+	if (!err)
+		err = submit(job, is_save, &error);
+	if (err) {
+		ucm_tool_complain("%s", error.text);
+		return err;
+	}
+	wait_for_task(job);
+	outcomes = ucm_task_outcomes(job->task);
+	for (size_t i = 0; i < job->ids.num; i++) {
+		if (outcomes[i].err)
+			ucm_report_block(&job->report, &job->ids.ids[i], NULL,
+					 &outcomes[i]);
+	}
+	return 0;
+}

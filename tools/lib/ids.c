@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ids.c - a list of blocks, one a line. */
+#include <config.h>
+
+#include "tools/lib/ids.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hashing/tree.h"
+#include "tools/lib/tool.h"
+
+int ucm_ids_parse(const char *text, struct ucm_id *out)
+{
+	const char *slash = strrchr(text, '/');
+	const char *name = slash ? slash + 1 : text;
+
+	if (strlen(name) == UCM_ID_HEX)
+		return ucm_id_parse(name, out);
+	return ucm_tree_parse_block(name, out);
+}
+
+int ucm_ids_add(struct ucm_ids *ids, const struct ucm_id *id)
+{
+	if (ids->num == ids->room) {
+		size_t room = ids->room ? 2 * ids->room : 256;
+		struct ucm_id *more =
+			reallocarray(ids->ids, room, sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		ids->ids = more;
+		ids->room = room;
+	}
+	ids->ids[ids->num++] = *id;
+	return 0;
+}
+
+static int add_text(struct ucm_ids *ids, const char *text)
+{
+	struct ucm_id id;
+
+	if (ids->num == UINT32_MAX || ucm_ids_parse(text, &id))
+		return -EINVAL;
+	return ucm_ids_add(ids, &id);
+}
+
+/* Cut off the white space around it. */
+static char *trim(char *line)
+{
+	char *end = line + strlen(line);
+
+	while (end > line && isspace((unsigned char)end[-1]))
+		end--;
+	*end = '\0';
+	while (isspace((unsigned char)*line))
+		line++;
+	return line;
+}
+
+static int read_lines(FILE *file, const char *shown, struct ucm_ids *ids)
+{
+	char *line = NULL, *text;
+	size_t room = 0, number = 0;
+	int err = 0;
+
+	while (!err && getline(&line, &room, file) >= 0) {
+		number++;
+		text = trim(line);
+		if (*text)
+			err = add_text(ids, text);
+	}
+	free(line);
+	if (err == -EINVAL)
+		ucm_tool_complain("%s: line %zu: not an id: 32 hex digits, or "
+				  "a block's path",
+				  shown, number);
+	else if (err || ferror(file))
+		err = ucm_tool_complain("%s: %s", shown,
+					strerror(err ? -err : errno));
+	return err;
+}
+
+int ucm_ids_read(const char *name, struct ucm_ids *ids)
+{
+	bool standard = !strcmp(name, "-");
+	FILE *file = standard ? stdin : fopen(name, "re");
+	int err;
+
+	if (!file)
+		return ucm_tool_complain("%s: %s", name, strerror(errno));
+	err = read_lines(file, standard ? "standard input" : name, ids);
+	if (!standard)
+		fclose(file);
+	return err;
+}
+
+int ucm_ids_take(struct ucm_ids *ids, int num, char *const *arguments)
+{
+	for (int i = 0; i < num; i++) {
+		int err = add_text(ids, arguments[i]);
+
+		if (err == -EINVAL)
+			ucm_tool_complain("'%s': not an id: 32 hex digits, or "
+					  "a block's path; try --help",
+					  arguments[i]);
+		else if (err)
+			ucm_tool_complain("%s", strerror(-err));
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+void ucm_ids_fini(struct ucm_ids *ids)
+{
+	free(ids->ids);
+}

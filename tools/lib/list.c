@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* list.c - the blocks of a space, and the spaces of a mount. */
+#include <config.h>
+
+#include "tools/lib/list.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <ucm/space.h>
+
+#include "hashing/tree.h"
+#include "tools/lib/ids.h"
+#include "tools/lib/tool.h"
+
+/* ---- one bucket ---- */
+
+struct bucket {
+	struct ucm_ids ids;
+	struct ucm_control_place *places; /* ids.room of them */
+};
+
+static bool begins_with(const struct ucm_id *id, const char *prefix)
+{
+	char hex[UCM_ID_HEX + 1];
+
+	ucm_id_format(id, hex);
+	return !strncmp(hex, prefix, strlen(prefix));
+}
+
+/* For so many more. */
+static int make_room(struct ucm_list *rows, size_t num)
+{
+	size_t need = rows->num + num;
+	size_t room = need > 2 * rows->room ? need : 2 * rows->room;
+	struct ucm_row *more;
+
+	if (need <= rows->room)
+		return 0;
+	more = reallocarray(rows->rows, room, sizeof(*more));
+	if (!more)
+		return -ENOMEM;
+	rows->rows = more;
+	rows->room = room;
+	return 0;
+}
+
+static int add_rows(struct ucm_list *rows, const struct bucket *bucket)
+{
+	int err = make_room(rows, bucket->ids.num);
+
+	if (err)
+		return err;
+	for (size_t i = 0; i < bucket->ids.num; i++) {
+		int result = bucket->places[i].result;
+
+		if (!result)
+			rows->rows[rows->num++] = (struct ucm_row){
+				bucket->ids.ids[i], bucket->places[i]
+			};
+		else if (result != -ENOENT)
+			rows->failed++;
+	}
+	return 0;
+}
+
+static int locate(struct ucm_target *target, const char *space,
+		  struct bucket *bucket)
+{
+	struct ucm_control_place *more;
+
+	if (!bucket->ids.num)
+		return 0;
+	more = reallocarray(bucket->places, bucket->ids.room, sizeof(*more));
+	if (!more)
+		return ucm_tool_complain("no memory");
+	bucket->places = more;
+	return ucm_target_locate(target, space, bucket->ids.ids,
+				 bucket->ids.num, more);
+}
+
+static int read_bucket(struct ucm_target *target, const char *space,
+		       const char *prefix, unsigned number,
+		       struct bucket *bucket, struct ucm_list *rows)
+{
+	struct ucm_ids *ids = &bucket->ids;
+	int err = ucm_target_ids(target, space, number, ids);
+	size_t kept = 0;
+
+	if (err)
+		return err;
+	for (size_t i = 0; i < ids->num; i++) {
+		if (begins_with(&ids->ids[i], prefix))
+			ids->ids[kept++] = ids->ids[i];
+	}
+	ids->num = kept;
+	err = locate(target, space, bucket);
+	return err ? err : add_rows(rows, bucket);
+}
+
+int ucm_list_read(struct ucm_target *target, const char *space,
+		  const char *prefix, struct ucm_list *rows,
+		  struct ucm_progress *progress)
+{
+	struct bucket bucket = { 0 };
+	int err = 0;
+
+	for (unsigned i = 0; i < UCM_BUCKETS && !err; i++) {
+		char name[3];
+
+		ucm_tree_bucket_name(i, name);
+		if (strncmp(name, prefix, strnlen(prefix, 2)))
+			continue;
+		err = read_bucket(target, space, prefix, i, &bucket, rows);
+		if (progress)
+			ucm_progress_tell(progress, rows->num, 0, 0);
+	}
+	ucm_ids_fini(&bucket.ids);
+	free(bucket.places);
+	return err;
+}
+
+void ucm_list_fini(struct ucm_list *rows)
+{
+	free(rows->rows);
+	*rows = (struct ucm_list){ 0 };
+}
+
+/* ---- order ---- */
+
+static int by_name(const void *a, const void *b)
+{
+	return memcmp(&((const struct ucm_row *)a)->id,
+		      &((const struct ucm_row *)b)->id, sizeof(struct ucm_id));
+}
+
+/* Larger first, then by name. */
+#define BY(field)                                                             \
+	static int by_##field(const void *a, const void *b)                   \
+	{                                                                     \
+		const struct ucm_row *x = a, *y = b;                          \
+                                                                              \
+		if (x->place.field != y->place.field)                         \
+			return x->place.field > y->place.field ? -1 : 1;      \
+		return by_name(a, b);                                         \
+	}
+BY(size)
+BY(mtime_ns)
+BY(uses)
+BY(atime_s)
+#undef BY
+
+static int (*const orders[])(const void *a, const void *b) = {
+	[UCM_ROWS_NAME] = by_name,
+	[UCM_ROWS_SIZE] = by_size,
+	[UCM_ROWS_AGE] = by_mtime_ns,
+	[UCM_ROWS_USES] = by_uses,
+	[UCM_ROWS_ATIME] = by_atime_s,
+};
+
+void ucm_list_sort(struct ucm_list *rows, enum ucm_list_order order)
+{
+	if (rows->num)
+		qsort(rows->rows, rows->num, sizeof(*rows->rows),
+		      orders[order]);
+}
+
+int ucm_list_prefix(const struct ucm_arg *arg, char *value)
+{
+	size_t len = strlen(value);
+
+	if (!len || len > UCM_ID_HEX || strspn(value, "0123456789abcdef") != len)
+		return -EINVAL;
+	*(const char **)arg->to = value;
+	return 0;
+}
+
+/* ---- spaces ---- */
+
+static int compare_names(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int add_space(char ***spaces, size_t *num, const char *name)
+{
+	char **more = reallocarray(*spaces, *num + 1, sizeof(*more));
+
+	if (!more)
+		return -ENOMEM;
+	*spaces = more;
+	more[*num] = strdup(name);
+	*num += more[*num] != NULL;
+	return more[*num - 1] ? 0 : -ENOMEM;
+}
+
+struct spaces {
+	char **names;
+	size_t num;
+};
+
+static int add_each(void *arg, const char *name)
+{
+	struct spaces *spaces = arg;
+
+	return add_space(&spaces->names, &spaces->num, name);
+}
+
+int ucm_spaces_read(const struct ucm_target *target, char ***out,
+		    size_t *num_out)
+{
+	struct spaces spaces = { NULL, 0 };
+	struct ucm_error error = { .text = "" };
+	int err = add_each(&spaces, "");
+
+	if (!err)
+		err = ucm_space_list(target->mount, NULL, add_each, &spaces,
+				     &error);
+	if (err) {
+		ucm_tool_complain("%s",
+				  *error.text ? error.text : "no memory");
+		ucm_spaces_free(spaces.names, spaces.num);
+		return err;
+	}
+	qsort(spaces.names, spaces.num, sizeof(*spaces.names), compare_names);
+	*out = spaces.names;
+	*num_out = spaces.num;
+	return 0;
+}
+
+void ucm_spaces_free(char **spaces, size_t num)
+{
+	for (size_t i = 0; i < num; i++)
+		free(spaces[i]);
+	free(spaces);
+}

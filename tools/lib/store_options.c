@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store_options.c - the options that ucm put, get and verify share. */
+#include <config.h>
+
+#include "tools/lib/store.h"
+
+#include <errno.h>
+#include <limits.h>
+
+#include "tools/lib/tool.h"
+
+struct ucm_store_options ucm_store_opt = { .space = "" };
+
+const struct ucm_arg ucm_store_where[] = {
+	{ "mount", 'm', "MOUNT", ucm_arg_text, &ucm_store_opt.mount,
+	  .help = "where the store is mounted, or its daemon's socket" },
+	UCM_ARG_TIERS(ucm_store_opt),
+	UCM_ARG_SPACE(ucm_store_opt),
+	{ "threads", 0, "N", ucm_arg_number, &ucm_store_opt.threads,
+	  .help = "how many threads do the work, at most 64",
+	  .min = 1, .max = 64 },
+	UCM_ARG_JSON(ucm_store_opt),
+	{ 0 },
+};
+
+/* ---- geometry ---- */
+
+#define NOT_GIVEN UINT64_MAX
+
+/* What the command line says of it. */
+static struct {
+	uint64_t layers, tokens, dtype, heads, dim, k_bytes, v_bytes;
+	unsigned order;
+} shape = {
+	NOT_GIVEN, NOT_GIVEN, NOT_GIVEN, NOT_GIVEN, NOT_GIVEN, NOT_GIVEN,
+	NOT_GIVEN, UINT_MAX
+};
+
+static int parse_dtype(const struct ucm_arg *arg, char *value)
+{
+	uint32_t dtype;
+	int err = ucm_dtype_parse(value, &dtype);
+
+	if (!err)
+		*(uint64_t *)arg->to = dtype;
+	return err;
+}
+
+const struct ucm_arg ucm_store_shapes[] = {
+	{ "layers", 0, "N", ucm_arg_number, &shape.layers,
+	  .help = "geometry: layers", .min = 1, .max = 1 << 20 },
+	{ "tokens", 0, "N", ucm_arg_number, &shape.tokens,
+	  .help = "geometry: tokens of a block", .min = 1, .max = UINT32_MAX },
+	{ "dtype", 0,
+	  "float16|bfloat16|float32|float8_e4m3|float8_e5m2|int8|uint8|opaque",
+	  parse_dtype, &shape.dtype,
+	  .help = "geometry: type of the elements" },
+	{ "heads", 0, "N", ucm_arg_number, &shape.heads,
+	  .help = "geometry: heads of keys and values", .max = UINT16_MAX },
+	{ "dim", 0, "N", ucm_arg_number, &shape.dim,
+	  .help = "geometry: elements of a head", .max = UINT16_MAX },
+	{ "k-bytes", 0, "N", ucm_arg_number, &shape.k_bytes,
+	  .help = "geometry: bytes of the keys of a layer, if they do not "
+		  "follow from the others",
+	  .min = 1, .max = UINT32_MAX },
+	{ "v-bytes", 0, "N", ucm_arg_number, &shape.v_bytes,
+	  .help = "geometry: bytes of the values of a layer (as many as of the "
+		  "keys); 0 for MLA",
+	  .max = UINT32_MAX },
+	/* in the order of UCM_ORDER_... */
+	{ "order", 0, "NHD|HND|opaque", ucm_arg_choice, &shape.order,
+	  .help = "geometry: order of tokens (N), heads (H) and their "
+		  "elements (D) in a plane (NHD)" },
+	{ "like", 0, "FILE", ucm_arg_text, &ucm_store_opt.like,
+	  .help = "geometry: that of this block" },
+	/* in the order of enum ucm_io_kind */
+	{ "io", 0, "auto|uring|threads", ucm_arg_choice, &ucm_store_opt.io,
+	  .help = "read and write by io_uring, by threads, or by what is "
+		  "allowed (auto)" },
+	{ 0 },
+};
+
+static int need(uint64_t value, const char *name)
+{
+	if (value != NOT_GIVEN)
+		return 0;
+	return ucm_tool_complain("geometry: --%s is missing; try --help",
+				 name);
+}
+
+static uint64_t given_or(uint64_t value, uint64_t otherwise)
+{
+	return value != NOT_GIVEN ? value : otherwise;
+}
+
+/* The same rules as for a header: encode one, and see. */
+static int check_geometry(const struct ucm_geometry *geometry)
+{
+	char bytes[UCM_BLOCK_HEADER_BYTES];
+	struct ucm_block block = {
+		.geometry = *geometry,
+		.form = UCM_FORM_PACKED,
+		.data_offset = UCM_BLOCK_HEADER_BYTES,
+	};
+
+	if (!ucm_block_encode(&block, NULL, bytes, sizeof(bytes)))
+		return 0;
+	return ucm_tool_complain("geometry: the bytes of a plane are not "
+				 "tokens x heads x dim x those of dtype; "
+				 "try --help");
+}
+
+static int make_geometry(struct ucm_store_options *opt)
+{
+	uint64_t k = shape.k_bytes;
+
+	if (need(shape.layers, "layers") || need(shape.tokens, "tokens") ||
+	    need(shape.dtype, "dtype"))
+		return -EINVAL;
+	if (k == NOT_GIVEN &&
+	    (need(shape.heads, "heads") || need(shape.dim, "dim")))
+		return -EINVAL;
+	if (k == NOT_GIVEN)
+		k = shape.tokens * shape.heads * shape.dim *
+		    ucm_dtype_size((uint32_t)shape.dtype);
+	if (!k || k > UINT32_MAX)
+		return ucm_tool_complain("geometry: planes of %llu bytes; "
+					 "try --help",
+					 (unsigned long long)k);
+	opt->shaped = true;
+	opt->geometry = (struct ucm_geometry){
+		.num_layers = (uint32_t)shape.layers,
+		.block_size = (uint32_t)shape.tokens,
+		.dtype = (uint32_t)shape.dtype,
+		.k_bytes = (uint32_t)k,
+		.v_bytes = (uint32_t)given_or(shape.v_bytes, k),
+		.num_kv_heads = (uint16_t)given_or(shape.heads, 0),
+		.head_dim = (uint16_t)given_or(shape.dim, 0),
+		.order = shape.order != UINT_MAX ? shape.order : UCM_ORDER_NHD,
+	};
+	return check_geometry(&opt->geometry);
+}
+
+static int check_shape(struct ucm_store_options *opt)
+{
+	/* all bits are set in what was not given */
+	bool any = (shape.layers & shape.tokens & shape.dtype & shape.heads &
+		    shape.dim & shape.k_bytes & shape.v_bytes) != NOT_GIVEN ||
+		   shape.order != UINT_MAX;
+
+	if (any && opt->like)
+		return ucm_tool_complain("--like, or a geometry; try --help");
+	return any ? make_geometry(opt) : 0;
+}
+
+/* ---- the whole line ---- */
+
+void ucm_store_options_take(int argc, char **argv)
+{
+	ucm_store_opt.args = argv;
+	ucm_store_opt.num_args = argc;
+}
+
+int ucm_store_options_check(int argc, char **argv)
+{
+	struct ucm_store_options *opt = &ucm_store_opt;
+
+	ucm_store_options_take(argc, argv);
+	if (check_shape(opt))
+		return -EINVAL;
+	if (!opt->mount)
+		return ucm_tool_complain("no --mount or --tiers; try --help");
+	if (!argc)
+		return ucm_tool_complain("no file RAW; try --help");
+	return 0;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* text.h - numbers, times and JSON as the subcommands print them. */
+#ifndef UCM_TOOLS_LIB_TEXT_H
+#define UCM_TOOLS_LIB_TEXT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+/* A short text, by value. */
+struct ucm_text {
+	char text[24];
+};
+
+/* "512", "1.5K", "20M": powers of 1024, rounded; exact: all digits. */
+struct ucm_text ucm_text_size(uint64_t bytes, bool exact);
+
+/* "12s", "59m", "23h", "4d"; what lies in the future is "0s". */
+struct ucm_text ucm_text_age(int64_t seconds);
+
+/* "850ns", "12us", "3.4ms", "1.2s" */
+struct ucm_text ucm_text_duration(double seconds);
+
+/* part of whole in per cent, "95.0 %"; "-" if there is nothing of it. */
+struct ucm_text ucm_text_share(uint64_t part, uint64_t whole);
+
+/* The same as a number, for JSON: null if there is nothing of it. */
+json_t *ucm_json_share(uint64_t part, uint64_t whole);
+
+/* Names are bytes, JSON is UTF-8: in others, what is not ASCII becomes '?'. */
+json_t *ucm_json_text(const char *text);
+
+json_t *ucm_json_number(uint64_t value);
+json_t *ucm_json_id(const void *id);
+
+/* Takes the object (NULL: there was no memory) and prints it. The exit status:
+ * status if it was printed, else a failure (reported). */
+int ucm_json_print(json_t *object, int status);
+
+#endif

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * status.c - ucm status: how a mount is; see ucm(1).
+ *
+ * From stats.json for those who may read it. For others an object of the same
+ * shape is made from what everyone may ask for: the statistics call, and the
+ * metrics.
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/cleanup.h"
+#include "hashing/tree.h"
+#include "tools/lib/args.h"
+#include "tools/lib/metrics.h"
+#include "tools/lib/target.h"
+#include "tools/lib/text.h"
+#include "tools/lib/tool.h"
+
+static struct ucm_common common;
+
+static const struct ucm_arg args[] = {
+	UCM_ARG_MOUNTS(common),
+	UCM_ARG_JSON(common),
+	{ 0 },
+};
+
+struct status {
+	json_t *stats;
+	const char *missing; /* NULL: nothing */
+};
+
+/* ---- for those who may not read stats.json ---- */
+
+static json_t *counters_of(const struct ucm_control_statistics *stats)
+{
+	return json_pack("{sI sI sI sI sI sI sI sI}",
+#define PUT(name) #name, (json_int_t)stats->name
+			 PUT(lookups), PUT(hits), PUT(misses), PUT(opens),
+			 PUT(commits), PUT(removed), PUT(quarantined),
+			 PUT(io_errors)
+#undef PUT
+	);
+}
+
+static json_t *tier_of(const struct ucm_metrics *metrics, const char *name)
+{
+	return json_pack(
+		"{ss sb sI sI sI}", "name", name, "readonly",
+		ucm_metrics_value(metrics, "ucmfs_tier_readonly", "tier",
+				  name) > 0,
+		"total_bytes",
+		(json_int_t)ucm_metrics_value(metrics, "ucmfs_tier_size_bytes",
+					      "tier", name),
+		"free_bytes",
+		(json_int_t)ucm_metrics_value(metrics, "ucmfs_tier_free_bytes",
+					      "tier", name),
+		"used_bytes",
+		(json_int_t)ucm_metrics_value(metrics, "ucmfs_tier_used_bytes",
+					      "tier", name));
+}
+
+/* What the metrics have of the tiers; a mount without metrics: nothing. */
+static json_t *tiers_of(struct ucm_target *target,
+			const struct ucm_metrics *metrics)
+{
+	json_t *list = json_array();
+
+	for (unsigned i = 0; i < UCM_TARGET_TIERS && target->tiers[i]; i++)
+		json_array_append_new(list, tier_of(metrics, target->tiers[i]));
+	return list;
+}
+
+static json_t *whole_of(const struct ucm_control_statistics *stats)
+{
+	return json_pack("{sI sI sI}", "total_bytes",
+			 (json_int_t)stats->total_bytes, "free_bytes",
+			 (json_int_t)stats->free_bytes, "used_bytes",
+			 (json_int_t)stats->bytes);
+}
+
+static int ask_stats(struct ucm_target *target, struct status *out)
+{
+	struct ucm_control_statistics stats;
+	struct ucm_metrics metrics;
+	int err = ucm_target_statistics(target, &stats);
+
+	if (err)
+		return err;
+	out->stats = json_pack("{s{sI sb} so so}", "index", "blocks",
+			       (json_int_t)stats.blocks, "complete",
+			       (int)stats.scanned, "counters",
+			       counters_of(&stats), "space", whole_of(&stats));
+	out->missing = "tiers, passthrough and io_uring, spaces";
+	if (out->stats && !ucm_metrics_read(target->mount, &metrics)) {
+		json_object_set_new(out->stats, "tiers",
+				    tiers_of(target, &metrics));
+		json_object_set_new(
+			out->stats, "transport",
+			json_pack("{sb sb}", "passthrough",
+				  ucm_metrics_value(&metrics,
+						    "ucmfs_passthrough", NULL,
+						    NULL) > 0,
+				  "io_uring",
+				  ucm_metrics_value(&metrics, "ucmfs_io_uring",
+						    NULL, NULL) > 0));
+		out->missing = "why passthrough or io_uring are off, "
+			       "directories, spaces";
+		ucm_metrics_fini(&metrics);
+	}
+	return out->stats ? 0 : ucm_tool_complain("no memory");
+}
+
+/* ---- telling ---- */
+
+static uint64_t number(const json_t *object, const char *key)
+{
+	return (uint64_t)json_integer_value(json_object_get(object, key));
+}
+
+static void print_transport(const json_t *transport, const char *what)
+{
+	char why[64];
+	const char *text;
+
+	if (!transport)
+		return;
+	snprintf(why, sizeof(why), "%s_why", what);
+	text = json_string_value(json_object_get(transport, why));
+	printf("%-12s %s%s%s\n", what,
+	       json_is_true(json_object_get(transport, what)) ? "on" : "off",
+	       text ? ": " : "", text ? text : "");
+}
+
+static void print_index(const json_t *stats)
+{
+	const json_t *index = json_object_get(stats, "index");
+	uint64_t in_doubt = number(index, "in_doubt");
+	uint64_t verified = number(index, "verified_blocks");
+
+	printf("%-12s %" PRIu64 " blocks", "index", number(index, "blocks"));
+	if (in_doubt)
+		printf(", %" PRIu64 " in doubt", in_doubt);
+	if (verified)
+		printf(", %" PRIu64 " marked as verified", verified);
+	puts(json_is_true(json_object_get(index, "complete"))
+		     ? ", complete"
+		     : ", being filled");
+}
+
+static void print_counters(const json_t *counters)
+{
+	static const char *const names[] = {
+		"opens", "commits", "commit_refused", "removed", "quarantined",
+		"io_errors",
+	};
+	uint64_t lookups = number(counters, "lookups");
+
+	printf("%-12s %s of %" PRIu64 " lookups\n", "hits",
+	       ucm_text_share(number(counters, "hits"), lookups).text, lookups);
+	printf("%-12s", "since mount");
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (json_object_get(counters, names[i]))
+			printf("%s %s %" PRIu64, i ? "," : "", names[i],
+			       number(counters, names[i]));
+	}
+	putchar('\n');
+}
+
+static void print_space_of(const char *name, const json_t *of)
+{
+	printf("%-12s %8s %8s %8s%s\n", name,
+	       ucm_text_size(number(of, "total_bytes"), false).text,
+	       ucm_text_size(number(of, "free_bytes"), false).text,
+	       ucm_text_size(number(of, "used_bytes"), false).text,
+	       json_is_true(json_object_get(of, "readonly")) ? " read-only"
+							     : "");
+}
+
+/* What is not as it should be. */
+static void print_directory(const json_t *dir)
+{
+	static const struct {
+		const char *state, *text;
+	} states[] = {
+		{ "set_aside", ": failed lately" },
+		{ "unreadable", ": cannot be read" },
+		{ "sync_failed", ": a sync failed; takes nothing new" },
+		{ "taken_over", ": another ucmfs has it; only read" },
+	};
+	const char *state = json_string_value(json_object_get(dir, "state"));
+	const char *kind = json_string_value(json_object_get(dir, "kind"));
+	uint64_t in_doubt = number(dir, "in_doubt");
+
+	printf("  %s", json_string_value(json_object_get(dir, "path")));
+	for (size_t i = 0; state && i < sizeof(states) / sizeof(states[0]);
+	     i++) {
+		if (!strcmp(state, states[i].state))
+			fputs(states[i].text, stdout);
+	}
+	if (in_doubt)
+		printf("; %" PRIu64 " blocks in doubt", in_doubt);
+	if (!strcmp(kind ? kind : "", "memory"))
+		fputs(", memory", stdout);
+	if (json_object_get(dir, "used_bytes"))
+		printf(", %s used",
+		       ucm_text_size(number(dir, "used_bytes"), false).text);
+	if (json_object_get(dir, "limit_bytes"))
+		printf(" of %s",
+		       ucm_text_size(number(dir, "limit_bytes"), false).text);
+	putchar('\n');
+}
+
+static void print_endurance(const json_t *tier)
+{
+	uint64_t bytes = number(tier, "endurance_bytes");
+
+	if (bytes)
+		printf("  endurance: %s a day%s\n",
+		       ucm_text_size(bytes, false).text,
+		       json_is_true(json_object_get(tier, "endurance_spent"))
+			       ? ", used up for now"
+			       : "");
+}
+
+static void print_tiers(const json_t *stats)
+{
+	const json_t *whole = json_object_get(stats, "space"), *tier, *dir;
+	size_t i, j;
+
+	printf("\n%-12s %8s %8s %8s\n", "TIER", "SIZE", "FREE", "USED");
+	json_array_foreach(json_object_get(stats, "tiers"), i, tier) {
+		print_space_of(json_string_value(json_object_get(tier, "name")),
+			       tier);
+		print_endurance(tier);
+		json_array_foreach(json_object_get(tier, "directories"), j, dir)
+			print_directory(dir);
+	}
+	if (whole)
+		print_space_of("all", whole);
+}
+
+static void print_spaces(const json_t *spaces)
+{
+	const json_t *space;
+	size_t i;
+
+	if (!spaces)
+		return;
+	printf("\n%-24s %10s %8s %8s  %s\n", "SPACE", "BLOCKS", "USED",
+	       "QUOTA", "GEOMETRY");
+	json_array_foreach(spaces, i, space) {
+		const char *geometry = json_string_value(
+			json_object_get(space, "geometry"));
+		uint64_t quota = number(space, "quota_bytes");
+
+		printf("%-24s %10" PRIu64 " %8s %8s  %s\n",
+		       json_string_value(json_object_get(space, "name")),
+		       number(space, "blocks"),
+		       ucm_text_size(number(space, "used_bytes"), false).text,
+		       quota ? ucm_text_size(quota, false).text : "-",
+		       geometry ? geometry : "-");
+	}
+}
+
+static int print_status(const struct ucm_target *target,
+			const struct status *status)
+{
+	const json_t *stats = status->stats;
+	const char *version =
+		json_string_value(json_object_get(stats, "version"));
+
+	printf("%s%-12s %s\n", target->turn > 1 ? "\n" : "", "mount",
+	       target->mount);
+	if (version)
+		printf("%-12s %s, up %s\n", "version", version,
+		       ucm_text_age((int64_t)number(stats, "uptime_s")).text);
+	print_transport(json_object_get(stats, "transport"), "passthrough");
+	print_transport(json_object_get(stats, "transport"), "io_uring");
+	print_index(stats);
+	print_counters(json_object_get(stats, "counters"));
+	print_tiers(stats);
+	print_spaces(json_object_get(stats, "spaces"));
+	if (status->missing)
+		printf("\nmissing: %s; .ucmfs/stats.json is for root and the "
+		       "owner of the mount\n", status->missing);
+	return ucm_tool_flush();
+}
+
+static json_t *describe(const struct ucm_target *target,
+			const struct status *status)
+{
+	const json_t *counters = json_object_get(status->stats, "counters");
+
+	return json_pack("{so so ss? sO}", "mount",
+			 ucm_json_text(target->mount), "hit_rate",
+			 ucm_json_share(number(counters, "hits"),
+					number(counters, "lookups")),
+			 "missing", status->missing, "stats", status->stats);
+}
+
+static int show(struct ucm_target *target)
+{
+	struct status status = { 0 };
+	int result, err = ucm_target_stats(target->mount, &status.stats);
+
+	if (err == -EACCES)
+		err = ask_stats(target, &status);
+	if (err)
+		return UCM_EXIT_FAILED;
+	result = common.json ? ucm_json_print(describe(target, &status), 0)
+			     : print_status(target, &status);
+	json_decref(status.stats);
+	return result;
+}
+
+static int run(int argc, char **argv)
+{
+	(void)argc, (void)argv;
+	return ucm_target_run_each(common.mount, show);
+}
+
+const struct ucm_command ucm_status_command = {
+	.name = "status",
+	.forms = (const struct ucm_command *const[]){
+		&ucm_exporter_command, NULL },
+	.does = "show the state of a mount; serve its metrics",
+	.operands = "[MOUNT]",
+	.about = "Print the state of a mount: passthrough and io_uring, the "
+		 "index, hits, tiers, spaces. Only root and the owner of the "
+		 "mount see all of it.",
+	.args = args,
+	.common = &common,
+	.run = run,
+};

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* top.c - ucm top: what a mount does, as it happens; see ucm(1). */
+#include <config.h>
+
+#include "tools/look/top.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tools/lib/args.h"
+#include "tools/lib/text.h"
+#include "tools/lib/tool.h"
+#include "tools/look/screen.h"
+
+static int parse_delay(const struct ucm_arg *arg, char *value)
+{
+	char *end;
+	double seconds = strtod(value, &end);
+
+	if (end == value || *end || !(seconds >= 0.1 && seconds <= 3600))
+		return -EINVAL;
+	*(int *)arg->to = (int)(seconds * 1000);
+	return 0;
+}
+
+static struct options {
+	struct ucm_common common;
+	int delay_ms;
+	uint64_t blocks;
+	bool once;
+} opt = { .delay_ms = 1000, .blocks = 10 };
+
+static const struct ucm_arg args[] = {
+	UCM_ARG_MOUNT(opt.common),
+	{ "space", 's', "NAME", ucm_arg_space, &opt.common.space,
+	  .help = "the hottest blocks of spaces/NAME only" },
+	{ "delay", 'd', "SECONDS", parse_delay, &opt.delay_ms,
+	  .help = "time between two looks, 0.1 to 3600 (1)" },
+	{ "blocks", 'n', "N", ucm_arg_number, &opt.blocks,
+	  .help = "the hottest N blocks, at most 200 (10); 0: do not look for "
+		  "them",
+	  .max = UCM_HOT_MAX },
+	{ "once", '1', .to = &opt.once,
+	  .help = "print what happens within one delay, and end" },
+	{ "json", 'j', .to = &opt.common.json,
+	  .help = "the same as --once, as a JSON object" },
+	{ 0 },
+};
+
+/* Two samples, of which the older one is thrown away for the next. */
+struct view {
+	struct ucm_target *target;
+	struct ucm_sample before, now;
+	struct ucm_hottest hottest;
+};
+
+static int look(struct view *view)
+{
+	int err;
+
+	ucm_sample_fini(&view->before);
+	view->before = view->now;
+	view->now.has_metrics = false;
+	err = ucm_sample_take(view->target, &view->now);
+	return err ? err : ucm_hottest_take(view->target, &view->hottest);
+}
+
+static int once(struct view *view)
+{
+	int err = ucm_sample_take(view->target, &view->now);
+
+	if (!err) {
+		poll(NULL, 0, opt.delay_ms);
+		err = look(view);
+	}
+	if (err)
+		return UCM_EXIT_FAILED;
+	if (opt.common.json)
+		return ucm_json_print(ucm_top_describe(view->target,
+						       &view->before,
+						       &view->now,
+						       &view->hottest),
+				      0);
+	ucm_top_print(view->target, &view->before, &view->now, &view->hottest,
+		      stdout);
+	return ucm_tool_flush();
+}
+
+/* ---- on a terminal ---- */
+
+/*
+ * The mount is asked by a child, so that keys and signals are heard while a
+ * mount does not answer; a child that nothing can end then (a request that the
+ * daemon has taken holds its caller) is left to its fate. They take turns: a
+ * byte asks for a frame, which comes as its length or an error, and its text.
+ */
+struct watcher {
+	pid_t child;
+	int ask, frames;
+	bool asked; /* and not answered yet */
+};
+
+static int make_text(struct view *view, char **out, size_t *len)
+{
+	FILE *file = open_memstream(out, len);
+
+	if (!file)
+		return -ENOMEM;
+	if (view->before.at_ns)
+		ucm_top_print(view->target, &view->before, &view->now,
+			      &view->hottest, file);
+	else
+		fputs("ucm top: the first look", file);
+	return fclose(file) ? -ENOMEM : 0;
+}
+
+static int write_all(int fd, const void *bytes, size_t len)
+{
+	const char *at = bytes;
+
+	while (len) {
+		ssize_t put = write(fd, at, len);
+
+		if (put < 0)
+			return -errno;
+		at += put;
+		len -= (size_t)put;
+	}
+	return 0;
+}
+
+static int read_all(int fd, void *bytes, size_t len)
+{
+	char *at = bytes;
+
+	while (len) {
+		ssize_t got = read(fd, at, len);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return -EPIPE;
+		at += got;
+		len -= (size_t)got;
+	}
+	return 0;
+}
+
+/* The child's life. */
+static void answer(struct view *view, int asks, int frames)
+{
+	int err = 0;
+	char byte;
+
+	while (!err && read(asks, &byte, 1) == 1) {
+		char *text = NULL;
+		size_t len = 0;
+		int64_t head = look(view);
+
+		if (!head)
+			head = make_text(view, &text, &len);
+		if (!head)
+			head = (int64_t)len;
+		err = write_all(frames, &head, sizeof(head));
+		if (!err)
+			err = write_all(frames, text, len);
+		free(text);
+	}
+}
+
+static int start(struct watcher *watcher, struct view *view)
+{
+	int ask[2], frames[2];
+
+	if (pipe2(ask, O_CLOEXEC))
+		return -errno;
+	if (pipe2(frames, O_CLOEXEC)) {
+		close(ask[0]);
+		close(ask[1]);
+		return -EMFILE;
+	}
+	watcher->child = fork();
+	if (watcher->child == 0) {
+		close(ask[1]); /* so that it reads the end */
+		answer(view, ask[0], frames[1]);
+		_exit(0);
+	}
+	close(ask[0]);
+	close(frames[1]);
+	watcher->ask = ask[1];
+	watcher->frames = frames[0];
+	return watcher->child < 0 ? -EAGAIN : 0;
+}
+
+static void stop(struct watcher *watcher)
+{
+	close(watcher->ask);
+	close(watcher->frames);
+	if (watcher->asked)
+		kill(watcher->child, SIGKILL); /* now, or when it is let go */
+	else
+		waitpid(watcher->child, NULL, 0);
+}
+
+static int ask(struct watcher *watcher)
+{
+	int err = write_all(watcher->ask, "", 1);
+
+	watcher->asked = !err;
+	return err;
+}
+
+static int draw(struct watcher *watcher)
+{
+	char *text = NULL;
+	int64_t head;
+	int err = read_all(watcher->frames, &head, sizeof(head));
+
+	if (!err && head < 0)
+		err = (int)head;
+	if (!err)
+		text = calloc(1, (size_t)head + 1);
+	if (!err && !text)
+		err = -ENOMEM;
+	if (!err)
+		err = read_all(watcher->frames, text, (size_t)head);
+	watcher->asked = false;
+	if (!err)
+		err = ucm_screen_draw(text);
+	free(text);
+	return err;
+}
+
+/* Until q: 0; or -errno. */
+static int watch(struct watcher *watcher)
+{
+	int err = ask(watcher);
+
+	while (!err) {
+		int key = watcher->asked
+				  ? ucm_screen_wait(-1, watcher->frames)
+				  : ucm_screen_wait(opt.delay_ms, -1);
+
+		if (key == 'q' || key == 'Q')
+			break;
+		if (key < 0)
+			err = key;
+		else if (key == UCM_SCREEN_FD)
+			err = draw(watcher);
+		else if (!watcher->asked)
+			err = ask(watcher);
+	}
+	return err;
+}
+
+static int show(struct view *view)
+{
+	struct watcher watcher = { .child = -1 };
+	int err = start(&watcher, view);
+
+	if (err)
+		return ucm_tool_fail(UCM_EXIT_FAILED, "%s", strerror(-err));
+	if (ucm_screen_open()) {
+		stop(&watcher);
+		return ucm_tool_fail(UCM_EXIT_FAILED,
+				     "this is no terminal; try --once");
+	}
+	signal(SIGPIPE, SIG_IGN); /* a child that is gone is an error */
+	err = watch(&watcher);
+	ucm_screen_close();
+	if (err) /* what was said on that screen is gone */
+		ucm_tool_complain("%s: %s", view->target->mount,
+				  ucm_target_words(err));
+	stop(&watcher);
+	return err ? UCM_EXIT_FAILED : 0;
+}
+
+static int run_top(struct ucm_target *target)
+{
+	struct view *view = calloc(1, sizeof(*view));
+	int status;
+
+	if (!view)
+		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
+	view->target = target;
+	view->hottest.most = (size_t)opt.blocks;
+	view->hottest.space = opt.common.space;
+	status = opt.once || opt.common.json ? once(view) : show(view);
+	ucm_sample_fini(&view->before);
+	ucm_sample_fini(&view->now);
+	free(view);
+	return status;
+}
+
+static int run(int argc, char **argv)
+{
+	(void)argc, (void)argv;
+	return ucm_target_run(opt.common.mount, run_top);
+}
+
+const struct ucm_command ucm_top_command = {
+	.name = "top",
+	.does = "show what a mount does, as it happens",
+	.operands = "[MOUNT]",
+	.about = "Show what a mount does, every second: lookups, hits, "
+		 "opens and commits, bytes by tier, how long requests take, "
+		 "and the blocks that were used most. q ends it.",
+	.args = args,
+	.common = &opt.common,
+	.run = run,
+};

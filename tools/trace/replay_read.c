@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * replay_read.c - reads a trace to be replayed; see replay_read.h.
+ *
+ * Lines of JSON: an object each, with "timestamp" in milliseconds and
+ * "hash_ids", numbers or strings that name blocks, from the head of the chain.
+ *
+ * An access trace does not say what belongs to one request. What one process
+ * did in one space, without a second's pause, is taken for one: the blocks in
+ * the order in which they were first looked up, opened or committed, up to a
+ * number. Requests of several processes are gathered side by side.
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "common/cleanup.h"
+#include "fs/watch/trace.h"
+#include "tools/lib/tool.h"
+#include "tools/trace/replay_read.h"
+
+struct tags {
+	uint64_t *tags;
+	size_t num, max;
+};
+
+static int add_tag(struct tags *tags, uint64_t tag)
+{
+	uint64_t *more;
+
+	if (tags->num == tags->max) {
+		size_t max = tags->max ? 2 * tags->max : 64;
+
+		more = reallocarray(tags->tags, max, sizeof(*more));
+		if (!more)
+			return -ENOMEM;
+		tags->tags = more;
+		tags->max = max;
+	}
+	tags->tags[tags->num++] = tag;
+	return 0;
+}
+
+static int complain(const char *path, int err)
+{
+	ucm_tool_complain("%s: %s", path, strerror(-err));
+	return err;
+}
+
+/* ---- lines of JSON ---- */
+
+struct lines {
+	const char *path;
+	size_t line; /* from 1 */
+	uint64_t began_ms;
+	bool begun;
+	struct tags tags; /* of the request in hand */
+	struct ucm_replay_trace *trace;
+};
+
+static int bad_line(const struct lines *lines, const char *what)
+{
+	return ucm_tool_complain("%s:%zu: %s", lines->path, lines->line, what);
+}
+
+/* FNV-1a; names are few beside 2^64 */
+static uint64_t hash_name(const char *name)
+{
+	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+	while (*name)
+		hash = (hash ^ (uint8_t)*name++) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
+static int read_blocks(struct lines *lines, const json_t *ids)
+{
+	const json_t *id;
+	size_t i;
+
+	lines->tags.num = 0;
+	if (!json_is_array(ids))
+		return bad_line(lines, "no list \"hash_ids\"");
+	json_array_foreach(ids, i, id) {
+		uint64_t tag;
+
+		if (json_is_integer(id))
+			tag = (uint64_t)json_integer_value(id);
+		else if (json_is_string(id))
+			tag = hash_name(json_string_value(id));
+		else
+			return bad_line(lines, "\"hash_ids\" has what is "
+					       "neither a whole number nor a "
+					       "string");
+		if (add_tag(&lines->tags, tag))
+			return complain(lines->path, -ENOMEM);
+	}
+	return 0;
+}
+
+static int read_time(struct lines *lines, const json_t *time, uint64_t *ms_out)
+{
+	double ms = json_number_value(time);
+
+	if (!json_is_number(time))
+		return bad_line(lines, "no number \"timestamp\"");
+	if (!(ms >= 0 && ms < 0x1p53))
+		return bad_line(lines, "\"timestamp\" is no time in "
+				       "milliseconds");
+	*ms_out = (uint64_t)ms;
+	return 0;
+}
+
+/* Seconds since the first request: 32 bits hold no more than a life. */
+static int add_request(struct lines *lines, uint64_t ms)
+{
+	int err;
+
+	if (!lines->begun)
+		lines->began_ms = ms;
+	lines->begun = true;
+	ms = ms > lines->began_ms ? ms - lines->began_ms : 0;
+	if (ms / 1000 > UINT32_MAX)
+		return bad_line(lines, "\"timestamp\" is 136 years after the "
+				       "first one");
+	err = ucm_replay_trace_add(lines->trace, (uint32_t)(ms / 1000),
+				   lines->tags.tags, lines->tags.num);
+	return err ? complain(lines->path, err) : 0;
+}
+
+static int read_line(struct lines *lines, const char *text, size_t len)
+{
+	json_error_t error;
+	json_t *object = json_loadb(text, len, 0, &error);
+	uint64_t ms = 0;
+	int err;
+
+	if (!object)
+		return bad_line(lines, error.text);
+	if (!json_is_object(object))
+		err = bad_line(lines, "not a JSON object");
+	else
+		err = read_time(lines, json_object_get(object, "timestamp"),
+				&ms);
+	if (!err)
+		err = read_blocks(lines, json_object_get(object, "hash_ids"));
+	json_decref(object);
+	return err ? err : add_request(lines, ms);
+}
+
+static int read_lines(const char *path, const char *text, size_t len,
+		      struct ucm_replay_trace *trace)
+{
+	struct lines lines = { .path = path, .trace = trace };
+	const char *end = text + len;
+	int err = 0;
+
+	while (!err && text < end) {
+		const char *stop = memchr(text, '\n', (size_t)(end - text));
+
+		if (!stop)
+			stop = end;
+		lines.line++;
+		if (stop - text > (ptrdiff_t)strspn(text, " \t\r"))
+			err = read_line(&lines, text, (size_t)(stop - text));
+		text = stop + 1;
+	}
+	free(lines.tags.tags);
+	return err;
+}
+
+/* ---- an access trace ---- */
+
+#define GATHERED 64 /* requests side by side */
+#define PAUSE_NS UINT64_C(1000000000)
+#define LONGEST 4096 /* blocks of a request; more are another one */
+
+struct gathering {
+	struct request {
+		uint32_t pid;
+		uint16_t space;
+		bool open;
+		uint64_t last_ns;
+		struct tags tags;
+	} requests[GATHERED];
+	uint64_t began_ns;
+	struct ucm_replay_trace *trace;
+};
+
+static bool is_use(const struct ucm_trace_view *view,
+		   const struct ucm_trace_record *record)
+{
+	const char *op = ucm_trace_op_name(view, record->op);
+
+	if (!strcmp(op, "lookup"))
+		return !record->error || record->error == ENOENT;
+	return !record->error && (!strcmp(op, "open") ||
+				  !strcmp(op, "commit"));
+}
+
+static uint64_t tag_of(const struct ucm_trace_record *record)
+{
+	uint64_t words[2];
+
+	memcpy(words, record->id.bytes, sizeof(words));
+	return words[0] ^ (words[1] << 17 | words[1] >> 47) ^
+	       (uint64_t)record->space << 48;
+}
+
+static int end_request(struct gathering *gathering, struct request *request)
+{
+	uint64_t ns = request->last_ns - gathering->began_ns;
+
+	request->open = false;
+	return ucm_replay_trace_add(gathering->trace,
+				    (uint32_t)(ns / 1000000000),
+				    request->tags.tags, request->tags.num);
+}
+
+/* Those that have paused, the longest ago first. All: at the end. */
+static int end_paused(struct gathering *gathering, uint64_t now_ns, bool all)
+{
+	for (;;) {
+		struct request *oldest = NULL;
+		int err;
+
+		for (unsigned i = 0; i < GATHERED; i++) {
+			struct request *request = &gathering->requests[i];
+
+			if (request->open &&
+			    (all || request->last_ns + PAUSE_NS < now_ns) &&
+			    (!oldest || request->last_ns < oldest->last_ns))
+				oldest = request;
+		}
+		if (!oldest)
+			return 0;
+		err = end_request(gathering, oldest);
+		if (err)
+			return err;
+	}
+}
+
+/* The request that a record belongs to, or a free one; if there is none, the
+ * one that has paused longest is ended. */
+static int find_request(struct gathering *gathering,
+			const struct ucm_trace_record *record,
+			struct request **out)
+{
+	struct request *best = &gathering->requests[0];
+	int err = 0;
+
+	for (unsigned i = 0; i < GATHERED; i++) {
+		struct request *request = &gathering->requests[i];
+
+		if (request->open && request->pid == record->pid &&
+		    request->space == record->space) {
+			*out = request;
+			return 0;
+		}
+		if (best->open &&
+		    (!request->open || request->last_ns < best->last_ns))
+			best = request;
+	}
+	if (best->open)
+		err = end_request(gathering, best);
+	best->pid = record->pid;
+	best->space = record->space;
+	best->open = true;
+	best->tags.num = 0;
+	*out = best;
+	return err;
+}
+
+/* A block is looked up, opened and committed; in a request it is one. */
+static int add_block(struct request *request, uint64_t tag)
+{
+	for (size_t i = request->tags.num; i-- > 0;) {
+		if (request->tags.tags[i] == tag)
+			return 0;
+	}
+	return add_tag(&request->tags, tag);
+}
+
+static int gather(struct gathering *gathering,
+		  const struct ucm_trace_record *record)
+{
+	struct request *request = NULL;
+	uint64_t now_ns = record->time_ns;
+	int err;
+
+	if (!gathering->began_ns)
+		gathering->began_ns = now_ns;
+	if (now_ns < gathering->began_ns)
+		now_ns = gathering->began_ns;
+	err = end_paused(gathering, now_ns, false);
+	if (!err)
+		err = find_request(gathering, record, &request);
+	if (!err && request->tags.num == LONGEST) {
+		err = end_request(gathering, request);
+		request->tags.num = 0;
+		request->open = true;
+	}
+	if (err)
+		return err;
+	request->last_ns = now_ns;
+	return add_block(request, tag_of(record));
+}
+
+static int read_records(const char *path, const char *bytes, size_t len,
+			struct ucm_replay_trace *trace)
+{
+	struct gathering gathering = { .trace = trace };
+	struct ucm_trace_cursor cursor = { 0 };
+	struct ucm_trace_record record;
+	struct ucm_trace_view view;
+	uint64_t lost = 0;
+	const char *why;
+	int err = ucm_trace_parse(bytes, len, &view, &why);
+
+	if (err)
+		return ucm_tool_complain("%s: %s", path, why);
+	while (!err && ucm_trace_next(&view, &cursor, &record, &lost)) {
+		if (is_use(&view, &record))
+			err = gather(&gathering, &record);
+	}
+	if (!err)
+		err = end_paused(&gathering, 0, true);
+	for (unsigned i = 0; i < GATHERED; i++)
+		free(gathering.requests[i].tags.tags);
+	return err ? complain(path, err) : 0;
+}
+
+int ucm_replay_read(const char *path, struct ucm_replay_trace *out)
+{
+	static const char magic[] = "UCMTRACE";
+	_cleanup_free_ char *bytes = NULL;
+	struct ucm_replay_trace trace = { 0 };
+	size_t len;
+	int err = ucm_tool_read(path, SIZE_MAX / 4, &bytes, &len);
+
+	if (err)
+		return complain(path, err);
+	if (len >= strlen(magic) && !memcmp(bytes, magic, strlen(magic)))
+		err = read_records(path, bytes, len, &trace);
+	else
+		err = read_lines(path, bytes, len, &trace);
+	if (!err && !trace.num_asked)
+		err = ucm_tool_complain("%s: no blocks in it", path);
+	if (err) {
+		ucm_replay_trace_fini(&trace);
+		return err;
+	}
+	*out = trace;
+	return 0;
+}
