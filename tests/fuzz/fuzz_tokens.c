@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_tokens.c - any input of ucm hash: the reader says no, or gives the same
- * numbers whatever the portions are; and these have ids, or are refused, alike
- * alone, in two parts and in a batch.
+ * fuzz_tokens.c - any input of ucm hash: the reader says no, or gives
+ * numbers that have ids, or are refused, alike alone, in two parts and in a batch.
  *
- * The first 4 bytes choose scheme, format, block size and portion.
+ * The first 4 bytes choose scheme, format and block size; one is not used.
  */
 #include <config.h>
 
@@ -16,17 +15,6 @@
 
 #include "tools/data/tokens.h"
 #include "tests/fuzz/require.h"
-
-static int read_all(struct ucm_tokens *tokens, const uint8_t *bytes, size_t len,
-		    size_t portion)
-{
-	int err = 0;
-
-	for (size_t at = 0; at < len && !err; at += portion)
-		err = ucm_tokens_feed(tokens, bytes + at,
-				      len - at < portion ? len - at : portion);
-	return err ? err : ucm_tokens_end(tokens);
-}
 
 static struct ucm_hasher *open_hasher(unsigned scheme, unsigned block_size)
 {
@@ -101,26 +89,20 @@ static void hash(const struct ucm_hasher *hasher, const struct ucm_tokens *token
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct ucm_tokens tokens = { 0 }, same;
+	struct ucm_tokens tokens = { 0 };
 	struct ucm_hasher *hasher;
 	int err;
 
 	if (size < 4)
 		return 0;
 	tokens.format = data[1] % 3;
-	same = tokens;
-	err = read_all(&tokens, data + 4, size - 4, size);
-	REQUIRE(read_all(&same, data + 4, size - 4, data[3] + 1u) == err);
-	REQUIRE(same.num == tokens.num && same.offset == tokens.offset);
-	if (tokens.num)
-		REQUIRE(!memcmp(same.ids, tokens.ids,
-				tokens.num * sizeof(*tokens.ids)));
+	err = ucm_tokens_parse(&tokens, data + 4, size - 4);
+	REQUIRE(tokens.offset <= size - 4);
 	if (!err && tokens.num) {
 		hasher = open_hasher(data[0], data[2]);
 		hash(hasher, &tokens);
 		ucm_hasher_close(hasher);
 	}
 	ucm_tokens_fini(&tokens);
-	ucm_tokens_fini(&same);
 	return 0;
 }

@@ -20,7 +20,6 @@ enum ucm_verdict { UCM_OK, UCM_WARN, UCM_FAIL };
 
 struct ucm_doctor {
 	json_t *findings;   /* JSON; NULL: lines */
-	bool lost;          /* no memory for one of them */
 	const char *engine; /* that shall use the mounts, or NULL */
 	bool mounted;       /* one of them answers */
 	unsigned counts[UCM_FAIL + 1];

@@ -21,7 +21,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/cleanup.h"
 #include "common/clock.h"
 #include "hashing/tree.h"
 #include "tools/lib/text.h"

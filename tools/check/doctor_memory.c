@@ -8,7 +8,6 @@
 #include "tools/check/doctor.h"
 
 #include <ftw.h>
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "fs/medium/memory/memory.h"

@@ -22,27 +22,20 @@
 /* Of what: it comes first, and is compared as it is. To free. */
 static char *mark_head(const struct ucm_mark *mark)
 {
-	char *text;
-
-	return asprintf(&text, "ucm-scrub 1\nof=%s\nonly=%s\nspace=", mark->of,
-			mark->only) < 0
-		       ? NULL
-		       : text;
+	return ucm_tool_format("ucm-scrub 1\nof=%s\nonly=%s\nspace=", mark->of,
+			       mark->only);
 }
 
 /* To free. */
 static char *mark_format(const struct ucm_mark *mark)
 {
-	_cleanup_free_ char *head = mark_head(mark), *body = NULL;
-	char *text;
+	_cleanup_free_ char *head = mark_head(mark);
+	_cleanup_free_ char *body =
+		ucm_tool_format("%s%s\nafter=%s\n", head, mark->space,
+				ucm_hex(&mark->after).text);
 
-	if (!head || asprintf(&body, "%s%s\nafter=%s\n", head, mark->space,
-			      ucm_hex(&mark->after).text) < 0)
-		return NULL;
-	return asprintf(&text, "%scrc=%08x\n", body,
-			ucm_crc32c(0, body, strlen(body))) < 0
-		       ? NULL
-		       : text;
+	return ucm_tool_format("%scrc=%08x\n", body,
+			       ucm_crc32c(0, body, strlen(body)));
 }
 
 /* Is it one of ours? Then it says the same when it is written again. */
@@ -52,7 +45,7 @@ static bool mark_parse(struct ucm_mark *mark, const char *text)
 	char hex[UCM_ID_HEX + 1];
 	size_t len;
 
-	if (!head || strncmp(text, head, strlen(head)))
+	if (strncmp(text, head, strlen(head)))
 		return false;
 	text += strlen(head);
 	len = strcspn(text, "\n");
@@ -63,48 +56,40 @@ static bool mark_parse(struct ucm_mark *mark, const char *text)
 	memcpy(mark->space, text, len);
 	mark->space[len] = '\0';
 	again = mark_format(mark);
-	return again && !strcmp(again, text - strlen(head));
+	return !strcmp(again, text - strlen(head));
 }
 
 /* ---- its file ---- */
 
-static int make_folders(const char *path)
+static void make_folders(char *path)
 {
-	_cleanup_free_ char *copy = strdup(path);
-
-	for (char *at = copy; at && (at = strchr(at + 1, '/')); *at = '/') {
+	for (char *at = path; (at = strchr(at + 1, '/')); *at = '/') {
 		*at = '\0';
-		if (mkdir(copy, 0755) && errno != EEXIST)
-			return ucm_tool_fail(-errno, "%s: %s", copy,
-					     strerrordesc_np(errno));
+		if (mkdir(path, 0755) && errno != EEXIST)
+			ucm_tool_die(UCM_EXIT_FAILED, "%s: %s", path,
+				     strerrordesc_np(errno));
 	}
-	return copy ? 0 : ucm_tool_fail(-ENOMEM, "no memory");
 }
 
 /* Where such files are: $XDG_STATE_HOME, /var/lib for root, or ~/.local/state. To
- * free; NULL: nowhere (reported). */
+ * free. */
 static char *default_path(const struct ucm_mark *mark)
 {
 	_cleanup_free_ char *head = mark_head(mark);
 	const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
 	const char *below = "";
-	char *path;
 
 	if (!state || !*state) {
 		state = geteuid() ? home : "/var/lib";
 		below = geteuid() ? "/.local/state" : "";
 	}
-	if (!state || !head) {
-		ucm_tool_complain("no HOME: say --state FILE");
-		return NULL;
-	}
-	return asprintf(&path, "%s%s/ucmfs/scrub-%08x", state, below,
-			ucm_crc32c(0, head, strlen(head))) < 0
-		       ? NULL
-		       : path;
+	if (!state)
+		ucm_tool_die(UCM_EXIT_FAILED, "no HOME: say --state FILE");
+	return ucm_tool_format("%s%s/ucmfs/scrub-%08x", state, below,
+			       ucm_crc32c(0, head, strlen(head)));
 }
 
-static int open_place(struct ucm_mark *mark, char *path)
+static void open_place(struct ucm_mark *mark, char *path)
 {
 	char *slash = strrchr(path, '/');
 	const char *name = slash ? slash + 1 : path;
@@ -114,17 +99,15 @@ static int open_place(struct ucm_mark *mark, char *path)
 		slash[1] = '\0';
 	mark->dirfd = open(slash ? path : ".",
 			   O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return mark->dirfd < 0 ? ucm_tool_fail(-errno, "%s: %s", path,
-					       strerrordesc_np(errno))
-			       : 0;
+	if (mark->dirfd < 0)
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: %s", path,
+			     strerrordesc_np(errno));
 }
 
 static void mark_load(struct ucm_mark *mark)
 {
-	_cleanup_free_ char *text = malloc(MARK_MAX);
-	int err = text ? ucm_os_read_file(mark->dirfd, mark->name, text,
-					  MARK_MAX)
-		       : -ENOMEM;
+	_cleanup_free_ char *text = ucm_tool_alloc(MARK_MAX, 1);
+	int err = ucm_os_read_file(mark->dirfd, mark->name, text, MARK_MAX);
 
 	mark->any = !err && mark_parse(mark, text);
 	if (!mark->any && err != -ENOENT)
@@ -133,23 +116,17 @@ static void mark_load(struct ucm_mark *mark)
 				      : "damaged, or of other blocks");
 }
 
-int ucm_mark_open(struct ucm_mark *mark, const char *state, const char *of,
-		  const char *only)
+void ucm_mark_open(struct ucm_mark *mark, const char *state, const char *of,
+		   const char *only)
 {
 	_cleanup_free_ char *path = NULL;
-	int err = 0;
 
 	*mark = (struct ucm_mark){ .of = of, .only = only, .dirfd = -1 };
-	path = state ? strdup(state) : default_path(mark);
-	if (!path)
-		return -ENOENT;
+	path = state ? ucm_tool_format("%s", state) : default_path(mark);
 	if (!state)
-		err = make_folders(path);
-	if (!err)
-		err = open_place(mark, path);
-	if (!err)
-		mark_load(mark);
-	return err;
+		make_folders(path);
+	open_place(mark, path);
+	mark_load(mark);
 }
 
 void ucm_mark_close(struct ucm_mark *mark)
@@ -160,9 +137,8 @@ void ucm_mark_close(struct ucm_mark *mark)
 int ucm_mark_save(const struct ucm_mark *mark)
 {
 	_cleanup_free_ char *text = mark_format(mark);
-	int err = text ? ucm_os_replace_file(mark->dirfd, mark->name, text,
-					     strlen(text))
-		       : -ENOMEM;
+	int err = ucm_os_replace_file(mark->dirfd, mark->name, text,
+				      strlen(text));
 
 	return err ? ucm_tool_fail(err, "%s: %s", mark->name, strerror(-err))
 		   : 0;

@@ -3,7 +3,7 @@
  * mark.h - how far ucm scrub is, in a small file: the next one goes on there.
  *
  * The file is replaced as a whole. One that is damaged, or of other blocks, counts
- * as none. Calls return 0 or -errno (reported).
+ * as none.
  */
 #ifndef UCM_TOOLS_CHECK_MARK_H
 #define UCM_TOOLS_CHECK_MARK_H
@@ -24,11 +24,12 @@ struct ucm_mark {
 
 /* Find the mark of a scrub. of: the mount or the directories; only: which blocks of
  * it; state: the file, NULL: one for these two in the user's state directory, which
- * is made. */
-int ucm_mark_open(struct ucm_mark *mark, const char *state, const char *of,
-		  const char *only);
+ * is made. Where there can be none the process ends (reported). */
+void ucm_mark_open(struct ucm_mark *mark, const char *state, const char *of,
+		   const char *only);
 void ucm_mark_close(struct ucm_mark *mark);
 
+/* 0 or -errno (reported). */
 int ucm_mark_save(const struct ucm_mark *mark);
 /* All has been read: the next one begins at the beginning. */
 void ucm_mark_remove(const struct ucm_mark *mark);

@@ -122,12 +122,11 @@ static void restore(struct aside *aside)
 	inspect(aside);
 	ucm_tree_folder(aside->space, folder);
 	ucm_tree_block_path(folder, &aside->id, below);
+	path = ucm_tool_format("%s/%s", aside->mount ?: "", below);
 	if (!aside->intact)
 		aside->failed = aside->verdict;
 	else if (!aside->mount)
 		aside->failed = "it is restored through a mount; name that";
-	else if (asprintf(&path, "%s/%s", aside->mount, below) < 0)
-		aside->failed = "no memory";
 	else
 		aside->failed = write_block(path, aside->fd);
 	if (!aside->failed)
@@ -157,7 +156,7 @@ static void print_file(const struct aside *aside)
 	const char *space = *aside->space ? aside->space : UCM_TREE_BLOCKS;
 
 	if (work.json)
-		json_array_append_new(work.json, json_pack(
+		ucm_json_add(work.json, json_pack(
 			"{so ss so ss sI sI ss ss?}",
 			"directory", ucm_json_text(aside->dir),
 			"name", aside->name,
@@ -202,9 +201,6 @@ static int parse_name(struct aside *aside)
 	if (!at || strlen(at) <= UCM_ID_HEX + 1)
 		return -EINVAL;
 	end = at + 1 + UCM_ID_HEX;
-	/* an earlier version set aside files of representations, too */
-	if (!strncmp(end, ".repr", 5))
-		end += 5;
 	snprintf(aside->space, sizeof(aside->space), "%.*s", (int)(at - name),
 		 name);
 	snprintf(aside->hex, sizeof(aside->hex), "%s", at + 1);
@@ -296,8 +292,6 @@ static int do_all(void)
 {
 	_cleanup_free_ char *only = work.places ? NULL : ucm_mount_find(NULL);
 
-	if (!only && !work.places)
-		return UCM_EXIT_FAILED;
 	work.json = json ? json_array() : NULL;
 	if (only)
 		do_place(only);
@@ -316,24 +310,22 @@ static int do_all(void)
 
 static int run(int argc, char **argv)
 {
-	_cleanup_free_ bool *found = calloc((size_t)argc + 1, sizeof(*found));
+	_cleanup_free_ bool *found = ucm_tool_alloc((size_t)argc, sizeof(*found));
 
 	work = (struct work){ .words = argv + 1, .num = argc - 1, .found = found };
 	for (int i = 0; argc && i < 3; i++) {
 		if (!strcmp(argv[0], actions[i].name))
 			work.action = &actions[i];
 	}
-	if (!work.action || !found)
-		return ucm_tool_fail(UCM_EXIT_USAGE, "%s: must be list, "
-				     "restore or purge; try --help",
-				     argc ? argv[0] : "no action");
+	if (!work.action)
+		ucm_tool_usage("%s: must be list, restore or purge",
+			       argc ? argv[0] : "no action");
 	for (int i = 0; i < work.num; i++)
 		work.places += found[i] = ucm_mount_is_named(argv[i + 1]);
 	if (work.action->run != purge || work.places != work.num || all ||
 	    older_days)
 		return do_all();
-	return ucm_tool_fail(UCM_EXIT_USAGE, "purge: no NAME, no --older and no "
-			     "--all; try --help");
+	ucm_tool_usage("purge: no NAME, no --older and no --all");
 }
 
 const struct ucm_command ucm_quarantine_command = {

@@ -222,8 +222,7 @@ static void scrub_item(struct scrub *scrub, const struct space *space,
 	if (!outcome.err)
 		return;
 	ucm_tree_block_path(space->folder, &item->id, below);
-	if (asprintf(&path, "%s/%s", dir->medium->path, below) < 0)
-		path = NULL;
+	path = ucm_tool_format("%s/%s", dir->medium->path, below);
 	if (outcome.err == -EBADMSG) {
 		scrub_bad(scrub, space, item, path, &st, &outcome);
 		return;
@@ -242,30 +241,21 @@ static int by_id(const void *a, const void *b)
 	return order ? order : (int)x->dir - (int)y->dir;
 }
 
-static int add_name(struct list *list, unsigned dir, unsigned bucket,
-		    const char *name)
+static void add_name(struct list *list, unsigned dir, unsigned bucket,
+		     const char *name)
 {
 	struct item item = { .dir = dir };
 
 	if (ucm_tree_parse_block(name, &item.id) ||
 	    ucm_tree_bucket(&item.id) != bucket)
-		return 0;
-	if (list->num == list->room) {
-		size_t room = list->room ? 2 * list->room : 256;
-		struct item *more = reallocarray(list->items, room,
-						 sizeof(*more));
-
-		if (!more)
-			return ucm_tool_fail(-ENOMEM, "no memory");
-		list->items = more;
-		list->room = room;
-	}
+		return;
+	list->items = ucm_tool_grow(list->items, list->num, &list->room,
+				    sizeof(item));
 	list->items[list->num++] = item;
-	return 0;
 }
 
-static int list_bucket(struct scrub *scrub, const struct space *space,
-		       unsigned dir, unsigned bucket, struct list *list)
+static void list_bucket(struct scrub *scrub, const struct space *space,
+			unsigned dir, unsigned bucket, struct list *list)
 {
 	struct ucm_medium *medium = scrub->media.dirs[dir].medium;
 	_cleanup_free_ char *names = NULL;
@@ -279,8 +269,7 @@ static int list_bucket(struct scrub *scrub, const struct space *space,
 	}
 	for (const char *name = names; name && *name && !err;
 	     name += strlen(name) + 1)
-		err = add_name(list, dir, bucket, name);
-	return err == -ENOMEM ? err : 0;
+		add_name(list, dir, bucket, name);
 }
 
 static int scrub_passed(struct scrub *scrub, const struct space *space,
@@ -315,9 +304,9 @@ static int scrub_bucket(struct scrub *scrub, const struct space *space,
 	struct list list = { 0 };
 	int err = 0;
 
-	for (unsigned dir = 0; dir < scrub->media.num && !err; dir++) {
+	for (unsigned dir = 0; dir < scrub->media.num; dir++) {
 		if (ucm_media_asks(&scrub->media.dirs[dir]))
-			err = list_bucket(scrub, space, dir, bucket, &list);
+			list_bucket(scrub, space, dir, bucket, &list);
 	}
 	if (list.num)
 		qsort(list.items, list.num, sizeof(*list.items), by_id);
@@ -414,10 +403,9 @@ static void print_begin(struct ucm_mark *mark)
 static int scrub_media(struct scrub *scrub, char *const *spaces, size_t num)
 {
 	struct ucm_report *report = &scrub->report;
-	int err = ucm_report_init(report, opt.common.json, stdout), ended;
+	int err, ended;
 
-	if (err)
-		return err;
+	ucm_report_init(report, opt.common.json, stdout);
 	ucm_process_give_way(true);
 	print_begin(&scrub->mark);
 	err = scrub_spaces(scrub, spaces, num);
@@ -441,14 +429,11 @@ static int scrub_media(struct scrub *scrub, char *const *spaces, size_t num)
 
 static int run_scrub(struct scrub *scrub, char *const *spaces, size_t num)
 {
-	_cleanup_free_ char *only = NULL;
+	_cleanup_free_ char *only = ucm_tool_format(
+		"%s%s", opt.common.space ? "/" : "*", opt.common.space ?: "");
 	int err;
 
-	if (asprintf(&only, "%s%s", opt.common.space ? "/" : "*",
-		     opt.common.space ?: "") < 0)
-		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
-	if (ucm_mark_open(&scrub->mark, opt.state, scrub->mount, only))
-		return UCM_EXIT_FAILED;
+	ucm_mark_open(&scrub->mark, opt.state, scrub->mount, only);
 	err = scrub_media(scrub, spaces, num);
 	ucm_mark_close(&scrub->mark);
 	return err ? UCM_EXIT_FAILED : 0;
@@ -482,7 +467,7 @@ static int run(int argc, char **argv)
 	size_t num = 0;
 
 	(void)argc, (void)argv;
-	if (mount && !learn(&scrub, &spaces, &num)) {
+	if (!learn(&scrub, &spaces, &num)) {
 		status = run_scrub(&scrub, spaces, num);
 		ucm_media_close(&scrub.media);
 	}

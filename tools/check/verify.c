@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
-#include "common/log.h"
 #include "common/osfile.h"
 #include "fs/block/verify.h"
 #include "hashing/tree.h"
@@ -211,8 +210,8 @@ static int run_threads(struct job *job)
 {
 	unsigned most = job->opt->threads ? (unsigned)job->opt->threads
 					  : DEFAULT_THREADS, num = 0;
-	pthread_t *threads = calloc(most, sizeof(*threads));
-	int err = threads ? 0 : ENOMEM;
+	pthread_t *threads = ucm_tool_alloc(most, sizeof(*threads));
+	int err = 0;
 
 	while (!err && num < most && num < job->num_items) {
 		err = pthread_create(&threads[num], NULL, work, job);
@@ -240,9 +239,8 @@ static int prepare(struct job *job)
 		job->num_items = (size_t)opt->num_args;
 		return 0;
 	}
-	err = ucm_store_connect(opt, &job->client);
-	if (!err)
-		err = ucm_blocks_open(opt->mount, &job->paths);
+	job->client = ucm_store_connect(opt);
+	err = ucm_blocks_open(opt->mount, &job->paths);
 	if (!err && opt->all) {
 		job->check_item = check_bucket;
 		job->num_items = UCM_BUCKETS;
@@ -257,12 +255,8 @@ static int prepare(struct job *job)
 
 static int verify(struct job *job)
 {
-	int err = ucm_report_init(&job->report, job->opt->json, stdout);
+	int err = prepare(job) ?: run_threads(job);
 
-	if (!err)
-		err = prepare(job);
-	if (!err)
-		err = run_threads(job);
 	if (!err)
 		err = ucm_report_end(&job->report,
 				     (struct ucm_count[]){
@@ -290,11 +284,9 @@ static int check_options(int argc, char **argv)
 	if (opt->mount)
 		return ucm_args_limit(argc, argv, !opt->all);
 	if (opt->all || *opt->space)
-		return ucm_tool_fail(UCM_EXIT_USAGE, "--all and --space need "
-				     "--mount or --tiers; try --help");
+		ucm_tool_usage("--all and --space need --mount or --tiers");
 	if (!argc)
-		return ucm_tool_fail(UCM_EXIT_USAGE, "no FILE, and no --mount "
-				     "or --tiers; try --help");
+		ucm_tool_usage("no FILE, and no --mount or --tiers");
 	return -1;
 }
 
@@ -308,6 +300,7 @@ static int run(int argc, char **argv)
 
 	if (err >= 0)
 		return err;
+	ucm_report_init(&job.report, job.opt->json, stdout);
 	err = verify(&job);
 	ucm_blocks_close(job.paths);
 	ucm_client_close(job.client);

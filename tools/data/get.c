@@ -50,8 +50,7 @@ static int make_raw(struct ucm_move_job *job)
 
 	if (!stat(job->raw, &st) && !S_ISREG(st.st_mode))
 		return ucm_tool_complain("%s: not a regular file", job->raw);
-	if (asprintf(&name, "%s.XXXXXX", job->raw) < 0)
-		return ucm_tool_complain("%s", strerror(ENOMEM));
+	name = ucm_tool_format("%s.XXXXXX", job->raw);
 	job->fd = mkostemp(name, O_CLOEXEC);
 	if (job->fd < 0) {
 		err = ucm_tool_complain("%s: %s", job->raw, strerror(errno));
@@ -115,10 +114,8 @@ static bool is_complete(const struct ucm_move_job *job)
 
 static int get(struct ucm_move_job *job)
 {
-	int err = make_raw(job);
+	int err = make_raw(job) ?: ucm_move_run(job, false);
 
-	if (!err)
-		err = ucm_move_run(job, false);
 	if (!err && is_complete(job))
 		err = finish_raw(job);
 	else if (!err)
@@ -151,13 +148,11 @@ static int run(int argc, char **argv)
 	struct ucm_move_job job;
 	int err;
 
-	if (ucm_store_options_check(argc, argv))
-		return UCM_EXIT_USAGE;
+	ucm_store_options_check(argc, argv);
 	catch_signals();
-	err = ucm_move_init(&job, &ucm_store_opt);
-	if (!err)
-		err = get(&job);
-	drop_raw();
+	atexit(drop_raw);
+	ucm_move_init(&job, &ucm_store_opt);
+	err = get(&job);
 	ucm_move_fini(&job);
 	return err ? UCM_EXIT_FAILED : 0;
 }

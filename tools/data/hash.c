@@ -8,13 +8,12 @@
 
 #include "tools/data/hash.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "hashing/hasher.h"
 #include "hashing/tree.h"
+#include "tools/lib/tool.h"
 
 struct job {
 	const struct ucm_hash_options *opt;
@@ -29,30 +28,28 @@ struct job {
 static struct ucm_hasher *open_hasher(const struct job *job, uint32_t rank)
 {
 	struct ucm_hash_meta meta = job->opt->meta;
-	struct ucm_hasher *hasher = NULL;
+	struct ucm_hasher *hasher;
 	struct ucm_error error;
 
 	meta.rank = rank;
 	if (ucm_scheme_info(meta.scheme)->meta && !meta.model)
-		ucm_tool_complain("the scheme needs --meta; try --help");
-	else if (meta.scheme == UCM_SCHEME_EXTERNAL && !meta.space_id)
-		ucm_tool_complain("the scheme needs --space; try --help");
-	else if (ucm_hasher_open(&meta, &hasher, &error))
-		ucm_tool_complain("%s; try --help", error.text);
+		ucm_tool_usage("the scheme needs --meta");
+	if (meta.scheme == UCM_SCHEME_EXTERNAL && !meta.space_id)
+		ucm_tool_usage("the scheme needs --space");
+	if (ucm_hasher_open(&meta, &hasher, &error))
+		ucm_tool_usage("%s", error.text);
 	return hasher;
 }
 
-static int begin(const struct job *job, const struct ucm_hasher *hasher,
-		 struct ucm_hash_state *state)
+static void begin(const struct job *job, const struct ucm_hasher *hasher,
+		  struct ucm_hash_state *state)
 {
 	const struct ucm_hash_options *opt = job->opt;
 
-	if (!opt->resume)
-		return ucm_hash_start(hasher, NULL, state, NULL);
-	if (ucm_hash_resume(hasher, &opt->parent, opt->parent_tokens, state))
-		return ucm_tool_complain("the scheme does not go on from this "
-					 "parent; try --help");
-	return 0;
+	if (opt->resume ? ucm_hash_resume(hasher, &opt->parent,
+					  opt->parent_tokens, state)
+			: ucm_hash_start(hasher, NULL, state, NULL))
+		ucm_tool_usage("the scheme does not go on from this parent");
 }
 
 static struct ucm_hash_request request_of(const struct job *job,
@@ -69,106 +66,77 @@ static struct ucm_hash_request request_of(const struct job *job,
 	};
 }
 
-static int hash_tokens(const struct job *job, const struct ucm_hasher *hasher,
-		       const struct ucm_hash_state *start, struct ucm_id *ids)
+static void hash_tokens(const struct job *job, const struct ucm_hasher *hasher,
+			struct ucm_id *ids)
 {
-	struct ucm_hash_state state = *start;
+	struct ucm_hash_state state;
 	struct ucm_hash_request request = request_of(job, &state, ids);
 	struct ucm_error error;
 
-	if (!ucm_hash_request(hasher, &request, &error))
-		return 0;
-	return ucm_tool_complain("%s: %s", ucm_hash_input_name(job->opt),
-				 error.text);
+	begin(job, hasher, &state);
+	if (ucm_hash_request(hasher, &request, &error))
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: %s",
+			     ucm_hash_input_name(job->opt), error.text);
 }
 
-static int hash_hashes(const struct job *job, const struct ucm_hasher *hasher,
-		       struct ucm_id *ids)
+static void hash_rank(const struct job *job, uint32_t rank, struct ucm_id *ids)
 {
 	const struct ucm_hash_input *input = &job->input;
-
-	if (input->num_hashes == 0) /* of no size */
-		return 0;
-	return ucm_hash_external(hasher, job->opt->group, input->hashes,
-				 input->hash_bytes, input->num_hashes, ids);
-}
-
-static int hash_rank(const struct job *job, uint32_t rank, struct ucm_id *ids)
-{
 	struct ucm_hasher *hasher = open_hasher(job, rank);
-	struct ucm_hash_state state;
-	int err;
 
-	if (!hasher)
-		return -EINVAL;
-	if (job->opt->meta.scheme == UCM_SCHEME_EXTERNAL) {
-		err = hash_hashes(job, hasher, ids);
-	} else {
-		err = begin(job, hasher, &state);
-		if (!err)
-			err = hash_tokens(job, hasher, &state, ids);
-	}
+	if (job->opt->meta.scheme != UCM_SCHEME_EXTERNAL)
+		hash_tokens(job, hasher, ids);
+	else if (input->num_hashes && /* else of no size */
+		 ucm_hash_external(hasher, job->opt->group, input->hashes,
+				   input->hash_bytes, input->num_hashes, ids))
+		exit(UCM_EXIT_FAILED);
 	ucm_hasher_close(hasher);
-	return err;
 }
 
-static int explain(const struct job *job, struct ucm_id *ids0)
+static void explain(const struct job *job, struct ucm_id *ids0)
 {
 	const struct ucm_hash_meta *meta = &job->opt->meta;
 	bool chains = meta->scheme == UCM_SCHEME_CHAIN && !meta->mla;
-	struct ucm_hasher *hasher;
-	struct ucm_hash_request request;
+	struct ucm_hasher *hasher = open_hasher(job, meta->rank);
+	struct ucm_hash_request request = request_of(job, NULL, job->ids);
 	struct ucm_hash_state state;
-	int err;
 
-	err = hash_rank(job, chains ? meta->rank : 0, ids0);
-	if (err)
-		return err;
-	hasher = open_hasher(job, meta->rank);
-	if (!hasher)
-		return -EINVAL;
-	err = begin(job, hasher, &state);
-	request = request_of(job, NULL, job->ids);
-	if (!err)
-		err = ucm_hash_explain(hasher, &request, &state, ids0);
+	hash_rank(job, chains ? meta->rank : 0, ids0);
+	begin(job, hasher, &state);
+	if (ucm_hash_explain(hasher, &request, &state, ids0))
+		ucm_tool_die(UCM_EXIT_FAILED, "no memory");
 	ucm_hasher_close(hasher);
-	return err;
 }
 
 /* ---- all of it ---- */
 
 /* Wrong before any input is read: exit status 2. */
-static int check_options(struct job *job)
+static void check_options(struct job *job)
 {
 	const struct ucm_hash_options *opt = job->opt;
 	bool external = opt->meta.scheme == UCM_SCHEME_EXTERNAL;
 	struct ucm_hasher *hasher;
 	struct ucm_hash_state state;
 	uint32_t last = opt->last_rank;
-	int err;
 
 	if (external && (opt->explain || opt->resume || opt->format))
-		return ucm_tool_complain("external takes no --explain, "
-					 "--parent or --format; try --help");
+		ucm_tool_usage("external takes no --explain, --parent or "
+			       "--format");
 	if (opt->explain && (opt->all_ranks || opt->paths))
-		return ucm_tool_complain("--explain takes no --ranks or "
-					 "--paths; try --help");
+		ucm_tool_usage("--explain takes no --ranks or --paths");
 	if (opt->all_ranks && (opt->meta.scheme == UCM_SCHEME_PREFIX ||
 			       opt->meta.scheme == UCM_SCHEME_HEXCHAIN))
-		return ucm_tool_complain("the scheme knows no ranks; try --help");
+		ucm_tool_usage("the scheme knows no ranks");
 	if (opt->all_ranks && last == UINT32_MAX)
 		last = opt->meta.world_size - 1;
 	if (last >= opt->meta.world_size)
-		return ucm_tool_complain("--ranks: there are %u; try --help",
-					 opt->meta.world_size);
+		ucm_tool_usage("--ranks: there are %u", opt->meta.world_size);
 	job->first_rank = opt->all_ranks ? opt->first_rank : opt->meta.rank;
 	job->num_ranks = opt->all_ranks ? last - opt->first_rank + 1 : 1;
 	hasher = open_hasher(job, job->first_rank);
-	if (!hasher)
-		return -EINVAL;
-	err = external ? 0 : begin(job, hasher, &state);
+	if (!external)
+		begin(job, hasher, &state);
 	ucm_hasher_close(hasher);
-	return err;
 }
 
 static void count_blocks(struct job *job)
@@ -204,43 +172,30 @@ static void print_ids(const struct job *job)
 	}
 }
 
-static int hash_all(struct job *job)
-{
-	int err = ucm_hash_read(job->opt, &job->input);
-
-	if (err)
-		return err;
-	count_blocks(job);
-	/* one more rank: explain's ids of rank 0 */
-	job->ids = calloc((job->num_blocks + 1) * ((size_t)job->num_ranks + 1),
-			  sizeof(*job->ids));
-	if (!job->ids)
-		return ucm_tool_complain("no memory");
-	for (uint32_t r = 0; !err && r < job->num_ranks; r++)
-		err = hash_rank(job, job->first_rank + r,
-				job->ids + r * job->num_blocks);
-	if (!err && job->opt->explain)
-		err = explain(job, job->ids + job->num_blocks);
-	else if (!err)
-		print_ids(job);
-	return err ? err : ucm_tool_flush();
-}
-
 static int run(int argc, char **argv)
 {
 	struct ucm_hash_options *opt = &ucm_hash_opt;
 	struct job job = { .opt = opt };
-	int err;
 
 	opt->meta.block_size = (uint32_t)opt->block_size;
 	opt->meta.mla = opt->mla;
 	opt->input = argc ? argv[0] : "-";
-	if (check_options(&job))
-		return UCM_EXIT_USAGE;
-	err = hash_all(&job);
+	check_options(&job);
+	ucm_hash_read(opt, &job.input);
+	count_blocks(&job);
+	/* one more rank: explain's ids of rank 0 */
+	job.ids = ucm_tool_alloc((job.num_blocks + 1) *
+				 ((size_t)job.num_ranks + 1), sizeof(*job.ids));
+	for (uint32_t r = 0; r < job.num_ranks; r++)
+		hash_rank(&job, job.first_rank + r,
+			  job.ids + r * job.num_blocks);
+	if (opt->explain)
+		explain(&job, job.ids + job.num_blocks);
+	else
+		print_ids(&job);
 	ucm_hash_input_fini(&job.input);
 	free(job.ids);
-	return err ? UCM_EXIT_FAILED : 0;
+	return ucm_tool_flush();
 }
 
 const struct ucm_command ucm_hash_command = {

@@ -9,7 +9,6 @@
 
 #include "tools/data/tokens.h"
 #include "tools/lib/args.h"
-#include "tools/lib/tool.h"
 
 #define UCM_HASH_MAX_ITEMS 1024
 
@@ -44,10 +43,9 @@ struct ucm_hash_input {
 	size_t hash_bytes, num_hashes;
 };
 
-/* Into a zeroed *input, freed by fini also after an error. 0, or -errno and a
- * line on standard error. */
-int ucm_hash_read(const struct ucm_hash_options *opt,
-		  struct ucm_hash_input *input);
+/* Into a zeroed *input. The process ends where it cannot be read (reported). */
+void ucm_hash_read(const struct ucm_hash_options *opt,
+		   struct ucm_hash_input *input);
 void ucm_hash_input_fini(struct ucm_hash_input *input);
 const char *ucm_hash_input_name(const struct ucm_hash_options *opt);
 

@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "common/error.h"
+#include "common/cleanup.h"
 #include "common/log.h"
 #include "tools/lib/tool.h"
 
@@ -23,32 +23,25 @@ static void log_line(enum ucm_log_level level, const char *line)
 	ucm_tool_complain("%s", line);
 }
 
-int ucm_move_init(struct ucm_move_job *job,
-		  const struct ucm_store_options *opt)
+void ucm_move_init(struct ucm_move_job *job,
+		   const struct ucm_store_options *opt)
 {
-	int err;
-
 	*job = (struct ucm_move_job){
 		.opt = opt,
 		.raw = opt->args[0],
 		.fd = -1,
 	};
 	ucm_log_set(log_line, UCM_LOG_ERROR);
-	err = ucm_report_init(&job->report, opt->json, stderr);
-	if (!err)
-		err = ucm_ids_read(opt->num_args > 1 ? opt->args[1] : "-",
-				   &job->ids);
-	if (!err)
-		err = ucm_store_shape(opt, &job->geometry);
-	if (err)
-		return err;
+	ucm_report_init(&job->report, opt->json, stderr);
+	if (ucm_ids_read(opt->num_args > 1 ? opt->args[1] : "-", &job->ids))
+		exit(UCM_EXIT_FAILED);
+	job->geometry = ucm_store_shape(opt);
 	job->page_bytes = ucm_block_payload_bytes(&job->geometry);
 	if (__builtin_mul_overflow(job->page_bytes, job->ids.num, &job->len) ||
 	    job->len > INT64_MAX)
-		return ucm_tool_complain("%zu blocks are more than a file can "
-					 "hold",
-					 job->ids.num);
-	return 0;
+		ucm_tool_die(UCM_EXIT_FAILED,
+			     "%zu blocks are more than a file can hold",
+			     job->ids.num);
 }
 
 void ucm_move_fini(struct ucm_move_job *job)
@@ -112,18 +105,13 @@ static int open_loader(struct ucm_move_job *job, struct ucm_error *error)
 		.threads = (unsigned)job->opt->threads,
 	};
 	struct ucm_layout *layout = NULL;
-	int err = ucm_loader_open(&options, &job->loader, error);
+	int err = ucm_loader_open(&options, &job->loader, error)
+		?: ucm_layout_new(&job->geometry, job->ids.num, &layout, error)
+		?: add_layers(job, layout, error)
+		?: ucm_layout_seal(layout, error)
+		?: ucm_loader_add_group(job->loader, layout, job->opt->space,
+					&job->group, error);
 
-	if (!err)
-		err = ucm_layout_new(&job->geometry, job->ids.num, &layout,
-				     error);
-	if (!err)
-		err = add_layers(job, layout, error);
-	if (!err)
-		err = ucm_layout_seal(layout, error);
-	if (!err)
-		err = ucm_loader_add_group(job->loader, layout, job->opt->space,
-					   &job->group, error);
 	ucm_layout_free(layout);
 	return err;
 }
@@ -132,10 +120,8 @@ static int open_loader(struct ucm_move_job *job, struct ucm_error *error)
 
 static struct ucm_id *make_parents(const struct ucm_move_job *job)
 {
-	struct ucm_id *parents = calloc(job->ids.num, sizeof(*parents));
+	struct ucm_id *parents = ucm_tool_alloc(job->ids.num, sizeof(*parents));
 
-	if (!parents)
-		return NULL;
 	parents[0] = job->opt->parent;
 	memcpy(parents + 1, job->ids.ids,
 	       (job->ids.num - 1) * sizeof(*parents));
@@ -145,32 +131,25 @@ static struct ucm_id *make_parents(const struct ucm_move_job *job)
 static int submit(struct ucm_move_job *job, bool is_save,
 		  struct ucm_error *error)
 {
-	struct ucm_move *blocks = calloc(job->ids.num, sizeof(*blocks));
-	struct ucm_id *parents = NULL;
+	_cleanup_free_ struct ucm_move *blocks =
+		ucm_tool_alloc(job->ids.num, sizeof(*blocks));
+	_cleanup_free_ struct ucm_id *parents =
+		job->opt->parents ? make_parents(job) : NULL;
 	struct ucm_request request = {
 		.size = sizeof(request),
 		.group = job->group,
 		.blocks = blocks,
+		.parents = parents,
 		.num_blocks = job->ids.num,
 		.verify = job->opt->verify,
 	};
-	int err = -ENOMEM;
 
-	if (job->opt->parents)
-		request.parents = parents = make_parents(job);
-	if (blocks && !parents == !job->opt->parents) {
-		for (size_t i = 0; i < job->ids.num; i++) {
-			blocks[i].id = job->ids.ids[i];
-			blocks[i].page = (uint32_t)i;
-		}
-		err = (is_save ? ucm_save_submit : ucm_load_submit)(
-			job->loader, &request, &job->task, error);
-	} else {
-		ucm_error_set(error, err, "out of memory");
+	for (size_t i = 0; i < job->ids.num; i++) {
+		blocks[i].id = job->ids.ids[i];
+		blocks[i].page = (uint32_t)i;
 	}
-	free(parents);
-	free(blocks);
-	return err;
+	return (is_save ? ucm_save_submit : ucm_load_submit)(
+		job->loader, &request, &job->task, error);
 }
 
 static void wait_for_task(struct ucm_move_job *job)
@@ -198,9 +177,7 @@ int ucm_move_run(struct ucm_move_job *job, bool is_save)
 
 	if (!job->ids.num)
 		return 0;
-	err = open_loader(job, &error);
-	if (!err)
-		err = submit(job, is_save, &error);
+	err = open_loader(job, &error) ?: submit(job, is_save, &error);
 	if (err) {
 		ucm_tool_complain("%s", error.text);
 		return err;

@@ -29,9 +29,10 @@ struct ucm_move_job {
 	struct ucm_report report;
 };
 
-/* The blocks that are asked for, and what they are. */
-int ucm_move_init(struct ucm_move_job *job,
-		  const struct ucm_store_options *opt);
+/* The blocks that are asked for, and what they are; where that is not to be
+ * learned the process ends (reported). */
+void ucm_move_init(struct ucm_move_job *job,
+		   const struct ucm_store_options *opt);
 void ucm_move_fini(struct ucm_move_job *job);
 
 /* Map job->fd, whose size is right. */
@@ -41,6 +42,6 @@ int ucm_move_map(struct ucm_move_job *job, bool writable);
  * not well has been reported. */
 int ucm_move_run(struct ucm_move_job *job, bool is_save);
 
-/* All of them: 0, or -errno and a line on standard error. */
+/* Both: 0, or -errno and a line on standard error. */
 
 #endif

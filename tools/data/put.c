@@ -69,15 +69,9 @@ static int run(int argc, char **argv)
 	struct ucm_move_job job;
 	int err;
 
-	if (ucm_store_options_check(argc, argv))
-		return UCM_EXIT_USAGE;
-	err = ucm_move_init(&job, &ucm_store_opt);
-	if (!err)
-		err = open_raw(&job);
-	if (!err)
-		err = ucm_move_run(&job, true);
-	if (!err)
-		err = report(&job);
+	ucm_store_options_check(argc, argv);
+	ucm_move_init(&job, &ucm_store_opt);
+	err = open_raw(&job) ?: ucm_move_run(&job, true) ?: report(&job);
 	if (!err && job.task && ucm_task_num_failed(job.task))
 		err = -EIO;
 	ucm_move_fini(&job);

@@ -8,19 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int add(struct ucm_tokens *tokens, int64_t id)
-{
-	if (tokens->num == tokens->room) {
-		size_t room = tokens->room ? 2 * tokens->room : 1024;
-		int64_t *ids = reallocarray(tokens->ids, room, sizeof(*ids));
+#include "tools/lib/tool.h"
 
-		if (!ids)
-			return -ENOMEM;
-		tokens->ids = ids;
-		tokens->room = room;
-	}
+static void add(struct ucm_tokens *tokens, int64_t id)
+{
+	tokens->ids = ucm_tool_grow(tokens->ids, tokens->num, &tokens->room,
+				    sizeof(*tokens->ids));
 	tokens->ids[tokens->num++] = id;
-	return 0;
 }
 
 /* ---- text ---- */
@@ -31,90 +25,67 @@ static bool is_separator(uint8_t byte)
 	       (byte >= '\t' && byte <= '\r');
 }
 
-static int add_digit(struct ucm_tokens *tokens, unsigned digit)
+/* From at on, up to the byte after its last digit. */
+static int take_number(struct ucm_tokens *tokens, const uint8_t *text,
+		       size_t len, size_t *at)
 {
-	if (tokens->value > ((uint64_t)INT64_MAX - digit) / 10)
-		return -ERANGE;
-	tokens->value = tokens->value * 10 + digit;
-	tokens->have++;
+	bool negative = text[*at] == '-';
+	size_t begin = *at += negative;
+	int64_t value = 0;
+
+	for (; *at < len && text[*at] >= '0' && text[*at] <= '9'; ++*at) {
+		int digit = text[*at] - '0';
+
+		if (value > (INT64_MAX - digit) / 10)
+			return -ERANGE;
+		value = value * 10 + digit;
+	}
+	if (*at == begin || (*at < len && !is_separator(text[*at])))
+		return -EINVAL;
+	add(tokens, negative ? -value : value);
 	return 0;
 }
 
-static int end_number(struct ucm_tokens *tokens)
+static int parse_text(struct ucm_tokens *tokens, const uint8_t *text, size_t len)
 {
-	int64_t value = (int64_t)tokens->value;
-	bool negative = tokens->negative;
+	int err = 0;
 
-	if (!tokens->have)
-		return negative ? -EINVAL : 0;
-	tokens->have = 0;
-	tokens->value = 0;
-	tokens->negative = false;
-	return add(tokens, negative ? -value : value);
-}
-
-static int feed_char(struct ucm_tokens *tokens, uint8_t byte)
-{
-	if (byte >= '0' && byte <= '9')
-		return add_digit(tokens, byte - '0');
-	if (byte == '-' && !tokens->have && !tokens->negative) {
-		tokens->negative = true;
-		return 0;
+	for (size_t at = 0; at < len && !err; tokens->offset = at) {
+		if (is_separator(text[at]))
+			at++;
+		else
+			err = take_number(tokens, text, len, &at);
 	}
-	return is_separator(byte) ? end_number(tokens) : -EINVAL;
+	return err;
 }
 
 /* ---- binary ---- */
 
-static int add_binary(struct ucm_tokens *tokens)
+static int parse_binary(struct ucm_tokens *tokens, const uint8_t *bytes,
+			size_t len)
 {
-	int64_t wide;
+	size_t size = tokens->format == UCM_TOKENS_INT64 ? 8 : 4;
+	int64_t wide = 0;
 	int32_t narrow;
 
-	tokens->have = 0;
-	if (tokens->format == UCM_TOKENS_INT64) {
-		memcpy(&wide, tokens->bytes, sizeof(wide));
-		return add(tokens, wide);
+	tokens->offset = len;
+	for (size_t at = 0; at + size <= len; at += size) {
+		memcpy(&wide, bytes + at, size);
+		memcpy(&narrow, bytes + at, sizeof(narrow));
+		add(tokens, size == 8 ? wide : narrow);
 	}
-	memcpy(&narrow, tokens->bytes, sizeof(narrow));
-	return add(tokens, narrow);
+	return len % size ? -EINVAL : 0;
 }
 
-static int feed_byte(struct ucm_tokens *tokens, uint8_t byte)
+int ucm_tokens_parse(struct ucm_tokens *tokens, const void *bytes, size_t len)
 {
-	unsigned size = tokens->format == UCM_TOKENS_INT64 ? 8 : 4;
-
-	tokens->bytes[tokens->have++] = byte;
-	return tokens->have == size ? add_binary(tokens) : 0;
-}
-
-int ucm_tokens_feed(struct ucm_tokens *tokens, const void *bytes, size_t len)
-{
-	const uint8_t *at = bytes;
-
-	for (size_t i = 0; i < len; i++) {
-		int err = tokens->format == UCM_TOKENS_TEXT
-				  ? feed_char(tokens, at[i])
-				  : feed_byte(tokens, at[i]);
-
-		if (err)
-			return err;
-		tokens->offset++;
-	}
-	return 0;
-}
-
-int ucm_tokens_end(struct ucm_tokens *tokens)
-{
-	if (tokens->format == UCM_TOKENS_TEXT)
-		return end_number(tokens);
-	return tokens->have ? -EINVAL : 0;
+	return tokens->format == UCM_TOKENS_TEXT
+		       ? parse_text(tokens, bytes, len)
+		       : parse_binary(tokens, bytes, len);
 }
 
 void ucm_tokens_fini(struct ucm_tokens *tokens)
 {
 	free(tokens->ids);
-	tokens->ids = NULL;
-	tokens->num = 0;
-	tokens->room = 0;
+	*tokens = (struct ucm_tokens){ 0 };
 }

@@ -62,8 +62,7 @@ int ucm_ask_ids(struct ucm_client *client, const char *space, unsigned bucket,
 		return -ENOENT;
 	strcpy(head.space, space);
 	err = ucm_client_call(client, &head, NULL, 0, NULL, 0, &fd);
-	if (!err)
-		err = ucm_tool_read_fd(fd, SIZE_MAX, &bytes, &len);
+	err = err ?: ucm_tool_read_fd(fd, SIZE_MAX, &bytes, &len);
 	if (err)
 		return err;
 	free(ids->ids);

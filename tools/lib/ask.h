@@ -4,7 +4,6 @@
 #define UCM_TOOLS_LIB_ASK_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 #include <ucm/client.h>
 

@@ -25,20 +25,11 @@ int ucm_ids_parse(const char *text, struct ucm_id *out)
 	return ucm_tree_parse_block(name, out);
 }
 
-int ucm_ids_add(struct ucm_ids *ids, const struct ucm_id *id)
+void ucm_ids_add(struct ucm_ids *ids, const struct ucm_id *id)
 {
-	if (ids->num == ids->room) {
-		size_t room = ids->room ? 2 * ids->room : 256;
-		struct ucm_id *more =
-			reallocarray(ids->ids, room, sizeof(*more));
-
-		if (!more)
-			return -ENOMEM;
-		ids->ids = more;
-		ids->room = room;
-	}
+	ids->ids = ucm_tool_grow(ids->ids, ids->num, &ids->room,
+				 sizeof(*ids->ids));
 	ids->ids[ids->num++] = *id;
-	return 0;
 }
 
 static int add_text(struct ucm_ids *ids, const char *text)
@@ -47,7 +38,8 @@ static int add_text(struct ucm_ids *ids, const char *text)
 
 	if (ids->num == UINT32_MAX || ucm_ids_parse(text, &id))
 		return -EINVAL;
-	return ucm_ids_add(ids, &id);
+	ucm_ids_add(ids, &id);
+	return 0;
 }
 
 /* Cut off the white space around it. */
@@ -76,13 +68,12 @@ static int read_lines(FILE *file, const char *shown, struct ucm_ids *ids)
 			err = add_text(ids, text);
 	}
 	free(line);
-	if (err == -EINVAL)
+	if (err)
 		ucm_tool_complain("%s: line %zu: not an id: 32 hex digits, or "
 				  "a block's path",
 				  shown, number);
-	else if (err || ferror(file))
-		err = ucm_tool_complain("%s: %s", shown,
-					strerror(err ? -err : errno));
+	else if (ferror(file))
+		err = ucm_tool_complain("%s: %s", shown, strerror(errno));
 	return err;
 }
 
@@ -103,16 +94,10 @@ int ucm_ids_read(const char *name, struct ucm_ids *ids)
 int ucm_ids_take(struct ucm_ids *ids, int num, char *const *arguments)
 {
 	for (int i = 0; i < num; i++) {
-		int err = add_text(ids, arguments[i]);
-
-		if (err == -EINVAL)
-			ucm_tool_complain("'%s': not an id: 32 hex digits, or "
-					  "a block's path; try --help",
-					  arguments[i]);
-		else if (err)
-			ucm_tool_complain("%s", strerror(-err));
-		if (err)
-			return err;
+		if (add_text(ids, arguments[i]))
+			return ucm_tool_complain("'%s': not an id: 32 hex "
+						 "digits, or a block's path; "
+						 "try --help", arguments[i]);
 	}
 	return 0;
 }

@@ -18,9 +18,9 @@ struct ucm_ids {
 /* A whole file; "-" is standard input. Into a zeroed *ids, freed by fini also
  * after an error. 0, or -errno and a line on standard error. */
 int ucm_ids_read(const char *name, struct ucm_ids *ids);
-/* From arguments: 0; -EINVAL: one is no id; -ENOMEM; reported. */
+/* From arguments: 0; -EINVAL: one is no id (reported). */
 int ucm_ids_take(struct ucm_ids *ids, int num, char *const *arguments);
-int ucm_ids_add(struct ucm_ids *ids, const struct ucm_id *id); /* -ENOMEM */
+void ucm_ids_add(struct ucm_ids *ids, const struct ucm_id *id);
 void ucm_ids_fini(struct ucm_ids *ids);
 
 /* An id, an id with ".bin", or either after a path; 0 or -EINVAL. */

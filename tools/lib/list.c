@@ -11,16 +11,12 @@
 
 #include <ucm/space.h>
 
+#include "common/cleanup.h"
 #include "hashing/tree.h"
 #include "tools/lib/ids.h"
 #include "tools/lib/tool.h"
 
 /* ---- one bucket ---- */
-
-struct bucket {
-	struct ucm_ids ids;
-	struct ucm_control_place *places; /* ids.room of them */
-};
 
 static bool begins_with(const struct ucm_id *id, const char *prefix)
 {
@@ -30,62 +26,26 @@ static bool begins_with(const struct ucm_id *id, const char *prefix)
 	return !strncmp(hex, prefix, strlen(prefix));
 }
 
-/* For so many more. */
-static int make_room(struct ucm_list *rows, size_t num)
+static void add_rows(struct ucm_list *rows, const struct ucm_ids *ids,
+		     const struct ucm_control_place *places)
 {
-	size_t need = rows->num + num;
-	size_t room = need > 2 * rows->room ? need : 2 * rows->room;
-	struct ucm_row *more;
-
-	if (need <= rows->room)
-		return 0;
-	more = reallocarray(rows->rows, room, sizeof(*more));
-	if (!more)
-		return -ENOMEM;
-	rows->rows = more;
-	rows->room = room;
-	return 0;
-}
-
-static int add_rows(struct ucm_list *rows, const struct bucket *bucket)
-{
-	int err = make_room(rows, bucket->ids.num);
-
-	if (err)
-		return err;
-	for (size_t i = 0; i < bucket->ids.num; i++) {
-		int result = bucket->places[i].result;
-
-		if (!result)
-			rows->rows[rows->num++] = (struct ucm_row){
-				bucket->ids.ids[i], bucket->places[i]
-			};
-		else if (result != -ENOENT)
-			rows->failed++;
+	for (size_t i = 0; i < ids->num; i++) {
+		if (places[i].result) {
+			rows->failed += places[i].result != -ENOENT;
+			continue;
+		}
+		rows->rows = ucm_tool_grow(rows->rows, rows->num, &rows->room,
+					   sizeof(*rows->rows));
+		rows->rows[rows->num++] =
+			(struct ucm_row){ ids->ids[i], places[i] };
 	}
-	return 0;
-}
-
-static int locate(struct ucm_target *target, const char *space,
-		  struct bucket *bucket)
-{
-	struct ucm_control_place *more;
-
-	if (!bucket->ids.num)
-		return 0;
-	more = reallocarray(bucket->places, bucket->ids.room, sizeof(*more));
-	if (!more)
-		return ucm_tool_complain("no memory");
-	bucket->places = more;
-	return ucm_target_locate(target, space, bucket->ids.ids,
-				 bucket->ids.num, more);
 }
 
 static int read_bucket(struct ucm_target *target, const char *space,
-		       const char *prefix, unsigned number,
-		       struct bucket *bucket, struct ucm_list *rows)
+		       const char *prefix, unsigned number, struct ucm_ids *ids,
+		       struct ucm_list *rows)
 {
-	struct ucm_ids *ids = &bucket->ids;
+	_cleanup_free_ struct ucm_control_place *places = NULL;
 	int err = ucm_target_ids(target, space, number, ids);
 	size_t kept = 0;
 
@@ -96,15 +56,20 @@ static int read_bucket(struct ucm_target *target, const char *space,
 			ids->ids[kept++] = ids->ids[i];
 	}
 	ids->num = kept;
-	err = locate(target, space, bucket);
-	return err ? err : add_rows(rows, bucket);
+	if (!kept)
+		return 0;
+	places = ucm_tool_alloc(kept, sizeof(*places));
+	err = ucm_target_locate(target, space, ids->ids, kept, places);
+	if (!err)
+		add_rows(rows, ids, places);
+	return err;
 }
 
 int ucm_list_read(struct ucm_target *target, const char *space,
 		  const char *prefix, struct ucm_list *rows,
 		  struct ucm_progress *progress)
 {
-	struct bucket bucket = { 0 };
+	struct ucm_ids ids = { 0 };
 	int err = 0;
 
 	for (unsigned i = 0; i < UCM_BUCKETS && !err; i++) {
@@ -113,12 +78,11 @@ int ucm_list_read(struct ucm_target *target, const char *space,
 		ucm_tree_bucket_name(i, name);
 		if (strncmp(name, prefix, strnlen(prefix, 2)))
 			continue;
-		err = read_bucket(target, space, prefix, i, &bucket, rows);
+		err = read_bucket(target, space, prefix, i, &ids, rows);
 		if (progress)
 			ucm_progress_tell(progress, rows->num, 0, 0);
 	}
-	ucm_ids_fini(&bucket.ids);
-	free(bucket.places);
+	ucm_ids_fini(&ids);
 	return err;
 }
 
@@ -184,43 +148,32 @@ static int compare_names(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int add_space(char ***spaces, size_t *num, const char *name)
-{
-	char **more = reallocarray(*spaces, *num + 1, sizeof(*more));
-
-	if (!more)
-		return -ENOMEM;
-	*spaces = more;
-	more[*num] = strdup(name);
-	*num += more[*num] != NULL;
-	return more[*num - 1] ? 0 : -ENOMEM;
-}
-
 struct spaces {
 	char **names;
-	size_t num;
+	size_t num, room;
 };
 
-static int add_each(void *arg, const char *name)
+static int add_space(void *arg, const char *name)
 {
 	struct spaces *spaces = arg;
 
-	return add_space(&spaces->names, &spaces->num, name);
+	spaces->names = ucm_tool_grow(spaces->names, spaces->num, &spaces->room,
+				      sizeof(*spaces->names));
+	spaces->names[spaces->num++] = ucm_tool_format("%s", name);
+	return 0;
 }
 
 int ucm_spaces_read(const struct ucm_target *target, char ***out,
 		    size_t *num_out)
 {
-	struct spaces spaces = { NULL, 0 };
-	struct ucm_error error = { .text = "" };
-	int err = add_each(&spaces, "");
+	struct spaces spaces = { 0 };
+	struct ucm_error error;
+	int err;
 
-	if (!err)
-		err = ucm_space_list(target->mount, NULL, add_each, &spaces,
-				     &error);
+	add_space(&spaces, "");
+	err = ucm_space_list(target->mount, NULL, add_space, &spaces, &error);
 	if (err) {
-		ucm_tool_complain("%s",
-				  *error.text ? error.text : "no memory");
+		ucm_tool_complain("%s", error.text);
 		ucm_spaces_free(spaces.names, spaces.num);
 		return err;
 	}

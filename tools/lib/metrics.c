@@ -63,10 +63,11 @@ int ucm_metrics_parse(char *text, struct ucm_metrics *out)
 {
 	struct ucm_metrics metrics = {
 		.text = text,
-		.metrics = calloc(count_lines(text), sizeof(*metrics.metrics)),
+		.metrics = ucm_tool_alloc(count_lines(text),
+					  sizeof(*metrics.metrics)),
 	};
 	char *line = text, *end;
-	int err = metrics.metrics ? 0 : -ENOMEM;
+	int err = 0;
 
 	for (; !err && *line; line = end) {
 		end = line + strcspn(line, "\n");

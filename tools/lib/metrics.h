@@ -20,8 +20,7 @@ struct ucm_metrics {
 	size_t num;
 };
 
-/* Takes text over, also after an error. 0, -EINVAL (a line is none) or
- * -ENOMEM. */
+/* Takes text over, also after an error. 0, or -EINVAL (a line is none). */
 int ucm_metrics_parse(char *text, struct ucm_metrics *out);
 
 #define UCM_METRICS_MAX (16u << 20)

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 
 #include "common/clock.h"
 #include "tools/lib/text.h"
@@ -14,17 +13,13 @@
 
 #define SECOND ((int64_t)1000000000)
 
-int ucm_report_init(struct ucm_report *report, bool json, FILE *to)
+void ucm_report_init(struct ucm_report *report, bool json, FILE *to)
 {
-	*report = (struct ucm_report){ .to = json ? NULL : to };
+	*report = (struct ucm_report){
+		.to = json ? NULL : to,
+		.failures = json ? json_array() : NULL,
+	};
 	ucm_progress_begin(&report->progress);
-	if (!json)
-		return 0;
-	report->failures = json_array();
-	if (report->failures)
-		return 0;
-	ucm_tool_complain("%s", strerror(ENOMEM));
-	return -ENOMEM;
 }
 
 void ucm_report_fini(struct ucm_report *report)
@@ -53,23 +48,18 @@ static json_t *describe_block(const char *hex, const char *path,
 			      const char *kind, const char *text,
 			      const struct ucm_outcome *outcome)
 {
-	json_t *block =
-		json_pack("{ss ss}", "outcome", kind, "text", text);
+	json_t *block = json_pack("{ss ss ss*}", "outcome", kind, "text", text,
+				  "id", hex);
 
-	if (block && hex)
-		json_object_set_new(block, "id", json_string(hex));
 	/* it need not be UTF-8; then it is left out */
-	if (block && path)
+	if (path)
 		json_object_set_new(block, "path", json_string(path));
-	if (block && outcome && outcome->fault == UCM_FAULT_PLANE) {
-		json_object_set_new(block, "plane",
-				    json_integer(outcome->plane));
-		json_object_set_new(block, "layer",
-				    json_integer(outcome->plane / 2));
-		json_object_set_new(block, "part",
-				    json_string(outcome->plane % 2 ? "V"
-								   : "K"));
-	}
+	if (outcome && outcome->fault == UCM_FAULT_PLANE)
+		json_object_update_new(
+			block, json_pack("{sI sI ss}", "plane",
+					 (json_int_t)outcome->plane, "layer",
+					 (json_int_t)outcome->plane / 2, "part",
+					 outcome->plane % 2 ? "V" : "K"));
 	return block;
 }
 
@@ -84,9 +74,9 @@ static void report_line(struct ucm_report *report, const struct ucm_id *id,
 	if (id)
 		ucm_id_format(id, hex);
 	if (!report->to) {
-		json_array_append_new(report->failures,
-				      describe_block(id ? hex : NULL, path,
-						     kind, text, outcome));
+		ucm_json_add(report->failures,
+			     describe_block(id ? hex : NULL, path, kind, text,
+					    outcome));
 		return;
 	}
 	ucm_progress_clear(&report->progress);
@@ -147,27 +137,16 @@ static int print_json(const struct ucm_report *report,
 		      uint64_t bytes, double seconds)
 {
 	json_t *root = json_pack(
-		"{ss sI sI sI sI sI sf}", "command", ucm_tool_command, "blocks",
-		(json_int_t)blocks, "bytes", (json_int_t)bytes, "absent",
-		(json_int_t)report->absent, "damaged",
+		"{ss sI sI sI sI sI sf sO}", "command", ucm_tool_command,
+		"blocks", (json_int_t)blocks, "bytes", (json_int_t)bytes,
+		"absent", (json_int_t)report->absent, "damaged",
 		(json_int_t)report->damaged, "failed",
-		(json_int_t)report->failed, "seconds", seconds);
-	int err = root ? 0 : -ENOMEM;
+		(json_int_t)report->failed, "seconds", seconds, "failures",
+		report->failures);
 
-	for (; !err && counts->name; counts++)
-		err = json_object_set_new(
-			root, counts->name,
-			json_integer((json_int_t)counts->number));
-	/* one that could not be described must not be passed over */
-	if (!err && json_array_size(report->failures) !=
-			    report->absent + report->damaged + report->failed)
-		err = -ENOMEM;
-	if (!err)
-		err = json_object_set(root, "failures", report->failures);
-	if (err) {
-		json_decref(root);
-		root = NULL;
-	}
+	for (; counts->name; counts++)
+		ucm_json_set(root, counts->name,
+			     ucm_json_number(counts->number));
 	return ucm_json_print(root, 0);
 }
 

@@ -23,8 +23,7 @@ struct ucm_report {
 	struct ucm_progress progress;
 };
 
-/* 0, or -ENOMEM and a line on standard error. */
-int ucm_report_init(struct ucm_report *report, bool json, FILE *to);
+void ucm_report_init(struct ucm_report *report, bool json, FILE *to);
 void ucm_report_fini(struct ucm_report *report);
 
 /* A block that is not well. id or path may be NULL, where it is not known. */

@@ -4,36 +4,29 @@
 
 #include "tools/lib/store.h"
 
-#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "common/osfile.h"
-#include "hashing/tree.h"
 #include "tools/lib/ask.h"
 #include "tools/lib/tool.h"
 
-int ucm_store_connect(const struct ucm_store_options *opt, struct ucm_client **out)
+struct ucm_client *ucm_store_connect(const struct ucm_store_options *opt)
 {
 	struct ucm_client *client;
 	int err;
 
-	if (*opt->space && !ucm_tree_space_valid(opt->space))
-		return ucm_tool_complain("space '%s': no name", opt->space);
-	err = ucm_ask_connect(opt->mount, &client);
-	if (err)
-		return err;
+	if (ucm_ask_connect(opt->mount, &client))
+		exit(UCM_EXIT_FAILED);
 	/* a name that is misspelt must not look like a space without blocks */
-	if (*opt->space)
-		err = ucm_client_ids(client, UCM_SERVE_LOOKUP, opt->space, 0,
-				     NULL, 0, NULL);
-	if (err) {
-		ucm_client_close(client);
-		return ucm_tool_complain("space '%s': %s", opt->space,
-					 strerror(-err));
-	}
-	*out = client;
-	return 0;
+	err = *opt->space ? ucm_client_ids(client, UCM_SERVE_LOOKUP, opt->space,
+					   0, NULL, 0, NULL)
+			  : 0;
+	if (err)
+		ucm_tool_die(UCM_EXIT_FAILED, "space '%s': %s", opt->space,
+			     strerror(-err));
+	return client;
 }
 
 int ucm_store_block_open(struct ucm_client *client, const char *space,

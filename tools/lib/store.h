@@ -13,7 +13,6 @@
 #include <ucm/client.h>
 #include <ucm/load.h>
 
-#include "hashing/tree.h"
 #include "tools/lib/args.h"
 
 struct ucm_store_options {
@@ -48,15 +47,14 @@ extern const struct ucm_arg ucm_store_shapes[]; /* put and get: geometry, I/O */
 
 /* Keeps the operands. */
 void ucm_store_options_take(int argc, char **argv);
-/* The same for put and get: with the geometry, and what may not be missing. 0, or
- * -EINVAL and a line on standard error. */
-int ucm_store_options_check(int argc, char **argv);
+/* The same for put and get: with the geometry, and what may not be missing; the
+ * process ends if it is (reported). */
+void ucm_store_options_check(int argc, char **argv);
 
 /* ---- where blocks are read (store.c) ---- */
 
-/* The daemon, which has the space. 0, or -errno and a line on standard error. */
-int ucm_store_connect(const struct ucm_store_options *opt,
-		   struct ucm_client **out);
+/* The daemon, which has the space; without it the process ends (reported). */
+struct ucm_client *ucm_store_connect(const struct ucm_store_options *opt);
 
 /* A descriptor to read the block, or -errno, not reported; -ENOENT: not there. */
 int ucm_store_block_open(struct ucm_client *client, const char *space,
@@ -65,8 +63,7 @@ int ucm_store_block_open(struct ucm_client *client, const char *space,
 /* ---- geometry (store_shape.c) ---- */
 
 /* Given as options, by --like, by the manifest of the space, or by one of its
- * blocks. -errno and a line on standard error if none of them tells. */
-int ucm_store_shape(const struct ucm_store_options *opt,
-		    struct ucm_geometry *out);
+ * blocks; where none of them has it, the process ends (reported). */
+struct ucm_geometry ucm_store_shape(const struct ucm_store_options *opt);
 
 #endif

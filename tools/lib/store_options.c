@@ -4,7 +4,6 @@
 
 #include "tools/lib/store.h"
 
-#include <errno.h>
 #include <limits.h>
 
 #include "tools/lib/tool.h"
@@ -80,12 +79,10 @@ const struct ucm_arg ucm_store_shapes[] = {
 	{ 0 },
 };
 
-static int need(uint64_t value, const char *name)
+static void need(uint64_t value, const char *name)
 {
-	if (value != NOT_GIVEN)
-		return 0;
-	return ucm_tool_complain("geometry: --%s is missing; try --help",
-				 name);
+	if (value == NOT_GIVEN)
+		ucm_tool_usage("geometry: --%s is missing", name);
 }
 
 static uint64_t given_or(uint64_t value, uint64_t otherwise)
@@ -94,7 +91,7 @@ static uint64_t given_or(uint64_t value, uint64_t otherwise)
 }
 
 /* The same rules as for a header: encode one, and see. */
-static int check_geometry(const struct ucm_geometry *geometry)
+static void check_geometry(const struct ucm_geometry *geometry)
 {
 	char bytes[UCM_BLOCK_HEADER_BYTES];
 	struct ucm_block block = {
@@ -103,30 +100,27 @@ static int check_geometry(const struct ucm_geometry *geometry)
 		.data_offset = UCM_BLOCK_HEADER_BYTES,
 	};
 
-	if (!ucm_block_encode(&block, NULL, bytes, sizeof(bytes)))
-		return 0;
-	return ucm_tool_complain("geometry: the bytes of a plane are not "
-				 "tokens x heads x dim x those of dtype; "
-				 "try --help");
+	if (ucm_block_encode(&block, NULL, bytes, sizeof(bytes)))
+		ucm_tool_usage("geometry: the bytes of a plane are not tokens x "
+			       "heads x dim x those of dtype");
 }
 
-static int make_geometry(struct ucm_store_options *opt)
+static void make_geometry(struct ucm_store_options *opt)
 {
 	uint64_t k = shape.k_bytes;
 
-	if (need(shape.layers, "layers") || need(shape.tokens, "tokens") ||
-	    need(shape.dtype, "dtype"))
-		return -EINVAL;
-	if (k == NOT_GIVEN &&
-	    (need(shape.heads, "heads") || need(shape.dim, "dim")))
-		return -EINVAL;
-	if (k == NOT_GIVEN)
+	need(shape.layers, "layers");
+	need(shape.tokens, "tokens");
+	need(shape.dtype, "dtype");
+	if (k == NOT_GIVEN) {
+		need(shape.heads, "heads");
+		need(shape.dim, "dim");
 		k = shape.tokens * shape.heads * shape.dim *
 		    ucm_dtype_size((uint32_t)shape.dtype);
+	}
 	if (!k || k > UINT32_MAX)
-		return ucm_tool_complain("geometry: planes of %llu bytes; "
-					 "try --help",
-					 (unsigned long long)k);
+		ucm_tool_usage("geometry: planes of %llu bytes",
+			       (unsigned long long)k);
 	opt->shaped = true;
 	opt->geometry = (struct ucm_geometry){
 		.num_layers = (uint32_t)shape.layers,
@@ -138,10 +132,10 @@ static int make_geometry(struct ucm_store_options *opt)
 		.head_dim = (uint16_t)given_or(shape.dim, 0),
 		.order = shape.order != UINT_MAX ? shape.order : UCM_ORDER_NHD,
 	};
-	return check_geometry(&opt->geometry);
+	check_geometry(&opt->geometry);
 }
 
-static int check_shape(struct ucm_store_options *opt)
+static void check_shape(struct ucm_store_options *opt)
 {
 	/* all bits are set in what was not given */
 	bool any = (shape.layers & shape.tokens & shape.dtype & shape.heads &
@@ -149,8 +143,9 @@ static int check_shape(struct ucm_store_options *opt)
 		   shape.order != UINT_MAX;
 
 	if (any && opt->like)
-		return ucm_tool_complain("--like, or a geometry; try --help");
-	return any ? make_geometry(opt) : 0;
+		ucm_tool_usage("--like, or a geometry");
+	if (any)
+		make_geometry(opt);
 }
 
 /* ---- the whole line ---- */
@@ -161,16 +156,12 @@ void ucm_store_options_take(int argc, char **argv)
 	ucm_store_opt.num_args = argc;
 }
 
-int ucm_store_options_check(int argc, char **argv)
+void ucm_store_options_check(int argc, char **argv)
 {
-	struct ucm_store_options *opt = &ucm_store_opt;
-
 	ucm_store_options_take(argc, argv);
-	if (check_shape(opt))
-		return -EINVAL;
-	if (!opt->mount)
-		return ucm_tool_complain("no --mount or --tiers; try --help");
+	check_shape(&ucm_store_opt);
+	if (!ucm_store_opt.mount)
+		ucm_tool_usage("no --mount or --tiers");
 	if (!argc)
-		return ucm_tool_complain("no file RAW; try --help");
-	return 0;
+		ucm_tool_usage("no file RAW");
 }

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <ucm/space.h>
 
@@ -35,23 +34,22 @@ static int of_file(int fd, uint64_t size, struct ucm_geometry *out)
 	return 0;
 }
 
-static int of_like(const char *path, struct ucm_geometry *out)
+static void of_like(const char *path, struct ucm_geometry *out)
 {
 	_cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
-	int err;
+	int err = fd < 0 || fstat(fd, &st)
+			  ? -errno
+			  : of_file(fd, (uint64_t)st.st_size, out);
 
-	if (fd < 0 || fstat(fd, &st))
-		return ucm_tool_complain("%s: %s", path, strerror(errno));
-	err = of_file(fd, (uint64_t)st.st_size, out);
-	if (err == -EBADMSG)
-		return ucm_tool_complain("%s: not a block", path);
-	return err ? ucm_tool_complain("%s: %s", path, strerror(-err)) : 0;
+	if (err)
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: %s", path,
+			     err == -EBADMSG ? "not a block" : strerror(-err));
 }
 
-/* 0, -ENOENT: there is none; or an error. */
-static int of_manifest(const struct ucm_store_options *opt,
-		       struct ucm_geometry *out)
+/* false: there is none. */
+static bool of_manifest(const struct ucm_store_options *opt,
+			struct ucm_geometry *out)
 {
 	char text[UCM_SPACE_MANIFEST_MAX];
 	struct ucm_manifest manifest;
@@ -59,15 +57,15 @@ static int of_manifest(const struct ucm_store_options *opt,
 	int err;
 
 	if (!*opt->space)
-		return -ENOENT;
+		return false;
 	err = ucm_space_manifest(opt->mount, NULL, opt->space, text, &error);
 	if (!err)
 		err = ucm_manifest_parse(text, strlen(text), &manifest, &error);
+	if (err && err != -ENOENT)
+		ucm_tool_die(UCM_EXIT_FAILED, "%s", error.text);
 	if (!err)
 		*out = manifest.geometry;
-	else if (err != -ENOENT)
-		ucm_tool_complain("%s", error.text);
-	return err;
+	return !err;
 }
 
 static int of_block(struct ucm_client *client, const char *space,
@@ -94,29 +92,19 @@ static int of_blocks(struct ucm_client *client, const char *space,
 	return err;
 }
 
-int ucm_store_shape(const struct ucm_store_options *opt,
-		    struct ucm_geometry *out)
+struct ucm_geometry ucm_store_shape(const struct ucm_store_options *opt)
 {
+	struct ucm_geometry shape = opt->geometry;
 	struct ucm_client *client;
-	int err;
 
-	if (opt->shaped) {
-		*out = opt->geometry;
-		return 0;
-	}
 	if (opt->like)
-		return of_like(opt->like, out);
-	err = ucm_store_connect(opt, &client);
-	if (err)
-		return err;
-	err = of_manifest(opt, out);
-	if (err == -ENOENT) {
-		err = of_blocks(client, opt->space, out);
-		if (err)
-			ucm_tool_complain("the space has no block and no "
-					  "manifest: give its geometry, or "
-					  "--like");
-	}
+		of_like(opt->like, &shape);
+	if (opt->like || opt->shaped)
+		return shape;
+	client = ucm_store_connect(opt);
+	if (!of_manifest(opt, &shape) && of_blocks(client, opt->space, &shape))
+		ucm_tool_die(UCM_EXIT_FAILED, "the space has no block and no "
+			     "manifest: give its geometry, or --like");
 	ucm_client_close(client);
-	return err;
+	return shape;
 }

@@ -43,7 +43,7 @@ static void learn_tiers(struct ucm_target *target)
 
 		if (!strcmp(metric->name, "ucmfs_tier_size_bytes") &&
 		    !ucm_metric_label(metric, "tier", name, sizeof(name)))
-			target->tiers[num++] = strdup(name);
+			target->tiers[num++] = ucm_tool_format("%s", name);
 	}
 	ucm_metrics_fini(&metrics);
 }
@@ -51,11 +51,8 @@ static void learn_tiers(struct ucm_target *target)
 int ucm_target_open(const char *mount, struct ucm_target *out)
 {
 	struct ucm_target target = { .mount = ucm_mount_find(mount) };
-	int err;
+	int err = ucm_ask_connect(target.mount, &target.client);
 
-	if (!target.mount)
-		return -ENOENT;
-	err = ucm_ask_connect(target.mount, &target.client);
 	if (!err) {
 		err = ucm_blocks_open(target.mount, &target.blocks);
 		if (err)
@@ -102,8 +99,7 @@ int ucm_target_run_each(const char *mount,
 
 	if (mount)
 		return run_turn(mount, 0, run);
-	if (ucm_mounts_list(&mounts))
-		return UCM_EXIT_FAILED;
+	ucm_mounts_list(&mounts);
 	if (mounts.num < 2) /* one, or none and the words for that */
 		status = run_turn(NULL, 0, run);
 	for (size_t i = 0; mounts.num > 1 && i < mounts.num; i++) {
@@ -131,10 +127,9 @@ const char *ucm_target_tier(struct ucm_target *target, unsigned number)
 {
 	if (number >= UCM_TARGET_TIERS)
 		return "?";
-	if (!target->tiers[number] &&
-	    asprintf(&target->tiers[number], "tier%u", number) < 0)
-		target->tiers[number] = NULL;
-	return target->tiers[number] ? target->tiers[number] : "?";
+	if (!target->tiers[number])
+		target->tiers[number] = ucm_tool_format("tier%u", number);
+	return target->tiers[number];
 }
 
 /* ---- stats.json ---- */

@@ -17,7 +17,6 @@
 #include <ucm/blocks.h>
 #include <ucm/serve.h>
 
-#include "tools/lib/args.h"
 #include "tools/lib/ask.h"
 #include "tools/lib/progress.h"
 

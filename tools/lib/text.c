@@ -7,8 +7,6 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <ucm/block.h>
 
@@ -96,12 +94,12 @@ json_t *ucm_json_text(const char *text)
 
 	if (json)
 		return json;
-	copy = strdup(text);
-	for (char *c = copy; c && *c; c++) {
+	copy = ucm_tool_format("%s", text);
+	for (char *c = copy; *c; c++) {
 		if (*c & 0x80)
 			*c = '?';
 	}
-	return copy ? json_string(copy) : NULL;
+	return json_string(copy);
 }
 
 json_t *ucm_json_number(uint64_t value)
@@ -117,14 +115,39 @@ json_t *ucm_json_id(const void *id)
 	return json_string(hex);
 }
 
+static void require(int err)
+{
+	if (err)
+		ucm_tool_die(UCM_EXIT_FAILED, "cannot print the JSON");
+}
+
+void ucm_json_add(json_t *list, json_t *value)
+{
+	require(json_array_append_new(list, value));
+}
+
+void ucm_json_set(json_t *object, const char *name, json_t *value)
+{
+	require(json_object_set_new(object, name, value));
+}
+
+static void print(json_t *object, size_t flags)
+{
+	require(!object || json_dumpf(object, stdout, flags));
+	json_decref(object);
+	putchar('\n');
+}
+
+void ucm_json_line(json_t *object)
+{
+	print(object, JSON_COMPACT);
+}
+
 int ucm_json_print(json_t *object, int status)
 {
-	int err = object ? json_dumpf(object, stdout, JSON_INDENT(2)) : -1;
+	int err;
 
-	json_decref(object);
-	if (err)
-		return ucm_tool_fail(UCM_EXIT_FAILED, "cannot print the JSON");
-	putchar('\n');
+	print(object, JSON_INDENT(2));
 	err = ucm_tool_flush();
 	return err ? err : status;
 }

@@ -34,6 +34,14 @@ json_t *ucm_json_text(const char *text);
 json_t *ucm_json_number(uint64_t value);
 json_t *ucm_json_id(const void *id);
 
+/* Take a value into a list, or an object. NULL: one that could not be made must not
+ * be passed over, and the process ends (reported). */
+void ucm_json_add(json_t *list, json_t *value);
+void ucm_json_set(json_t *object, const char *name, json_t *value);
+
+/* Takes an object, which may be NULL as there, and prints it as one line. */
+void ucm_json_line(json_t *object);
+
 /* Takes the object (NULL: there was no memory) and prints it. The exit status:
  * status if it was printed, else a failure (reported). */
 int ucm_json_print(json_t *object, int status);

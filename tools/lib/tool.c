@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +22,11 @@
 const char *ucm_tool_command = "";
 
 __attribute__((format(printf, 1, 0)))
-static void tell(const char *format, va_list args)
+static void tell(const char *format, va_list args, const char *end)
 {
 	fprintf(stderr, "ucm %s: ", ucm_tool_command);
 	vfprintf(stderr, format, args);
-	fputc('\n', stderr);
+	fputs(end, stderr);
 }
 
 int ucm_tool_complain(const char *format, ...)
@@ -33,7 +34,7 @@ int ucm_tool_complain(const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	tell(format, args);
+	tell(format, args, "\n");
 	va_end(args);
 	return -EINVAL;
 }
@@ -43,9 +44,71 @@ int ucm_tool_fail(int status, const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	tell(format, args);
+	tell(format, args, "\n");
 	va_end(args);
 	return status;
+}
+
+/* The leak checker is asked to pass over what a process that dies still holds. */
+static bool dies;
+int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void)
+{
+	return dies;
+}
+
+void ucm_tool_die(int status, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	tell(format, args, "\n");
+	dies = true;
+	exit(status);
+}
+
+void ucm_tool_usage(const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	tell(format, args, "; try --help\n");
+	dies = true;
+	exit(UCM_EXIT_USAGE);
+}
+
+void *ucm_tool_alloc(size_t num, size_t size)
+{
+	void *memory = calloc(num ? num : 1, size);
+
+	if (!memory)
+		ucm_tool_die(UCM_EXIT_FAILED, "no memory");
+	return memory;
+}
+
+char *ucm_tool_format(const char *format, ...)
+{
+	va_list args;
+	char *text;
+	int len;
+
+	va_start(args, format);
+	len = vasprintf(&text, format, args);
+	va_end(args);
+	if (len < 0)
+		ucm_tool_die(UCM_EXIT_FAILED, "no memory");
+	return text;
+}
+
+void *ucm_tool_grow(void *array, size_t num, size_t *room, size_t size)
+{
+	if (num < *room)
+		return array;
+	*room = *room ? 2 * *room : 64;
+	array = reallocarray(array, *room, size);
+	if (!array)
+		ucm_tool_die(UCM_EXIT_FAILED, "no memory");
+	return array;
 }
 
 int ucm_tool_flush(void)
@@ -59,35 +122,20 @@ int ucm_tool_flush(void)
 int ucm_tool_read_fd(int fd, size_t max, char **out, size_t *len_out)
 {
 	size_t room = 65536, len = 0;
-	char *text = malloc(room);
-	ssize_t got = -1;
+	char *text = ucm_tool_alloc(room, 1);
+	ssize_t got;
+	int err = 0;
 
-	errno = ENOMEM;
-	while (text && (got = read(fd, text + len, room - len - 1)) != 0) {
-		char *more;
-
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
-			break;
-		len += (size_t)got;
-		if (len > max) {
-			errno = EFBIG;
-			got = -1;
-			break;
-		}
-		if (room - len > 1)
-			continue;
-		more = realloc(text, room *= 2);
-		if (!more) {
-			got = -1;
-			break;
-		}
-		text = more;
+	while (!err && (got = read(fd, text + len, room - len - 1)) != 0) {
+		if (got > 0)
+			len += (size_t)got;
+		else if (errno != EINTR)
+			err = -errno;
+		if (len > max)
+			err = -EFBIG;
+		text = ucm_tool_grow(text, len + 1, &room, 1);
 	}
-	if (!text || got < 0) {
-		int err = -errno;
-
+	if (err) {
 		free(text);
 		return err;
 	}
@@ -130,15 +178,12 @@ static int open_text(const char *path, const char *name)
 
 int ucm_mount_open(const char *mount, const char *name, int flags)
 {
-	_cleanup_free_ char *path = NULL;
+	_cleanup_free_ char *path =
+		ucm_tool_format("%s/" UCM_TREE_OWN "/%s", mount, name);
 	int fd;
 
 	if (ucm_ask_is_socket(mount))
 		return open_text(mount, name);
-	if (asprintf(&path, "%s/" UCM_TREE_OWN "/%s", mount, name) < 0) {
-		path = NULL;
-		return -ENOMEM;
-	}
 	fd = open(path, flags | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }

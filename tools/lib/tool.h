@@ -24,6 +24,21 @@ int ucm_tool_complain(const char *format, ...)
 int ucm_tool_fail(int status, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
+/* The same, and the process ends: what it holds is released with it. */
+_Noreturn void ucm_tool_die(int status, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* The same for a wrong command line; "; try --help" follows. */
+_Noreturn void ucm_tool_usage(const char *format, ...)
+	__attribute__((format(printf, 1, 2)));
+
+/* Memory, zeroed; formatted text; an array with room for one more than num. Where
+ * there is no memory the process ends (reported). */
+void *ucm_tool_alloc(size_t num, size_t size);
+char *ucm_tool_format(const char *format, ...)
+	__attribute__((format(printf, 1, 2)));
+void *ucm_tool_grow(void *array, size_t num, size_t *room, size_t size);
+
 /* Standard output has taken everything? 0, or UCM_EXIT_FAILED (reported). */
 int ucm_tool_flush(void);
 
@@ -41,12 +56,11 @@ struct ucm_mounts {
 	size_t num;
 };
 
-/* 0 or -errno (reported). */
-int ucm_mounts_list(struct ucm_mounts *out);
+void ucm_mounts_list(struct ucm_mounts *out);
 void ucm_mounts_fini(struct ucm_mounts *mounts);
 
-/* The mount that is meant: arg, or if that is NULL, the only one that there
- * is. To free; NULL: none or several (reported). */
+/* The mount that is meant: arg, or if that is NULL, the only one that there is,
+ * without which the process ends. To free. */
 char *ucm_mount_find(const char *arg);
 
 /* ---- files (tool.c) ---- */

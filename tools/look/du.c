@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "hashing/tree.h"
 #include "tools/lib/args.h"
@@ -51,16 +50,10 @@ static void print_sum(struct report *report, const char *folder,
 static void add_json(struct report *report, const char *folder,
 		     const char *tier, const struct sum *sum)
 {
-	json_t *row = json_pack("{so ss sI sI}", "space",
-				ucm_json_text(folder), "tier", tier, "blocks",
-				(json_int_t)sum->blocks, "bytes",
-				(json_int_t)sum->bytes);
-
-	/* what could not be added must not be passed over */
-	if (json_array_append_new(report->spaces, row)) {
-		json_decref(report->spaces);
-		report->spaces = NULL;
-	}
+	ucm_json_add(report->spaces,
+		     json_pack("{so ss sI sI}", "space", ucm_json_text(folder),
+			       "tier", tier, "blocks", (json_int_t)sum->blocks,
+			       "bytes", (json_int_t)sum->bytes));
 }
 
 static void add_up(const struct ucm_list *rows, struct sum *sums)

@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
-#include "hashing/tree.h"
 #include "tools/lib/args.h"
 #include "tools/lib/metrics.h"
 #include "tools/lib/tool.h"
@@ -79,34 +78,32 @@ static int open_listener(const struct addrinfo *at)
 	return err;
 }
 
-/* A listening socket, or the exit status, negative (reported). */
 static int open_socket(const char *listen)
 {
 	struct addrinfo hints = {
 		.ai_flags = AI_PASSIVE | AI_NUMERICSERV,
 		.ai_socktype = SOCK_STREAM,
 	};
-	_cleanup_free_ char *address = strdup(listen);
+	_cleanup_free_ char *address = ucm_tool_format("%s", listen);
 	struct addrinfo *found = NULL;
-	char *port = address ? cut_port(address) : NULL;
+	char *port = cut_port(address);
 	int fd, err;
 
 	if (!port)
-		return -ucm_tool_fail(UCM_EXIT_USAGE, "--listen '%s': ADDRESS:PORT; try --help",
-				      listen);
+		ucm_tool_usage("--listen '%s': ADDRESS:PORT", listen);
 	err = getaddrinfo(address, port, &hints, &found);
 	if (err)
-		return -ucm_tool_fail(UCM_EXIT_USAGE, "--listen '%s': %s",
-				      listen, gai_strerror(err));
+		ucm_tool_die(UCM_EXIT_USAGE, "--listen '%s': %s", listen,
+			     gai_strerror(err));
 	fd = open_listener(found);
 	freeaddrinfo(found);
 	if (fd < 0)
-		return -ucm_tool_fail(UCM_EXIT_FAILED, "--listen %s: %s",
-				      listen, strerror(-fd));
+		ucm_tool_die(UCM_EXIT_FAILED, "--listen %s: %s", listen,
+			     strerror(-fd));
 	return fd;
 }
 
-static int tell_address(int fd)
+static void tell_address(int fd)
 {
 	struct sockaddr_storage address;
 	socklen_t len = sizeof(address);
@@ -115,24 +112,18 @@ static int tell_address(int fd)
 	if (getsockname(fd, (struct sockaddr *)&address, &len) ||
 	    getnameinfo((struct sockaddr *)&address, len, host, sizeof(host),
 			port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV))
-		return ucm_tool_fail(UCM_EXIT_FAILED, "getsockname failed");
+		ucm_tool_die(UCM_EXIT_FAILED, "getsockname failed");
 	printf(strchr(host, ':') ? "http://[%s]:%s/metrics\n"
 				 : "http://%s:%s/metrics\n", host, port);
-	return ucm_tool_flush();
+	if (ucm_tool_flush())
+		exit(UCM_EXIT_FAILED);
 }
 
 static int serve(const char *mount, const char *listen)
 {
 	int fd = open_socket(listen);
-	int status;
 
-	if (fd < 0)
-		return -fd;
-	status = tell_address(fd);
-	if (status) {
-		close(fd);
-		return status;
-	}
+	tell_address(fd);
 	return ucm_http_serve(fd, read_metrics, mount) ? UCM_EXIT_FAILED : 0;
 }
 
@@ -151,7 +142,7 @@ static int run(int argc, char **argv)
 {
 	_cleanup_free_ char *mount = ucm_mount_find(argc ? argv[0] : NULL);
 
-	return mount ? serve(mount, listen_at) : UCM_EXIT_FAILED;
+	return serve(mount, listen_at);
 }
 
 const struct ucm_command ucm_exporter_command = {

@@ -2,9 +2,7 @@
 /* lookup.c - ucm stat --present: which blocks are there; see ucm(1). */
 #include <config.h>
 
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/cleanup.h"
@@ -40,7 +38,6 @@ static void read_results(const int32_t *results, size_t num,
 		answer->present += results[i] > 0;
 		answer->unknown += results[i] < 0;
 	}
-	answer->digits[num] = '\0';
 	answer->prefix = strspn(answer->digits, "1");
 }
 
@@ -87,12 +84,10 @@ static int tell(const struct answer *answer)
 static int ask(struct ucm_target *target)
 {
 	_cleanup_free_ int32_t *results =
-		calloc(opt.ids.num + 1, sizeof(*results));
-	_cleanup_free_ char *digits = malloc(opt.ids.num + 1);
+		ucm_tool_alloc(opt.ids.num, sizeof(*results));
+	_cleanup_free_ char *digits = ucm_tool_alloc(opt.ids.num + 1, 1);
 	struct answer answer = { .digits = digits };
 
-	if (!results || !digits)
-		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
 	if (ucm_target_batch(target, ucm_blocks_lookup, opt.common.space,
 			     opt.ids.ids, opt.ids.num, results, NULL))
 		return UCM_EXIT_FAILED;

@@ -98,13 +98,8 @@ static json_t *describe_all(struct ucm_target *target,
 	char folder[UCM_TREE_FOLDER_MAX];
 	json_t *blocks = json_array();
 
-	for (size_t i = 0; i < num_shown(rows); i++) {
-		if (json_array_append_new(blocks,
-					  describe(target, pick(rows, i)))) {
-			json_decref(blocks);
-			return NULL;
-		}
-	}
+	for (size_t i = 0; i < num_shown(rows); i++)
+		ucm_json_add(blocks, describe(target, pick(rows, i)));
 	ucm_tree_folder(opt.common.space, folder);
 	return json_pack("{so so sI sI so}", "mount",
 			 ucm_json_text(target->mount), "space",

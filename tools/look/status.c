@@ -13,8 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/cleanup.h"
-#include "hashing/tree.h"
 #include "tools/lib/args.h"
 #include "tools/lib/metrics.h"
 #include "tools/lib/target.h"
@@ -83,6 +81,11 @@ static json_t *whole_of(const struct ucm_control_statistics *stats)
 			 (json_int_t)stats->bytes);
 }
 
+static int is_on(const struct ucm_metrics *metrics, const char *name)
+{
+	return ucm_metrics_value(metrics, name, NULL, NULL) > 0;
+}
+
 static int ask_stats(struct ucm_target *target, struct status *out)
 {
 	struct ucm_control_statistics stats;
@@ -96,23 +99,16 @@ static int ask_stats(struct ucm_target *target, struct status *out)
 			       (int)stats.scanned, "counters",
 			       counters_of(&stats), "space", whole_of(&stats));
 	out->missing = "tiers, passthrough and io_uring, spaces";
-	if (out->stats && !ucm_metrics_read(target->mount, &metrics)) {
-		json_object_set_new(out->stats, "tiers",
-				    tiers_of(target, &metrics));
-		json_object_set_new(
-			out->stats, "transport",
-			json_pack("{sb sb}", "passthrough",
-				  ucm_metrics_value(&metrics,
-						    "ucmfs_passthrough", NULL,
-						    NULL) > 0,
-				  "io_uring",
-				  ucm_metrics_value(&metrics, "ucmfs_io_uring",
-						    NULL, NULL) > 0));
-		out->missing = "why passthrough or io_uring are off, "
-			       "directories, spaces";
-		ucm_metrics_fini(&metrics);
-	}
-	return out->stats ? 0 : ucm_tool_complain("no memory");
+	if (ucm_metrics_read(target->mount, &metrics))
+		return 0;
+	ucm_json_set(out->stats, "tiers", tiers_of(target, &metrics));
+	ucm_json_set(out->stats, "transport",
+		     json_pack("{sb sb}", "passthrough",
+			       is_on(&metrics, "ucmfs_passthrough"), "io_uring",
+			       is_on(&metrics, "ucmfs_io_uring")));
+	out->missing = "why passthrough or io_uring are off, directories, spaces";
+	ucm_metrics_fini(&metrics);
+	return 0;
 }
 
 /* ---- telling ---- */

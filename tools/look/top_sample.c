@@ -4,7 +4,6 @@
 
 #include "tools/look/top.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/clock.h"

@@ -50,24 +50,14 @@ static void print_found(const struct found *found)
 
 static json_t *describe(const struct found *found)
 {
-	json_t *json = json_pack("{so}", "id", ucm_json_id(found->id));
-	int err = json ? 0 : -1;
+	int result = found->place.result;
 
-	if (!err && found->place.result)
-		err = json_object_set_new(
-			json, "error", json_string(why_not(found->place.result)));
-	else if (!err)
-		err = json_object_set_new(
-			json, "tier",
-			json_string(ucm_target_tier(found->target,
-						    found->place.tier)));
-	if (!err && *found->path)
-		err = json_object_set_new(json, "path",
-					  ucm_json_text(found->path));
-	if (!err)
-		return json;
-	json_decref(json);
-	return NULL;
+	return json_pack("{so ss* ss* so*}", "id", ucm_json_id(found->id),
+			 "error", result ? why_not(result) : NULL, "tier",
+			 result ? NULL : ucm_target_tier(found->target,
+							 found->place.tier),
+			 "path",
+			 *found->path ? ucm_json_text(found->path) : NULL);
 }
 
 static int find(struct found *found)
@@ -93,18 +83,14 @@ static int tell_all(struct ucm_target *target,
 	for (size_t i = 0; i < ids.num; i++) {
 		found.id = &ids.ids[i];
 		found.place = places[i];
-		if (find(&found)) {
-			json_decref(list);
-			return UCM_EXIT_FAILED;
-		}
+		if (find(&found))
+			exit(UCM_EXIT_FAILED);
 		if (found.place.result)
 			status = UCM_EXIT_FAILED;
-		if (!common.json) {
+		if (common.json)
+			ucm_json_add(list, describe(&found));
+		else
 			print_found(&found);
-		} else if (json_array_append_new(list, describe(&found))) {
-			json_decref(list);
-			list = NULL;
-		}
 	}
 	return common.json ? ucm_json_print(list, status)
 			   : ucm_tool_flush() | status;
@@ -113,10 +99,8 @@ static int tell_all(struct ucm_target *target,
 static int locate(struct ucm_target *target)
 {
 	_cleanup_free_ struct ucm_control_place *places =
-		calloc(ids.num, sizeof(*places));
+		ucm_tool_alloc(ids.num, sizeof(*places));
 
-	if (!places)
-		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
 	if (ucm_target_locate(target, common.space, ids.ids, ids.num, places))
 		return UCM_EXIT_FAILED;
 	return tell_all(target, places);
@@ -127,7 +111,7 @@ static int run(int argc, char **argv)
 	int status = UCM_EXIT_USAGE;
 
 	if (!argc)
-		return ucm_tool_fail(UCM_EXIT_USAGE, "no ID; try --help");
+		ucm_tool_usage("no ID");
 	if (!ucm_ids_take(&ids, argc, argv))
 		status = ucm_target_run(common.mount, locate);
 	ucm_ids_fini(&ids);

@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <ucm/space.h>
@@ -140,18 +139,16 @@ static int ask_holders(struct ucm_target *target, struct results *results)
 	_cleanup_free_ struct ucm_control_place *places = NULL;
 	struct ucm_ids held = { 0 };
 	size_t at = 0;
-	int err = 0;
+	int err;
 
-	for (size_t i = 0; !err && i < opt.ids.num; i++) {
+	for (size_t i = 0; i < opt.ids.num; i++) {
 		if (is_held(results, i))
-			err = ucm_ids_add(&held, &opt.ids.ids[i]);
+			ucm_ids_add(&held, &opt.ids.ids[i]);
 	}
-	places = calloc(held.num + 1, sizeof(*places));
-	if (!err && !places)
-		err = -ENOMEM;
-	if (!err && held.num)
-		err = ucm_target_locate(target, opt.common.space, held.ids,
-					held.num, places);
+	places = ucm_tool_alloc(held.num, sizeof(*places));
+	err = held.num ? ucm_target_locate(target, opt.common.space, held.ids,
+					   held.num, places)
+		       : 0;
 	for (size_t i = 0; !err && i < opt.ids.num; i++) {
 		if (is_held(results, i))
 			results->flags[i] = places[at++].flags;
@@ -184,8 +181,7 @@ static json_t *describe_holders(const struct results *results, size_t i)
 
 	for (size_t j = 0; j < sizeof(holders) / sizeof(*holders); j++) {
 		if (results->flags[i] & holders[j].flag)
-			json_array_append_new(list,
-					      json_string(holders[j].word));
+			ucm_json_add(list, json_string(holders[j].word));
 	}
 	return list;
 }
@@ -198,9 +194,8 @@ static json_t *describe_failure(const struct results *results, size_t i)
 	explain(results, i, why, sizeof(why));
 	json = json_pack("{so ss}", "id", ucm_json_id(&opt.ids.ids[i]),
 			 "error", why);
-	if (json && opt.call == ucm_blocks_evict)
-		json_object_set_new(json, "held_by",
-				    describe_holders(results, i));
+	if (opt.call == ucm_blocks_evict)
+		ucm_json_set(json, "held_by", describe_holders(results, i));
 	return json;
 }
 
@@ -209,12 +204,8 @@ static json_t *describe(const struct results *results)
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < opt.ids.num; i++) {
-		if (results->of[i] < 0 &&
-		    json_array_append_new(list,
-					  describe_failure(results, i))) {
-			json_decref(list);
-			return NULL;
-		}
+		if (results->of[i] < 0)
+			ucm_json_add(list, describe_failure(results, i));
 	}
 	return json_pack("{sI sI so}", opt.done,
 			 (json_int_t)(opt.ids.num - results->failed), "failed",
@@ -222,15 +213,6 @@ static json_t *describe(const struct results *results)
 }
 
 /* ---- the call ---- */
-
-static int add_ids(const struct ucm_row *rows, size_t num)
-{
-	int err = 0;
-
-	for (size_t i = 0; !err && i < num; i++)
-		err = ucm_ids_add(&opt.ids, &rows[i].id);
-	return err ? ucm_tool_complain("no memory") : 0;
-}
 
 /* How many of those that were used last may stay. */
 static size_t num_kept(const struct ucm_list *rows)
@@ -257,8 +239,8 @@ static int list_ids(struct ucm_target *target, struct ucm_progress *progress)
 		ucm_list_sort(&rows, UCM_ROWS_ATIME);
 		first = num_kept(&rows);
 	}
-	if (!err)
-		err = add_ids(rows.rows + first, rows.num - first);
+	for (size_t i = first; !err && i < rows.num; i++)
+		ucm_ids_add(&opt.ids, &rows.rows[i].id);
 	ucm_list_fini(&rows);
 	return err;
 }
@@ -307,18 +289,14 @@ static int call_blocks(struct ucm_target *target)
 	_cleanup_free_ uint16_t *flags = NULL;
 	struct ucm_progress progress;
 	struct results results;
-	int err = 0;
+	int err;
 
 	ucm_progress_begin(&progress);
-	if (!opt.named)
-		err = list_ids(target, &progress);
-	of = calloc(opt.ids.num + 1, sizeof(*of));
-	flags = calloc(opt.ids.num + 1, sizeof(*flags));
+	err = opt.named ? 0 : list_ids(target, &progress);
+	of = ucm_tool_alloc(opt.ids.num, sizeof(*of));
+	flags = ucm_tool_alloc(opt.ids.num, sizeof(*flags));
 	results = (struct results){ .of = of, .flags = flags };
-	if (!err && (!of || !flags))
-		err = ucm_tool_complain("no memory");
-	if (!err)
-		err = run_call(target, &results, &progress);
+	err = err ?: run_call(target, &results, &progress);
 	ucm_progress_clear(&progress);
 	if (!err && opt.with_space && !results.failed)
 		err = remove_space(target);
@@ -333,11 +311,9 @@ static int read_ids(int argc, char **argv)
 	int given = !!argc + !!opt.file + opt.all + opt.keeps;
 
 	if (!given)
-		return ucm_tool_fail(UCM_EXIT_USAGE, "no ID, no --file and "
-				     "no --all; try --help");
+		ucm_tool_usage("no ID, no --file and no --all");
 	if (given > 1)
-		return ucm_tool_fail(UCM_EXIT_USAGE, "one of ID, --file and "
-				     "--all; try --help");
+		ucm_tool_usage("one of ID, --file and --all");
 	opt.named = !opt.all && !opt.keeps;
 	if (!opt.named)
 		return 0; /* the daemon is asked */
@@ -352,9 +328,7 @@ static int run(ucm_target_call *call, const char *done, int argc, char **argv)
 
 	if (opt.with_space && !(opt.all && opt.common.space &&
 				*opt.common.space))
-		return ucm_tool_fail(UCM_EXIT_USAGE,
-				     "--with-space needs --all and --space; "
-				     "try --help");
+		ucm_tool_usage("--with-space needs --all and --space");
 	status = read_ids(argc, argv);
 	opt.call = call;
 	opt.done = done;

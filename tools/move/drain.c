@@ -13,7 +13,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "common/cleanup.h"
@@ -157,15 +156,12 @@ static const char *words(int err)
 static int drain_directory(struct ucm_target *target)
 {
 	_cleanup_free_ struct ucm_control_drain *drain =
-		calloc(1, sizeof(*drain));
+		ucm_tool_alloc(1, sizeof(*drain));
 	uint32_t what = opt.status ? UCM_DRAIN_ASK
 			: opt.stop ? UCM_DRAIN_END
 				   : UCM_DRAIN_BEGIN;
-	int err;
+	int err = ucm_blocks_drain(target->blocks, opt.directory, what, drain);
 
-	if (!drain)
-		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
-	err = ucm_blocks_drain(target->blocks, opt.directory, what, drain);
 	if (!err && looks_on())
 		err = look_on(target, drain);
 	if (err)
@@ -179,16 +175,11 @@ static int run(int argc, char **argv)
 	int status;
 
 	if (!argc)
-		return ucm_tool_fail(UCM_EXIT_USAGE,
-				     "no DIRECTORY; try --help");
+		ucm_tool_usage("no DIRECTORY");
 	if (opt.status + opt.stop + opt.background > 1)
-		return ucm_tool_fail(UCM_EXIT_USAGE,
-				     "only one of --status, --stop and "
-				     "--background; try --help");
+		ucm_tool_usage("only one of --status, --stop and --background");
 	/* the mount has it without links; what is not there it may know */
-	opt.directory = realpath(argv[0], NULL) ?: strdup(argv[0]);
-	if (!opt.directory)
-		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
+	opt.directory = realpath(argv[0], NULL) ?: ucm_tool_format("%s", argv[0]);
 	status = ucm_target_run(opt.common.mount, drain_directory);
 	free(opt.directory);
 	return status;

@@ -14,7 +14,6 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/xattr.h>
 #include <time.h>
@@ -195,17 +194,12 @@ static json_t *number_or_null(bool has, uint64_t number)
 static json_t *quota_json(const struct folder *folder,
 			  const struct quota *quota)
 {
-	json_t *json = json_pack(
-		"{so so so}", "folder", ucm_json_text(folder->name),
+	return json_pack(
+		"{so so so ss* so*}", "folder", ucm_json_text(folder->name),
 		"quota_bytes", number_or_null(quota->has_quota, quota->bytes),
-		"used_bytes", number_or_null(quota->has_used, quota->used));
-
-	if (*quota->order)
-		json_object_set_new(json, "order", json_string(quota->order));
-	if (quota->has_grace)
-		json_object_set_new(json, "grace_s",
-				    ucm_json_number(quota->grace_s));
-	return json;
+		"used_bytes", number_or_null(quota->has_used, quota->used),
+		"order", *quota->order ? quota->order : NULL, "grace_s",
+		quota->has_grace ? ucm_json_number(quota->grace_s) : NULL);
 }
 
 struct report {
@@ -219,7 +213,7 @@ static void tell(struct report *report, const struct folder *folder,
 		 const struct quota *quota)
 {
 	if (opt.common.json) {
-		json_array_append_new(report->rows, quota_json(folder, quota));
+		ucm_json_add(report->rows, quota_json(folder, quota));
 		return;
 	}
 	if (!report->has_head)
@@ -378,26 +372,19 @@ static bool sets(int argc, char **argv)
 	return argc && !strcmp(argv[0], "set");
 }
 
-static int check(int argc, char **argv)
+static void check(int argc, char **argv)
 {
 	uint64_t bytes;
 
-	if (!sets(argc, argv))
-		return opt.order < NUM_ORDERS || opt.grace_s != UINT64_MAX || opt.background
-			       ? ucm_tool_fail(UCM_EXIT_USAGE,
-					       "--order, --grace and "
-					       "--background are for set; try "
-					       "--help")
-			       : 0;
-	if (argc != 3)
-		return ucm_tool_fail(UCM_EXIT_USAGE, "set: must be followed by "
-				     "FOLDER and SIZE; try --help");
-	if (strcmp(argv[2], "none") &&
+	if (!sets(argc, argv) && (opt.order < NUM_ORDERS || opt.background ||
+				  opt.grace_s != UINT64_MAX))
+		ucm_tool_usage("--order, --grace and --background are for set");
+	if (sets(argc, argv) && argc != 3)
+		ucm_tool_usage("set: must be followed by FOLDER and SIZE");
+	if (sets(argc, argv) && strcmp(argv[2], "none") &&
 	    (ucm_parse_bytes(argv[2], &bytes) || !bytes))
-		return ucm_tool_fail(UCM_EXIT_USAGE, "SIZE '%s': must be "
-				     "bytes, such as 500G, or none; try "
-				     "--help", argv[2]);
-	return 0;
+		ucm_tool_usage("SIZE '%s': must be bytes, such as 500G, or none",
+			       argv[2]);
 }
 
 /* Whole paths need no mount. */
@@ -414,18 +401,12 @@ static bool needs_mount(int argc, char **argv)
 
 static int run(int argc, char **argv)
 {
-	int status = check(argc, argv);
 	_cleanup_free_ char *mount = NULL;
 	struct report report = { .mount = "" };
 
-	if (status)
-		return status;
-	if (opt.common.mount || needs_mount(argc, argv)) {
-		mount = ucm_mount_find(opt.common.mount);
-		if (!mount)
-			return UCM_EXIT_FAILED;
-		report.mount = mount;
-	}
+	check(argc, argv);
+	if (opt.common.mount || needs_mount(argc, argv))
+		report.mount = mount = ucm_mount_find(opt.common.mount);
 	if (opt.common.json)
 		report.rows = json_array();
 	return sets(argc, argv) ? set(&report, argv[1], argv[2])

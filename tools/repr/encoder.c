@@ -10,18 +10,18 @@
 #include "tools/repr/repr.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/align.h"
 #include "common/error.h"
+#include "tools/lib/tool.h"
 
 #define ALIGN 64u
 
 struct ucm_repr_encoders {
 	struct ucm_code_spec spec;
-	uint32_t num; /* one for each layer, or one */
+	uint32_t num; /* one for each layer, or one; 0: they were not made */
 	size_t stride;
 	uint8_t *memory;
 };
@@ -33,41 +33,27 @@ void ucm_repr_encoders_free(struct ucm_repr_encoders *encoders)
 	free(encoders);
 }
 
-static int encoders_fill(struct ucm_repr_encoders *encoders,
-			 const float *centers, struct ucm_error *error)
-{
-	const struct ucm_code_spec *spec = &encoders->spec;
-	size_t num = (size_t)spec->num_heads * spec->head_dim;
-	int err = 0;
-
-	encoders->stride = ucm_round_up(ucm_code_encoder_bytes(spec), ALIGN);
-	encoders->memory = aligned_alloc(ALIGN,
-					 encoders->num * encoders->stride);
-	if (!encoders->memory)
-		return ucm_error_set(error, -ENOMEM, "%s", strerror(ENOMEM));
-	for (uint32_t i = 0; !err && i < encoders->num; i++)
-		err = ucm_code_encoder_make(
-			spec, centers ? centers + i * num : NULL,
-			encoders->memory + i * encoders->stride, error);
-	return err;
-}
-
+/* Sets *out also after an error, to what is no encoder but to be freed. */
 static int encoders_make(const struct ucm_code_spec *spec, uint32_t num,
 			 const float *centers, struct ucm_repr_encoders **out,
 			 struct ucm_error *error)
 {
-	struct ucm_repr_encoders *encoders = calloc(1, sizeof(*encoders));
-	int err;
+	struct ucm_repr_encoders *encoders = *out =
+		ucm_tool_alloc(1, sizeof(*encoders));
+	size_t numbers = (size_t)spec->num_heads * spec->head_dim;
+	int err = 0;
 
-	if (!encoders)
+	encoders->stride = ucm_round_up(ucm_code_encoder_bytes(spec), ALIGN);
+	encoders->memory = aligned_alloc(ALIGN, num * encoders->stride);
+	if (!encoders->memory)
 		return ucm_error_set(error, -ENOMEM, "%s", strerror(ENOMEM));
+	for (uint32_t i = 0; !err && i < num; i++)
+		err = ucm_code_encoder_make(
+			spec, centers ? centers + i * numbers : NULL,
+			encoders->memory + i * encoders->stride, error);
+	if (!err)
+		encoders->num = num;
 	encoders->spec = *spec;
-	encoders->num = num;
-	err = encoders_fill(encoders, centers, error);
-	if (err)
-		ucm_repr_encoders_free(encoders);
-	else
-		*out = encoders;
 	return err;
 }
 

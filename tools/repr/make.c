@@ -12,12 +12,12 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/cleanup.h"
 #include "common/error.h"
 #include "common/osfile.h"
+#include "tools/lib/tool.h"
 
 struct making {
 	int fd;
@@ -162,9 +162,7 @@ int ucm_repr_make(int fd, uint64_t size, const struct ucm_id *id,
 
 	if (err)
 		return err;
-	head = m.head = malloc(m.block.data_offset);
-	plane = m.plane = malloc(m.block.geometry.k_bytes);
-	if (!head || !plane)
-		return ucm_error_set(error, -ENOMEM, "%s", strerror(ENOMEM));
+	head = m.head = ucm_tool_alloc(m.block.data_offset, 1);
+	plane = m.plane = ucm_tool_alloc(m.block.geometry.k_bytes, 1);
 	return make_layers(&m);
 }

@@ -10,19 +10,16 @@
 #include <config.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <ucm/repr_load.h>
 
 #include "common/cleanup.h"
 #include "common/error.h"
-#include "common/osfile.h"
 #include "hashing/tree.h"
 #include "tools/lib/ask.h"
 #include "tools/lib/ids.h"
@@ -130,17 +127,16 @@ static int space_open(const struct ucm_repr_space *make,
 	return ucm_reprs_open(&options, out, error);
 }
 
-static int space_name(char name[UCM_REPR_NAME_MAX])
+static void space_name(char name[UCM_REPR_NAME_MAX])
 {
 	struct ucm_error error;
 
 	if (!opt.to && ucm_repr_space_name(ucm_store_opt.space, name, &error))
-		return ucm_tool_complain("%s", error.text);
+		ucm_tool_die(UCM_EXIT_FAILED, "%s", error.text);
 	if (opt.to && !ucm_tree_space_valid(opt.to))
-		return ucm_tool_complain("space '%s': no name", opt.to);
+		ucm_tool_die(UCM_EXIT_FAILED, "space '%s': no name", opt.to);
 	if (opt.to)
 		snprintf(name, UCM_REPR_NAME_MAX, "%s", opt.to);
-	return 0;
 }
 
 /* Slot i of slabs is representation i of those one after the other. */
@@ -168,16 +164,14 @@ space_request(const struct job *job, const struct ucm_id *ids, size_t num,
 
 /* ---- centers, and channels ---- */
 
-static int side_load(const char *path, struct ucm_repr_side *out)
+static void side_load(const char *path, struct ucm_repr_side *out)
 {
-	char *bytes;
+	char *bytes = NULL;
 	int err = path ? ucm_tool_read(path, SIDE_MAX, &bytes, &out->len) : 0;
 
 	if (err)
-		return ucm_tool_complain("%s: %s", path, strerror(-err));
-	if (path)
-		out->bytes = bytes;
-	return 0;
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: %s", path, strerror(-err));
+	out->bytes = bytes;
 }
 
 static const struct ucm_repr_side *side_of(const struct job *job,
@@ -258,15 +252,13 @@ static int open_for_build(struct job *job, const struct ucm_repr_space *want,
 	uint64_t bytes = ucm_block_payload_bytes(&want->geometry);
 	int err = job->reprs ? 0 : space_open(want, &job->reprs, error);
 
-	if (err)
+	if (err || job->made.layers)
 		return err;
 	job->made.room = (size_t)(BATCH_BYTES / bytes) + 1;
 	if (job->made.room > BATCH)
 		job->made.room = BATCH;
-	job->made.layers = malloc(job->made.room * bytes);
-	return job->made.layers ? 0
-				: ucm_error_set(error, -ENOMEM, "%s",
-						strerror(ENOMEM));
+	job->made.layers = ucm_tool_alloc(job->made.room, bytes);
+	return 0;
 }
 
 /* Directories may have blocks that no mount would take. */
@@ -289,13 +281,10 @@ static int build_block(struct job *job, int block, const struct stat *st,
 	uint64_t size = (uint64_t)st->st_size;
 	struct ucm_repr_space want;
 	struct ucm_block header;
-	int err = ucm_repr_plan(block, size, id, &method, &header, &want,
-				error);
+	int err = ucm_repr_plan(block, size, id, &method, &header, &want, error)
+		?: open_for_build(job, &want, error)
+		?: check_fits(job, &want, error);
 
-	if (!err && !job->made.layers)
-		err = open_for_build(job, &want, error);
-	if (!err)
-		err = check_fits(job, &want, error);
 	if (err)
 		return err;
 	if (is_built(job, id)) {
@@ -356,30 +345,20 @@ static int verify_block(struct job *job, int block, const struct stat *st,
 	const struct ucm_repr_space *space = ucm_reprs_space(job->reprs);
 	uint64_t len = ucm_block_payload_bytes(&space->geometry);
 	uint64_t size = (uint64_t)st->st_size;
-	_cleanup_free_ uint8_t *layers = malloc(2 * len);
+	_cleanup_free_ uint8_t *layers = ucm_tool_alloc(2, len);
 	struct ucm_repr_method method;
 	struct ucm_repr_space planned;
 	struct ucm_block header;
-	int err;
+	int err = ucm_repr_method_of(space, side_of(job, space->spec.kind),
+				     &method, error);
 
-	if (!layers)
-		return ucm_error_set(error, -ENOMEM, "%s", strerror(ENOMEM));
-	err = ucm_repr_method_of(space, side_of(job, space->spec.kind), &method,
-				 error);
 	method.encoders = &job->encoders;
-	if (!err)
-		err = load_one(job, id, layers, error);
-	if (!err)
-		err = ucm_repr_plan(block, size, id, &method, &header,
-				    &planned, error);
-	if (!err)
-		err = check_fits(job, &planned, error);
-	if (!err)
-		err = ucm_repr_make(block, size, id, &method, layers + len,
-				    error);
-	if (!err)
-		err = compare_layers(&space->geometry, layers, layers + len,
-				     error);
+	err = err ?: load_one(job, id, layers, error)
+		?: ucm_repr_plan(block, size, id, &method, &header, &planned,
+				 error)
+		?: check_fits(job, &planned, error)
+		?: ucm_repr_make(block, size, id, &method, layers + len, error)
+		?: compare_layers(&space->geometry, layers, layers + len, error);
 	job->bytes += err ? 0 : len;
 	job->equal += !err;
 	return err;
@@ -451,10 +430,8 @@ static int stat_space(const char *name)
 	struct ucm_reprs *reprs;
 	int err = space_open(NULL, &reprs, &error);
 
-	if (err) {
-		ucm_tool_complain("%s", error.text);
-		return UCM_EXIT_FAILED;
-	}
+	if (err)
+		ucm_tool_die(UCM_EXIT_FAILED, "%s", error.text);
 	if (ucm_store_opt.json)
 		err = ucm_json_print(
 			ucm_repr_json(name, ucm_reprs_space(reprs)), 0);
@@ -481,32 +458,21 @@ static int finish(struct job *job)
 	return err;
 }
 
-/* Of verify: build knows what the space must hold with the first block. */
-static int open_space(struct job *job)
-{
-	struct ucm_error error;
-	int err = job->run == verify_block
-			  ? space_open(NULL, &job->reprs, &error)
-			  : 0;
-
-	return err ? ucm_tool_complain("%s", error.text) : 0;
-}
-
 static int run_job(struct job *job, int argc, char **argv)
 {
-	int err = ucm_report_init(&job->report, ucm_store_opt.json, stdout);
+	struct ucm_error error;
+	int err;
 
-	if (!err)
-		err = ucm_store_connect(&ucm_store_opt, &job->client);
-	if (!err)
-		err = open_space(job);
-	if (!err)
-		err = side_load(opt.centers, &job->centers);
-	if (!err)
-		err = side_load(opt.channels, &job->channels);
-	if (!err)
-		err = ucm_store_opt.all ? do_all(job)
-					: do_ids(job, argc ? argv[0] : "-");
+	ucm_report_init(&job->report, ucm_store_opt.json, stdout);
+	job->client = ucm_store_connect(&ucm_store_opt);
+	/* build knows what the space must hold with the first block */
+	if (job->run == verify_block &&
+	    space_open(NULL, &job->reprs, &error))
+		ucm_tool_die(UCM_EXIT_FAILED, "%s", error.text);
+	side_load(opt.centers, &job->centers);
+	side_load(opt.channels, &job->channels);
+	err = ucm_store_opt.all ? do_all(job)
+				: do_ids(job, argc ? argv[0] : "-");
 	save_made(job);
 	if (!err)
 		err = finish(job);
@@ -525,8 +491,7 @@ static int check_options(int argc, char **argv)
 {
 	ucm_store_options_take(argc, argv);
 	if (!ucm_store_opt.mount)
-		return ucm_tool_fail(UCM_EXIT_USAGE,
-				     "no --mount or --tiers; try --help");
+		ucm_tool_usage("no --mount or --tiers");
 	return ucm_args_limit(argc, argv, !ucm_store_opt.all);
 }
 
@@ -542,13 +507,11 @@ static int run(int argc, char **argv)
 	else if (!strcmp(action, "verify"))
 		job.run = verify_block;
 	else if (strcmp(action, "stat") != 0)
-		return ucm_tool_fail(UCM_EXIT_USAGE, "'%s': must be build, "
-				     "stat or verify; try --help", action);
+		ucm_tool_usage("'%s': must be build, stat or verify", action);
 	status = check_options(argc - 1, argv + 1);
 	if (status >= 0)
 		return status;
-	if (space_name(name))
-		return UCM_EXIT_FAILED;
+	space_name(name);
 	job.to = name;
 	return job.run ? run_job(&job, argc - 1, argv + 1) : stat_space(name);
 }

@@ -7,12 +7,10 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "fs/repr/kinds.h"
 #include "hashing/digest.h"
 #include "tools/lib/text.h"
-#include "tools/lib/tool.h"
 
 #define HEX_MAX (2 * UCM_SHA256_BYTES + 1)
 

@@ -15,12 +15,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <jansson.h>
-
 #include "common/cleanup.h"
 #include "common/log.h"
-#include "hashing/tree.h"
 #include "tools/lib/args.h"
+#include "tools/lib/text.h"
 #include "tools/lib/tool.h"
 
 #define TEXT_MAX 65536
@@ -35,34 +33,26 @@ static const struct ucm_arg args[] = {
 /* The settings as one line. */
 static char *join(char **words)
 {
-	char *text = NULL;
-	size_t len = 0;
-	FILE *out = open_memstream(&text, &len);
+	char *text = ucm_tool_format("%s", "");
 
-	if (!out)
-		return NULL;
-	for (; *words; words++)
-		fprintf(out, "%s ", *words);
-	return fclose(out) ? NULL : text;
+	for (; *words; words++) {
+		char *before = text;
+
+		text = ucm_tool_format("%s%s ", before, *words);
+		free(before);
+	}
+	return text;
 }
 
-static int set(const char *mount, char **settings)
+static int set(const char *mount, const char *text)
 {
-	_cleanup_free_ char *text = join(settings);
-	_cleanup_fd_ int fd = -1;
-	ssize_t put;
+	_cleanup_fd_ int fd = ucm_mount_open(mount, "debug", O_WRONLY);
+	ssize_t put = fd < 0 ? -1 : write(fd, text, strlen(text));
 
-	if (!text)
-		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
-	fd = ucm_mount_open(mount, "debug", O_WRONLY);
-	if (fd < 0) {
-		ucm_mount_complain(mount, "debug", fd);
-		return UCM_EXIT_FAILED;
-	}
-	put = write(fd, text, strlen(text));
 	if (put == (ssize_t)strlen(text))
 		return 0;
-	ucm_mount_complain(mount, "debug", put < 0 ? -errno : -EIO);
+	ucm_mount_complain(mount, "debug",
+			   fd < 0 ? fd : put < 0 ? -errno : -EIO);
 	return UCM_EXIT_FAILED;
 }
 
@@ -79,11 +69,9 @@ static int print_json(char *text)
 		if (!value)
 			continue;
 		*value++ = '\0';
-		json_object_set_new(object, line, json_integer(atoi(value)));
+		ucm_json_set(object, line, json_integer(atoi(value)));
 	}
-	json_dumpf(object, stdout, JSON_COMPACT);
-	putchar('\n');
-	json_decref(object);
+	ucm_json_line(object);
 	return ucm_tool_flush();
 }
 
@@ -103,36 +91,21 @@ static int list(const char *mount)
 	return ucm_tool_flush();
 }
 
-/* Wrong settings are found before anything is opened. */
-static int check(char **settings)
-{
-	_cleanup_free_ char *text = join(settings);
-	struct ucm_error error;
-
-	if (!text)
-		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
-	if (ucm_log_areas_set(text, &error))
-		return ucm_tool_fail(UCM_EXIT_USAGE, "%s; try --help",
-				     error.text);
-	return 0;
-}
-
 static int run(int argc, char **argv)
 {
-	_cleanup_free_ char *mount = NULL;
+	_cleanup_free_ char *mount = NULL, *settings = NULL;
 	const char *named = NULL;
-	int status;
+	struct ucm_error error;
 
 	(void)argc;
 	if (*argv && ucm_mount_is_named(*argv))
 		named = *argv++;
-	status = *argv ? check(argv) : 0;
-	if (status)
-		return status;
+	settings = join(argv);
+	/* what is wrong is found before anything is opened */
+	if (*argv && ucm_log_areas_set(settings, &error))
+		ucm_tool_usage("%s", error.text);
 	mount = ucm_mount_find(named);
-	if (!mount)
-		return UCM_EXIT_FAILED;
-	return *argv ? set(mount, argv) : list(mount);
+	return *argv ? set(mount, settings) : list(mount);
 }
 
 static void print_areas(void)

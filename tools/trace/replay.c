@@ -143,9 +143,9 @@ static void print_row(uint64_t capacity, const char *policy,
 	       share(result->writes, result->asked));
 }
 
-static int print_json(uint64_t capacity, const char *policy,
-		      const struct ucm_replay_result *result,
-		      const struct ucm_replay_result *best)
+static void print_json(uint64_t capacity, const char *policy,
+		       const struct ucm_replay_result *result,
+		       const struct ucm_replay_result *best)
 {
 	json_t *row = json_pack("{ss sI sf sf sf}", "policy", policy,
 				"capacity", (json_int_t)capacity, "hit_rate",
@@ -154,20 +154,21 @@ static int print_json(uint64_t capacity, const char *policy,
 				share(result->writes, result->asked),
 				"belady_hit_rate",
 				share(best->hits, best->asked));
-	int err = row ? json_dumpf(row, stdout, JSON_COMPACT) : -1;
 
-	json_decref(row);
-	if (err)
-		return ucm_tool_fail(UCM_EXIT_FAILED, "%s", strerror(ENOMEM));
-	putchar('\n');
-	return 0;
+	ucm_json_line(row);
 }
 
 /* ---- the work ---- */
 
-static int replay_one(const struct ucm_replay_trace *trace, uint64_t capacity,
-		      const struct ucm_policy_ops *ops,
-		      const struct ucm_replay_result *best)
+static void require(int err)
+{
+	if (err)
+		ucm_tool_die(UCM_EXIT_FAILED, "%s", strerror(-err));
+}
+
+static void replay_one(const struct ucm_replay_trace *trace, uint64_t capacity,
+		       const struct ucm_policy_ops *ops,
+		       const struct ucm_replay_result *best)
 {
 	const struct ucm_replay_options options = {
 		.capacity = capacity,
@@ -177,35 +178,26 @@ static int replay_one(const struct ucm_replay_trace *trace, uint64_t capacity,
 		.block_bytes = opt.block_bytes,
 	};
 	struct ucm_replay_result result;
-	int err = ucm_replay_run(trace, ops, &options, &result);
 
-	if (err)
-		return ucm_tool_fail(UCM_EXIT_FAILED, "%s", strerror(-err));
+	require(ucm_replay_run(trace, ops, &options, &result));
 	if (opt.json)
-		return print_json(capacity, ops->name, &result, best);
-	print_row(capacity, ops->name, &result, best);
-	return 0;
+		print_json(capacity, ops->name, &result, best);
+	else
+		print_row(capacity, ops->name, &result, best);
 }
 
-static int replay_all(const struct ucm_replay_trace *trace)
+static void replay_all(const struct ucm_replay_trace *trace)
 {
-	int status = 0;
-
 	if (!opt.json)
 		print_head(trace);
-	for (unsigned i = 0; !status && i < opt.capacities.num; i++) {
+	for (unsigned i = 0; i < opt.capacities.num; i++) {
 		uint64_t capacity = opt.capacities.blocks[i];
 		struct ucm_replay_result best;
-		int err = ucm_replay_belady(trace, capacity, &best);
 
-		if (err)
-			return ucm_tool_fail(UCM_EXIT_FAILED, "%s",
-					     strerror(-err));
-		for (unsigned j = 0; !status && j < opt.policies.num; j++)
-			status = replay_one(trace, capacity,
-					    opt.policies.ops[j], &best);
+		require(ucm_replay_belady(trace, capacity, &best));
+		for (unsigned j = 0; j < opt.policies.num; j++)
+			replay_one(trace, capacity, opt.policies.ops[j], &best);
 	}
-	return status ? status : ucm_tool_flush();
 }
 
 static void choose_all(struct policies *policies)
@@ -218,24 +210,20 @@ static void choose_all(struct policies *policies)
 
 static int run(int argc, char **argv)
 {
-	struct ucm_replay_trace trace;
-	int status;
+	struct ucm_replay_trace trace = { 0 };
 
 	if (!argc)
-		return ucm_tool_fail(UCM_EXIT_USAGE, "no TRACE; try --help");
+		ucm_tool_usage("no TRACE");
 	if (!opt.capacities.num)
-		return ucm_tool_fail(UCM_EXIT_USAGE,
-				     "no --capacity; try --help");
+		ucm_tool_usage("no --capacity");
 	if (opt.endurance && !opt.block_bytes)
-		return ucm_tool_fail(UCM_EXIT_USAGE, "--endurance without "
-				     "--block-bytes; try --help");
+		ucm_tool_usage("--endurance without --block-bytes");
 	if (!opt.policies.num)
 		choose_all(&opt.policies);
-	if (ucm_replay_read(argv[0], &trace))
-		return UCM_EXIT_FAILED;
-	status = replay_all(&trace);
+	ucm_replay_read(argv[0], &trace);
+	replay_all(&trace);
 	ucm_replay_trace_fini(&trace);
-	return status;
+	return ucm_tool_flush();
 }
 
 const struct ucm_command ucm_replay_command = {

@@ -31,27 +31,17 @@ struct tags {
 	size_t num, max;
 };
 
-static int add_tag(struct tags *tags, uint64_t tag)
+static void add_tag(struct tags *tags, uint64_t tag)
 {
-	uint64_t *more;
-
-	if (tags->num == tags->max) {
-		size_t max = tags->max ? 2 * tags->max : 64;
-
-		more = reallocarray(tags->tags, max, sizeof(*more));
-		if (!more)
-			return -ENOMEM;
-		tags->tags = more;
-		tags->max = max;
-	}
+	tags->tags = ucm_tool_grow(tags->tags, tags->num, &tags->max,
+				   sizeof(*tags->tags));
 	tags->tags[tags->num++] = tag;
-	return 0;
 }
 
-static int complain(const char *path, int err)
+static void require(const char *path, int err)
 {
-	ucm_tool_complain("%s: %s", path, strerror(-err));
-	return err;
+	if (err)
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: %s", path, strerror(-err));
 }
 
 /* ---- lines of JSON ---- */
@@ -65,9 +55,10 @@ struct lines {
 	struct ucm_replay_trace *trace;
 };
 
-static int bad_line(const struct lines *lines, const char *what)
+static _Noreturn void bad_line(const struct lines *lines, const char *what)
 {
-	return ucm_tool_complain("%s:%zu: %s", lines->path, lines->line, what);
+	ucm_tool_die(UCM_EXIT_FAILED, "%s:%zu: %s", lines->path, lines->line,
+		     what);
 }
 
 /* FNV-1a; names are few beside 2^64 */
@@ -80,100 +71,84 @@ static uint64_t hash_name(const char *name)
 	return hash;
 }
 
-static int read_blocks(struct lines *lines, const json_t *ids)
+static void read_blocks(struct lines *lines, const json_t *ids)
 {
 	const json_t *id;
 	size_t i;
 
 	lines->tags.num = 0;
 	if (!json_is_array(ids))
-		return bad_line(lines, "no list \"hash_ids\"");
+		bad_line(lines, "no list \"hash_ids\"");
 	json_array_foreach(ids, i, id) {
-		uint64_t tag;
-
 		if (json_is_integer(id))
-			tag = (uint64_t)json_integer_value(id);
+			add_tag(&lines->tags, (uint64_t)json_integer_value(id));
 		else if (json_is_string(id))
-			tag = hash_name(json_string_value(id));
+			add_tag(&lines->tags, hash_name(json_string_value(id)));
 		else
-			return bad_line(lines, "\"hash_ids\" has what is "
-					       "neither a whole number nor a "
-					       "string");
-		if (add_tag(&lines->tags, tag))
-			return complain(lines->path, -ENOMEM);
+			bad_line(lines, "\"hash_ids\" has what is neither a "
+					"whole number nor a string");
 	}
-	return 0;
 }
 
-static int read_time(struct lines *lines, const json_t *time, uint64_t *ms_out)
+static uint64_t read_time(struct lines *lines, const json_t *time)
 {
 	double ms = json_number_value(time);
 
 	if (!json_is_number(time))
-		return bad_line(lines, "no number \"timestamp\"");
+		bad_line(lines, "no number \"timestamp\"");
 	if (!(ms >= 0 && ms < 0x1p53))
-		return bad_line(lines, "\"timestamp\" is no time in "
-				       "milliseconds");
-	*ms_out = (uint64_t)ms;
-	return 0;
+		bad_line(lines, "\"timestamp\" is no time in milliseconds");
+	return (uint64_t)ms;
 }
 
 /* Seconds since the first request: 32 bits hold no more than a life. */
-static int add_request(struct lines *lines, uint64_t ms)
+static void add_request(struct lines *lines, uint64_t ms)
 {
-	int err;
-
 	if (!lines->begun)
 		lines->began_ms = ms;
 	lines->begun = true;
 	ms = ms > lines->began_ms ? ms - lines->began_ms : 0;
 	if (ms / 1000 > UINT32_MAX)
-		return bad_line(lines, "\"timestamp\" is 136 years after the "
-				       "first one");
-	err = ucm_replay_trace_add(lines->trace, (uint32_t)(ms / 1000),
-				   lines->tags.tags, lines->tags.num);
-	return err ? complain(lines->path, err) : 0;
+		bad_line(lines, "\"timestamp\" is 136 years after the first "
+				"one");
+	require(lines->path,
+		ucm_replay_trace_add(lines->trace, (uint32_t)(ms / 1000),
+				     lines->tags.tags, lines->tags.num));
 }
 
-static int read_line(struct lines *lines, const char *text, size_t len)
+static void read_line(struct lines *lines, const char *text, size_t len)
 {
 	json_error_t error;
 	json_t *object = json_loadb(text, len, 0, &error);
-	uint64_t ms = 0;
-	int err;
+	uint64_t ms;
 
 	if (!object)
-		return bad_line(lines, error.text);
+		bad_line(lines, error.text);
 	if (!json_is_object(object))
-		err = bad_line(lines, "not a JSON object");
-	else
-		err = read_time(lines, json_object_get(object, "timestamp"),
-				&ms);
-	if (!err)
-		err = read_blocks(lines, json_object_get(object, "hash_ids"));
+		bad_line(lines, "not a JSON object");
+	ms = read_time(lines, json_object_get(object, "timestamp"));
+	read_blocks(lines, json_object_get(object, "hash_ids"));
 	json_decref(object);
-	return err ? err : add_request(lines, ms);
+	add_request(lines, ms);
 }
 
-static int read_lines(const char *path, const char *text, size_t len,
-		      struct ucm_replay_trace *trace)
+static void read_lines(const char *path, const char *text, size_t len,
+		       struct ucm_replay_trace *trace)
 {
 	struct lines lines = { .path = path, .trace = trace };
 	const char *end = text + len;
-	int err = 0;
 
-	while (!err && text < end) {
+	while (text < end) {
 		const char *stop = memchr(text, '\n', (size_t)(end - text));
 
 		if (!stop)
 			stop = end;
 		lines.line++;
 		if (stop - text > (ptrdiff_t)strspn(text, " \t\r"))
-			err = read_line(&lines, text, (size_t)(stop - text));
+			read_line(&lines, text, (size_t)(stop - text));
 		text = stop + 1;
 	}
 	free(lines.tags.tags);
-	return err;
 }
 
 /* ---- an access trace ---- */
@@ -191,6 +166,7 @@ struct gathering {
 		struct tags tags;
 	} requests[GATHERED];
 	uint64_t began_ns;
+	const char *path;
 	struct ucm_replay_trace *trace;
 };
 
@@ -214,22 +190,23 @@ static uint64_t tag_of(const struct ucm_trace_record *record)
 	       (uint64_t)record->space << 48;
 }
 
-static int end_request(struct gathering *gathering, struct request *request)
+static void end_request(struct gathering *gathering, struct request *request)
 {
 	uint64_t ns = request->last_ns - gathering->began_ns;
 
 	request->open = false;
-	return ucm_replay_trace_add(gathering->trace,
-				    (uint32_t)(ns / 1000000000),
-				    request->tags.tags, request->tags.num);
+	require(gathering->path,
+		ucm_replay_trace_add(gathering->trace,
+				     (uint32_t)(ns / 1000000000),
+				     request->tags.tags, request->tags.num));
+	request->tags.num = 0;
 }
 
 /* Those that have paused, the longest ago first. All: at the end. */
-static int end_paused(struct gathering *gathering, uint64_t now_ns, bool all)
+static void end_paused(struct gathering *gathering, uint64_t now_ns, bool all)
 {
 	for (;;) {
 		struct request *oldest = NULL;
-		int err;
 
 		for (unsigned i = 0; i < GATHERED; i++) {
 			struct request *request = &gathering->requests[i];
@@ -240,123 +217,98 @@ static int end_paused(struct gathering *gathering, uint64_t now_ns, bool all)
 				oldest = request;
 		}
 		if (!oldest)
-			return 0;
-		err = end_request(gathering, oldest);
-		if (err)
-			return err;
+			return;
+		end_request(gathering, oldest);
 	}
 }
 
 /* The request that a record belongs to, or a free one; if there is none, the
  * one that has paused longest is ended. */
-static int find_request(struct gathering *gathering,
-			const struct ucm_trace_record *record,
-			struct request **out)
+static struct request *find_request(struct gathering *gathering,
+				    const struct ucm_trace_record *record)
 {
 	struct request *best = &gathering->requests[0];
-	int err = 0;
 
 	for (unsigned i = 0; i < GATHERED; i++) {
 		struct request *request = &gathering->requests[i];
 
 		if (request->open && request->pid == record->pid &&
-		    request->space == record->space) {
-			*out = request;
-			return 0;
-		}
+		    request->space == record->space)
+			return request;
 		if (best->open &&
 		    (!request->open || request->last_ns < best->last_ns))
 			best = request;
 	}
 	if (best->open)
-		err = end_request(gathering, best);
+		end_request(gathering, best);
 	best->pid = record->pid;
 	best->space = record->space;
 	best->open = true;
-	best->tags.num = 0;
-	*out = best;
-	return err;
+	return best;
 }
 
 /* A block is looked up, opened and committed; in a request it is one. */
-static int add_block(struct request *request, uint64_t tag)
+static void add_block(struct request *request, uint64_t tag)
 {
 	for (size_t i = request->tags.num; i-- > 0;) {
 		if (request->tags.tags[i] == tag)
-			return 0;
+			return;
 	}
-	return add_tag(&request->tags, tag);
+	add_tag(&request->tags, tag);
 }
 
-static int gather(struct gathering *gathering,
-		  const struct ucm_trace_record *record)
+static void gather(struct gathering *gathering,
+		   const struct ucm_trace_record *record)
 {
-	struct request *request = NULL;
+	struct request *request;
 	uint64_t now_ns = record->time_ns;
-	int err;
 
 	if (!gathering->began_ns)
 		gathering->began_ns = now_ns;
 	if (now_ns < gathering->began_ns)
 		now_ns = gathering->began_ns;
-	err = end_paused(gathering, now_ns, false);
-	if (!err)
-		err = find_request(gathering, record, &request);
-	if (!err && request->tags.num == LONGEST) {
-		err = end_request(gathering, request);
-		request->tags.num = 0;
+	end_paused(gathering, now_ns, false);
+	request = find_request(gathering, record);
+	if (request->tags.num == LONGEST) {
+		end_request(gathering, request);
 		request->open = true;
 	}
-	if (err)
-		return err;
 	request->last_ns = now_ns;
-	return add_block(request, tag_of(record));
+	add_block(request, tag_of(record));
 }
 
-static int read_records(const char *path, const char *bytes, size_t len,
-			struct ucm_replay_trace *trace)
+static void read_records(const char *path, const char *bytes, size_t len,
+			 struct ucm_replay_trace *trace)
 {
-	struct gathering gathering = { .trace = trace };
+	struct gathering gathering = { .path = path, .trace = trace };
 	struct ucm_trace_cursor cursor = { 0 };
 	struct ucm_trace_record record;
 	struct ucm_trace_view view;
 	uint64_t lost = 0;
 	const char *why;
-	int err = ucm_trace_parse(bytes, len, &view, &why);
 
-	if (err)
-		return ucm_tool_complain("%s: %s", path, why);
-	while (!err && ucm_trace_next(&view, &cursor, &record, &lost)) {
+	if (ucm_trace_parse(bytes, len, &view, &why))
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: %s", path, why);
+	while (ucm_trace_next(&view, &cursor, &record, &lost)) {
 		if (is_use(&view, &record))
-			err = gather(&gathering, &record);
+			gather(&gathering, &record);
 	}
-	if (!err)
-		err = end_paused(&gathering, 0, true);
+	end_paused(&gathering, 0, true);
 	for (unsigned i = 0; i < GATHERED; i++)
 		free(gathering.requests[i].tags.tags);
-	return err ? complain(path, err) : 0;
 }
 
-int ucm_replay_read(const char *path, struct ucm_replay_trace *out)
+void ucm_replay_read(const char *path, struct ucm_replay_trace *trace)
 {
 	static const char magic[] = "UCMTRACE";
 	_cleanup_free_ char *bytes = NULL;
-	struct ucm_replay_trace trace = { 0 };
 	size_t len;
-	int err = ucm_tool_read(path, SIZE_MAX / 4, &bytes, &len);
 
-	if (err)
-		return complain(path, err);
+	require(path, ucm_tool_read(path, SIZE_MAX / 4, &bytes, &len));
 	if (len >= strlen(magic) && !memcmp(bytes, magic, strlen(magic)))
-		err = read_records(path, bytes, len, &trace);
+		read_records(path, bytes, len, trace);
 	else
-		err = read_lines(path, bytes, len, &trace);
-	if (!err && !trace.num_asked)
-		err = ucm_tool_complain("%s: no blocks in it", path);
-	if (err) {
-		ucm_replay_trace_fini(&trace);
-		return err;
-	}
-	*out = trace;
-	return 0;
+		read_lines(path, bytes, len, trace);
+	if (!trace->num_asked)
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: no blocks in it", path);
 }

@@ -8,7 +8,8 @@
 
 #include "fs/replay/replay.h"
 
-/* 0 and a trace, for ucm_replay_trace_fini(); or -errno (reported). */
-int ucm_replay_read(const char *path, struct ucm_replay_trace *out);
+/* Into a zeroed trace, for ucm_replay_trace_fini(). Where it cannot be read the
+ * process ends (reported). */
+void ucm_replay_read(const char *path, struct ucm_replay_trace *trace);
 
 #endif

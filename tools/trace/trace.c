@@ -7,7 +7,6 @@
  */
 #include <config.h>
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -36,18 +35,15 @@ static int print_all(const struct ucm_trace_view *view)
 	struct ucm_trace_cursor cursor = { 0 };
 	struct ucm_trace_record record;
 	uint64_t num = 0, lost = 0;
-	int err = 0;
 
 	if (!json)
 		ucm_trace_print_head(stdout);
-	for (; !err && ucm_trace_next(view, &cursor, &record, &lost); num++) {
-		if (json)
-			err = ucm_trace_print_json(view, &record, stdout);
-		else
+	for (; ucm_trace_next(view, &cursor, &record, &lost); num++) {
+		if (!json)
 			ucm_trace_print_text(view, &record, stdout);
+		else if (ucm_trace_print_json(view, &record, stdout))
+			ucm_tool_die(UCM_EXIT_FAILED, "no memory");
 	}
-	if (err)
-		return ucm_tool_fail(UCM_EXIT_FAILED, "%s", strerror(-err));
 	if (!json)
 		printf("# %" PRIu64 " records of %" PRIu64 "; %s\n", num,
 		       view->written, state_of(view));
@@ -57,27 +53,23 @@ static int print_all(const struct ucm_trace_view *view)
 	return ucm_tool_flush();
 }
 
-static int decode(const char *path)
+static int run(int argc, char **argv)
 {
 	_cleanup_free_ char *bytes = NULL;
 	struct ucm_trace_view view;
 	const char *why;
 	size_t len;
-	int err = ucm_tool_read(path, SIZE_MAX / 4, &bytes, &len);
+	int err;
 
-	if (err)
-		return ucm_tool_fail(UCM_EXIT_FAILED, "%s: %s", path,
-				     strerror(-err));
-	if (ucm_trace_parse(bytes, len, &view, &why))
-		return ucm_tool_fail(UCM_EXIT_FAILED, "%s: %s", path, why);
-	return print_all(&view);
-}
-
-static int run(int argc, char **argv)
-{
 	if (!argc)
-		return ucm_tool_fail(UCM_EXIT_USAGE, "no FILE; try --help");
-	return decode(argv[0]);
+		ucm_tool_usage("no FILE");
+	err = ucm_tool_read(argv[0], SIZE_MAX / 4, &bytes, &len);
+	if (err)
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: %s", argv[0],
+			     strerror(-err));
+	if (ucm_trace_parse(bytes, len, &view, &why))
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: %s", argv[0], why);
+	return print_all(&view);
 }
 
 const struct ucm_command ucm_trace_command = {

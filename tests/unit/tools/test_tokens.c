@@ -9,17 +9,11 @@
 
 #include "tests/unit/unit.h"
 
-/* Fed in portions of every size. */
 static int read_all(struct ucm_tokens *tokens, enum ucm_token_format format,
-		    const void *bytes, size_t len, size_t portion)
+		    const void *bytes, size_t len)
 {
-	int err = 0;
-
 	*tokens = (struct ucm_tokens){ .format = format };
-	for (size_t at = 0; at < len && !err; at += portion)
-		err = ucm_tokens_feed(tokens, (const char *)bytes + at,
-				      len - at < portion ? len - at : portion);
-	return err ? err : ucm_tokens_end(tokens);
+	return ucm_tokens_parse(tokens, bytes, len);
 }
 
 static const struct {
@@ -38,19 +32,16 @@ static const struct {
 	{ "-9223372036854775807", 1, { -INT64_MAX } },
 };
 
-UNIT_TEST(numbers_are_read_in_portions_of_any_size, .rows = NUM_ROWS(texts))
+UNIT_TEST(numbers_are_read_from_text, .rows = NUM_ROWS(texts))
 {
-	for (size_t portion = 1; portion < 25; portion++) {
-		struct ucm_tokens tokens;
+	struct ucm_tokens tokens;
 
-		ck_assert_int_eq(read_all(&tokens, UCM_TOKENS_TEXT,
-					  texts[_i].text,
-					  strlen(texts[_i].text), portion), 0);
-		ck_assert_uint_eq(tokens.num, texts[_i].num);
-		for (size_t i = 0; i < tokens.num; i++)
-			ck_assert_int_eq(tokens.ids[i], texts[_i].ids[i]);
-		ucm_tokens_fini(&tokens);
-	}
+	ck_assert_int_eq(read_all(&tokens, UCM_TOKENS_TEXT, texts[_i].text,
+				  strlen(texts[_i].text)), 0);
+	ck_assert_uint_eq(tokens.num, texts[_i].num);
+	for (size_t i = 0; i < tokens.num; i++)
+		ck_assert_int_eq(tokens.ids[i], texts[_i].ids[i]);
+	ucm_tokens_fini(&tokens);
 }
 
 static const struct {
@@ -77,7 +68,7 @@ UNIT_TEST(other_text_is_refused_where_it_is_wrong, .rows = NUM_ROWS(wrong))
 	struct ucm_tokens tokens;
 
 	ck_assert_int_eq(read_all(&tokens, UCM_TOKENS_TEXT, wrong[_i].text,
-				  strlen(wrong[_i].text), 3), wrong[_i].err);
+				  strlen(wrong[_i].text)), wrong[_i].err);
 	ck_assert_uint_eq(tokens.offset, wrong[_i].offset);
 	ucm_tokens_fini(&tokens);
 }
@@ -88,19 +79,16 @@ UNIT_TEST(binary_integers_are_little_endian_and_whole)
 					 0xff, 0xff, 0xff, 0xff };
 	struct ucm_tokens tokens;
 
-	for (size_t portion = 1; portion < 13; portion++) {
-		ck_assert_int_eq(read_all(&tokens, UCM_TOKENS_INT32, bytes, 12,
-					  portion), 0);
-		ck_assert_uint_eq(tokens.num, 3);
-		ck_assert_int_eq(tokens.ids[0], 0x30201);
-		ck_assert_int_eq(tokens.ids[1], INT32_MIN);
-		ck_assert_int_eq(tokens.ids[2], -1);
-		ucm_tokens_fini(&tokens);
-	}
-	ck_assert_int_eq(read_all(&tokens, UCM_TOKENS_INT64, bytes, 8, 5), 0);
+	ck_assert_int_eq(read_all(&tokens, UCM_TOKENS_INT32, bytes, 12), 0);
+	ck_assert_uint_eq(tokens.num, 3);
+	ck_assert_int_eq(tokens.ids[0], 0x30201);
+	ck_assert_int_eq(tokens.ids[1], INT32_MIN);
+	ck_assert_int_eq(tokens.ids[2], -1);
+	ucm_tokens_fini(&tokens);
+	ck_assert_int_eq(read_all(&tokens, UCM_TOKENS_INT64, bytes, 8), 0);
 	ck_assert_int_eq(tokens.ids[0], INT64_MIN + 0x30201);
 	ucm_tokens_fini(&tokens);
-	ck_assert_int_eq(read_all(&tokens, UCM_TOKENS_INT64, bytes, 12, 5),
+	ck_assert_int_eq(read_all(&tokens, UCM_TOKENS_INT64, bytes, 12),
 			 -EINVAL);
 	ucm_tokens_fini(&tokens);
 }
