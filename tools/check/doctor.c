@@ -51,20 +51,20 @@ static const char *const verdicts[] = {
 	[UCM_FAIL] = "FAIL",
 };
 
-static void add_finding(struct ucm_doctor *doctor, enum ucm_verdict verdict,
-			const char *subject, const char *mend,
-			const char *text)
+struct ucm_doctor ucm_doctor;
+
+static void add_finding(enum ucm_verdict verdict, const char *subject,
+			const char *mend, const char *text)
 {
-	ucm_json_add(doctor->findings,
+	ucm_json_add(ucm_doctor.findings,
 		     json_pack("{ss so so so*}", "verdict", verdicts[verdict],
 			       "subject", ucm_json_text(subject), "text",
 			       ucm_json_text(text), "mend",
 			       mend ? ucm_json_text(mend) : NULL));
 }
 
-void ucm_doctor_say(struct ucm_doctor *doctor, enum ucm_verdict verdict,
-		    const char *subject, const char *mend, const char *format,
-		    ...)
+void ucm_doctor_say(enum ucm_verdict verdict, const char *subject,
+		    const char *mend, const char *format, ...)
 {
 	char text[512];
 	va_list list;
@@ -72,9 +72,9 @@ void ucm_doctor_say(struct ucm_doctor *doctor, enum ucm_verdict verdict,
 	va_start(list, format);
 	vsnprintf(text, sizeof(text), format, list);
 	va_end(list);
-	doctor->counts[verdict]++;
-	if (doctor->findings)
-		add_finding(doctor, verdict, subject, mend, text);
+	ucm_doctor.counts[verdict]++;
+	if (ucm_doctor.findings)
+		add_finding(verdict, subject, mend, text);
 	else
 		printf("%-4s %s: %s%s%s\n", verdicts[verdict], subject, text,
 		       mend ? "; mend: " : "", mend ? mend : "");
@@ -121,62 +121,60 @@ static const struct ucm_mount *find_mount(const struct ucm_mounts *mounts,
 	return NULL;
 }
 
-static void check_argument(struct ucm_doctor *doctor,
-			   const struct ucm_mounts *mounts, const char *path)
+static void check_argument(const struct ucm_mounts *mounts, const char *path)
 {
 	const struct ucm_mount *mount = find_mount(mounts, path);
 
 	if (mount)
-		ucm_doctor_mount(doctor, mount);
+		ucm_doctor_mount(mount);
 	else if (ucm_ask_is_tiers(path) ||
 		 (!ucm_doctor_ask(path) && ucm_ask_is_socket(path)))
-		ucm_doctor_socket(doctor, path);
+		ucm_doctor_socket(path);
 	else
-		ucm_doctor_directory(doctor, path, false);
+		ucm_doctor_directory(path, false);
 }
 
-static void check_engine(struct ucm_doctor *doctor)
+static void check_engine(void)
 {
-	ucm_doctor_engine(doctor, (unsigned)patience_s);
-	if (!doctor->mounted)
-		ucm_doctor_say(doctor, UCM_FAIL, "mount",
-			       "ucmfs DIRECTORY MOUNT -o allow_other, see "
-			       "ucmfs(8)", "nothing that the engine could use");
+	ucm_doctor_engine((unsigned)patience_s);
+	if (!ucm_doctor.mounted)
+		ucm_doctor_fail("mount", "ucmfs DIRECTORY MOUNT -o "
+				"allow_other, see ucmfs(8)",
+				"nothing that the engine could use");
 }
 
-static int end(struct ucm_doctor *doctor)
+static int end(void)
 {
-	int status = doctor->counts[UCM_FAIL] ? UCM_EXIT_FAILED : 0;
+	int status = ucm_doctor.counts[UCM_FAIL] ? UCM_EXIT_FAILED : 0;
 
-	if (!doctor->findings)
+	if (!ucm_doctor.findings)
 		return ucm_tool_flush() | status;
 	return ucm_json_print(
 		json_pack("{sI sI sI so}", "ok",
-			  (json_int_t)doctor->counts[UCM_OK], "warnings",
-			  (json_int_t)doctor->counts[UCM_WARN], "failures",
-			  (json_int_t)doctor->counts[UCM_FAIL], "findings",
-			  doctor->findings),
+			  (json_int_t)ucm_doctor.counts[UCM_OK], "warnings",
+			  (json_int_t)ucm_doctor.counts[UCM_WARN], "failures",
+			  (json_int_t)ucm_doctor.counts[UCM_FAIL], "findings",
+			  ucm_doctor.findings),
 		status);
 }
 
 static int run(int argc, char **argv)
 {
-	struct ucm_doctor doctor = { 0 };
 	struct ucm_mounts mounts;
 
 	ucm_mounts_list(&mounts);
-	doctor.findings = json ? json_array() : NULL;
-	doctor.engine = engine;
-	ucm_doctor_machine(&doctor);
-	ucm_doctor_memory(&doctor);
+	ucm_doctor.findings = json ? json_array() : NULL;
+	ucm_doctor.engine = engine;
+	ucm_doctor_machine();
+	ucm_doctor_memory();
 	for (int i = 0; i < argc; i++)
-		check_argument(&doctor, &mounts, argv[i]);
+		check_argument(&mounts, argv[i]);
 	for (size_t i = 0; !argc && i < mounts.num; i++)
-		ucm_doctor_mount(&doctor, &mounts.mounts[i]);
+		ucm_doctor_mount(&mounts.mounts[i]);
 	if (engine)
-		check_engine(&doctor);
+		check_engine();
 	ucm_mounts_fini(&mounts);
-	return end(&doctor);
+	return end();
 }
 
 const struct ucm_command ucm_doctor_command = {

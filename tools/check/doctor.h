@@ -18,45 +18,49 @@
 
 enum ucm_verdict { UCM_OK, UCM_WARN, UCM_FAIL };
 
-struct ucm_doctor {
+/* The one that there is. */
+extern struct ucm_doctor {
 	json_t *findings;   /* JSON; NULL: lines */
 	const char *engine; /* that shall use the mounts, or NULL */
 	bool mounted;       /* one of them answers */
 	unsigned counts[UCM_FAIL + 1];
-};
+} ucm_doctor;
 
 /* mend: NULL for what is OK. */
-void ucm_doctor_say(struct ucm_doctor *doctor, enum ucm_verdict verdict,
-		    const char *subject, const char *mend, const char *format,
-		    ...) __attribute__((format(printf, 5, 6)));
+void ucm_doctor_say(enum ucm_verdict verdict, const char *subject,
+		    const char *mend, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+#define ucm_doctor_ok(subject, ...)                                           \
+	ucm_doctor_say(UCM_OK, subject, NULL, __VA_ARGS__)
+#define ucm_doctor_warn(subject, mend, ...)                                   \
+	ucm_doctor_say(UCM_WARN, subject, mend, __VA_ARGS__)
+#define ucm_doctor_fail(subject, mend, ...)                                   \
+	ucm_doctor_say(UCM_FAIL, subject, mend, __VA_ARGS__)
 
 /* Does a path answer, be it with an error, within a few seconds? statfs(2)'s
  * errno, or ETIMEDOUT. */
 int ucm_doctor_ask(const char *path);
 
 /* Kernel, /dev/fuse, module parameters, limits, clock. */
-void ucm_doctor_machine(struct ucm_doctor *doctor);
+void ucm_doctor_machine(void);
 
 /* Memory that memory tiers of this user have left, and no store uses. */
-void ucm_doctor_memory(struct ucm_doctor *doctor);
+void ucm_doctor_memory(void);
 
 /* A directory that is, or is going to be, one of a tier. readonly: so is the
  * tier, and nothing is tried by writing. */
-void ucm_doctor_directory(struct ucm_doctor *doctor, const char *path,
-			  bool readonly);
+void ucm_doctor_directory(const char *path, bool readonly);
 
 /* A mount and its directories. */
-void ucm_doctor_mount(struct ucm_doctor *doctor,
-		      const struct ucm_mount *mount);
+void ucm_doctor_mount(const struct ucm_mount *mount);
 /* The same of a daemon without a mount, by the path of its socket. */
-void ucm_doctor_socket(struct ucm_doctor *doctor, const char *path);
+void ucm_doctor_socket(const char *path);
 
 /* Python, vLLM and the package ucmfs as this user would start them. */
-void ucm_doctor_engine(struct ucm_doctor *doctor, unsigned patience_s);
+void ucm_doctor_engine(unsigned patience_s);
 
 /* May this user put files and blocks into a mount, which answers? */
-void ucm_doctor_engine_mount(struct ucm_doctor *doctor,
-			     const struct ucm_mount *mount);
+void ucm_doctor_engine_mount(const struct ucm_mount *mount);
 
 /* "6.18.44-x": is it so new? A release that is none is not. */
 static inline bool ucm_release_is(const char *release, unsigned major,

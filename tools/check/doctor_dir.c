@@ -34,7 +34,6 @@
 
 /* A directory under examination. */
 struct patient {
-	struct ucm_doctor *doctor;
 	const char *path;
 	int dirfd;
 	int fd;        /* of the file that is tried with */
@@ -42,8 +41,7 @@ struct patient {
 };
 
 #define SAY(patient, verdict, mend, ...) \
-	ucm_doctor_say((patient)->doctor, verdict, (patient)->path, mend, \
-		       __VA_ARGS__)
+	ucm_doctor_say(verdict, (patient)->path, mend, __VA_ARGS__)
 
 /* ---- what needs no file ---- */
 
@@ -230,10 +228,9 @@ static void try_with_file(struct patient *patient)
 	close(patient->fd);
 }
 
-void ucm_doctor_directory(struct ucm_doctor *doctor, const char *path,
-			  bool readonly)
+void ucm_doctor_directory(const char *path, bool readonly)
 {
-	struct patient patient = { .doctor = doctor, .path = path };
+	struct patient patient = { .path = path };
 	int err = ucm_doctor_ask(path);
 
 	if (err) {

@@ -67,35 +67,12 @@ static const char probe[] =
 	"    say('vllm_fault', fault(error))\n"
 	"print('ucm\\tend', flush=True)\n";
 
-enum said {
-	SAID_PYTHON,
-	SAID_EXECUTABLE,
-	SAID_PACKAGE,
-	SAID_LIBRARY,
-	SAID_PACKAGE_FAULT,
-	SAID_VLLM,
-	SAID_VLLM_FAULT,
-	SAID_SEED,
-	SAID_POLICY,
-	NUM_SAID
-};
+static json_t *answers; /* by the probe's names for them */
 
-static const char *const names[NUM_SAID] = {
-	[SAID_PYTHON] = "python",
-	[SAID_EXECUTABLE] = "executable",
-	[SAID_PACKAGE] = "package",
-	[SAID_LIBRARY] = "library",
-	[SAID_PACKAGE_FAULT] = "package_fault",
-	[SAID_VLLM] = "vllm",
-	[SAID_VLLM_FAULT] = "vllm_fault",
-	[SAID_SEED] = "seed",
-	[SAID_POLICY] = "policy",
-};
-
-struct answers {
-	char text[16384];
-	const char *values[NUM_SAID]; /* in text; NULL: not known */
-};
+static const char *answer(const char *name)
+{
+	return json_string_value(json_object_get(answers, name));
+}
 
 /* In a process group of its own, with what it imports and starts. */
 static void become_python(int out)
@@ -120,13 +97,13 @@ static void become_python(int out)
 }
 
 /* Until it has said all, or has ended; -ETIMEDOUT: or time is up. */
-static int listen_to(int fd, int64_t until_ms, struct answers *out)
+static int listen_to(int fd, int64_t until_ms, char *text, size_t size)
 {
 	struct pollfd said = { .fd = fd, .events = POLLIN };
 	size_t len = 0;
 	ssize_t got;
 
-	while (len < sizeof(out->text) - 1 && !strstr(out->text, SAY_END)) {
+	while (len < size - 1 && !strstr(text, SAY_END)) {
 		int64_t left_ms = until_ms - ucm_monotonic_ms();
 
 		if (left_ms <= 0)
@@ -134,38 +111,31 @@ static int listen_to(int fd, int64_t until_ms, struct answers *out)
 		/* it may also have been stopped and continued meanwhile */
 		if (poll(&said, 1, (int)left_ms) <= 0)
 			continue;
-		got = read(fd, out->text + len, sizeof(out->text) - 1 - len);
+		got = read(fd, text + len, size - 1 - len);
 		if (got <= 0)
 			break;
 		len += (size_t)got;
-		out->text[len] = '\0';
+		text[len] = '\0';
 	}
 	return 0;
 }
 
-static void take_answer(char *line, struct answers *out)
+static void take_answer(char *line)
 {
-	char *name, *value;
+	char *value = strncmp(line, "ucm\t", 4) ? NULL : strchr(line + 4, '\t');
 
-	if (strncmp(line, "ucm\t", 4))
-		return;
-	name = line + 4;
-	value = strchr(name, '\t');
 	if (!value)
 		return;
 	*value++ = '\0';
-	for (unsigned i = 0; i < NUM_SAID; i++) {
-		if (!strcmp(name, names[i]))
-			out->values[i] = value;
-	}
+	ucm_json_set(answers, line + 4, ucm_json_text(value));
 }
 
 /* -ENOENT: no Python runs; -ETIMEDOUT: it was not done in time. */
-static int ask_python(unsigned patience_s, struct answers *out)
+static int ask_python(unsigned patience_s)
 {
 	int64_t until_ms = ucm_monotonic_ms() + (int64_t)patience_s * 1000;
 	int ends[2], status = 0, err;
-	char *rest = out->text;
+	char text[16384] = "", *rest = text;
 	pid_t pid;
 
 	if (pipe2(ends, O_CLOEXEC))
@@ -178,185 +148,172 @@ static int ask_python(unsigned patience_s, struct answers *out)
 		setpgid(pid, pid); /* whoever of us comes first */
 	close(ends[1]);
 	if (!err)
-		err = listen_to(ends[0], until_ms, out);
+		err = listen_to(ends[0], until_ms, text, sizeof(text));
 	close(ends[0]);
 	if (pid > 0) {
 		kill(-pid, SIGKILL);
 		waitpid(pid, &status, 0);
 	}
+	answers = json_object();
 	for (char *line; (line = strsep(&rest, "\n"));)
-		take_answer(line, out);
-	if (!err && !out->values[SAID_PYTHON])
+		take_answer(line);
+	if (!err && !answer("python"))
 		err = -ENOENT;
 	return err;
 }
 
 /* ---- what it has ---- */
 
-static void check_vllm(struct ucm_doctor *doctor, const struct answers *answers)
+static void check_vllm(void)
 {
-	const char *version = answers->values[SAID_VLLM];
-	const char *fault = answers->values[SAID_VLLM_FAULT];
-	const char *python = answers->values[SAID_EXECUTABLE];
+	const char *version = answer("vllm");
+	const char *fault = answer("vllm_fault");
+	const char *python = answer("executable");
 
 	if (!version)
-		ucm_doctor_say(doctor, UCM_FAIL, "vllm",
-			       "activate its virtual environment, or pip "
-			       "install vllm",
-			       "%s cannot import it: %s", python,
-			       fault ? fault : "it does not come back");
+		ucm_doctor_fail("vllm", "activate its virtual environment, "
+				"or pip install vllm",
+				"%s cannot import it: %s", python,
+				fault ? fault : "it does not come back");
 	else if (!ucm_release_is(version, 0, 31) ||
 		 ucm_release_is(version, 0, 34))
-		ucm_doctor_say(doctor, UCM_WARN, "vllm",
-			       "pip install vllm==0.32.0",
-			       "%s; UcmfsTier and UcmfsConnector are made for "
-			       "0.31 to 0.33", version);
+		ucm_doctor_warn("vllm", "pip install vllm==0.32.0",
+				"%s; UcmfsTier and UcmfsConnector are made "
+				"for 0.31 to 0.33", version);
 	else
-		ucm_doctor_say(doctor, UCM_OK, "vllm", NULL, "%s of %s",
-			       version, python);
+		ucm_doctor_ok("vllm", "%s of %s", version, python);
 }
 
 /* Block hashes are names of files: all that share them must make the same. */
-static void check_own_seed(struct ucm_doctor *doctor, const char *version,
-			   const char *seed)
+static void check_own_seed(const char *version, const char *seed)
 {
 	const char *mend = "export PYTHONHASHSEED=0";
 
 	if (!seed)
-		ucm_doctor_say(doctor, UCM_WARN, "hash seed", mend,
-			       "it is not known how vLLM %s makes it", version);
+		ucm_doctor_warn("hash seed", mend,
+				"it is not known how vLLM %s makes it",
+				version);
 	else if (!strcmp(seed, "fixed"))
-		ucm_doctor_say(doctor, UCM_OK, "hash seed", NULL,
-			       "vLLM %s has a fixed one, except with "
-			       "--prefix-caching-hash-algo xxhash", version);
+		ucm_doctor_ok("hash seed", "vLLM %s has a fixed one, except "
+			      "with --prefix-caching-hash-algo xxhash",
+			      version);
 	else
-		ucm_doctor_say(doctor, UCM_FAIL, "hash seed", mend,
-			       "vLLM %s makes a new one at each start: no block "
-			       "is found again", version);
+		ucm_doctor_fail("hash seed", mend, "vLLM %s makes a new one "
+				"at each start: no block is found again",
+				version);
 }
 
-static void check_seed(struct ucm_doctor *doctor, const struct answers *answers)
+static void check_seed(void)
 {
 	const char *seed = getenv("PYTHONHASHSEED");
 
 	if (seed && !strcmp(seed, "random"))
-		ucm_doctor_say(doctor, UCM_WARN, "hash seed",
-			       "export PYTHONHASHSEED=0",
-			       "PYTHONHASHSEED=random: whoever names blocks by "
-			       "Python's hash() (LMCache) finds none again");
+		ucm_doctor_warn("hash seed", "export PYTHONHASHSEED=0",
+				"PYTHONHASHSEED=random: whoever names blocks "
+				"by Python's hash() (LMCache) finds none "
+				"again");
 	else if (seed)
-		ucm_doctor_say(doctor, UCM_OK, "hash seed", NULL,
-			       "PYTHONHASHSEED=%s; the same for all that share "
-			       "blocks", seed);
-	else if (answers->values[SAID_VLLM])
-		check_own_seed(doctor, answers->values[SAID_VLLM],
-			       answers->values[SAID_SEED]);
+		ucm_doctor_ok("hash seed", "PYTHONHASHSEED=%s; the same for "
+			      "all that share blocks", seed);
+	else if (answer("vllm"))
+		check_own_seed(answer("vllm"),
+			       answer("seed"));
 }
 
-static void check_policy(struct ucm_doctor *doctor,
-			 const struct answers *answers)
+static void check_policy(void)
 {
-	const char *policy = answers->values[SAID_POLICY];
+	const char *policy = answer("policy");
 
 	if (!policy)
 		return;
 	if (!strcmp(policy, "recompute"))
-		ucm_doctor_say(doctor, UCM_OK, "load failures", NULL,
-			       "what cannot be loaded is computed");
+		ucm_doctor_ok("load failures",
+			      "what cannot be loaded is computed");
 	else
-		ucm_doctor_say(doctor, UCM_WARN, "load failures",
-			       "\"kv_load_failure_policy\": \"recompute\" in "
-			       "--kv-transfer-config, with UcmfsConnector",
-			       "vLLM fails a request whose blocks cannot be "
-			       "loaded, unless it is configured otherwise");
+		ucm_doctor_warn("load failures", "\"kv_load_failure_policy\": "
+				"\"recompute\" in --kv-transfer-config, with "
+				"UcmfsConnector", "vLLM fails a request "
+				"whose blocks cannot be loaded, unless it is "
+				"configured otherwise");
 }
 
-static void check_package(struct ucm_doctor *doctor,
-			  const struct answers *answers)
+static void check_package(void)
 {
-	const char *version = answers->values[SAID_PACKAGE];
-	const char *fault = answers->values[SAID_PACKAGE_FAULT];
+	const char *version = answer("package");
+	const char *fault = answer("package_fault");
 
 	if (!version)
-		ucm_doctor_say(doctor, UCM_WARN, "ucmfs",
-			       "make wheel, and pip install what it makes",
-			       "no Python package: %s; UcmfsTier and "
-			       "UcmfsConnector need it, MOUNT/files does not",
-			       fault ? fault : "it does not come back");
+		ucm_doctor_warn("ucmfs",
+				"make wheel, and pip install what it makes",
+				"no Python package: %s; UcmfsTier and "
+				"UcmfsConnector need it, MOUNT/files does "
+				"not", fault ? fault : "it does not come back");
 	else if (strcmp(version, PACKAGE_VERSION))
-		ucm_doctor_say(doctor, UCM_FAIL, "ucmfs",
-			       "install both from one version",
-			       "the Python package is %s, ucm is %s", version,
-			       PACKAGE_VERSION);
-	else if (!answers->values[SAID_LIBRARY])
-		ucm_doctor_say(doctor, UCM_FAIL, "ucmfs",
-			       "make install and ldconfig, or export "
-			       "UCMFS_LIBRARY=PATH/libucm.so",
-			       "the Python package finds no libucm: %s",
-			       fault ? fault : "it does not come back");
+		ucm_doctor_fail("ucmfs", "install both from one version",
+				"the Python package is %s, ucm is %s", version,
+				PACKAGE_VERSION);
+	else if (!answer("library"))
+		ucm_doctor_fail("ucmfs", "make install and ldconfig, or "
+				"export UCMFS_LIBRARY=PATH/libucm.so",
+				"the Python package finds no libucm: %s",
+				fault ? fault : "it does not come back");
 	else
-		ucm_doctor_say(doctor, UCM_OK, "ucmfs", NULL,
-			       "the Python package is %s, and loads libucm",
-			       version);
+		ucm_doctor_ok("ucmfs",
+			      "the Python package is %s, and loads libucm",
+			      version);
 }
 
 /* vLLM keeps its primary tier there. */
-static void check_shm(struct ucm_doctor *doctor)
+static void check_shm(void)
 {
 	uint64_t available;
 	struct statvfs st;
 
 	if (statvfs(SHM, &st)) {
-		ucm_doctor_say(doctor, UCM_FAIL, SHM,
-			       "mount -t tmpfs tmpfs " SHM, "%s",
-			       strerror(errno));
+		ucm_doctor_fail(SHM, "mount -t tmpfs tmpfs " SHM, "%s",
+				strerror(errno));
 		return;
 	}
 	available = (uint64_t)st.f_bavail * st.f_frsize;
 	if (available < SHM_ENOUGH)
-		ucm_doctor_say(doctor, UCM_WARN, SHM,
-			       "mount -o remount,size=SIZE " SHM
-			       ", or docker run --shm-size SIZE",
-			       "only %s free: cpu_bytes_to_use lies there",
-			       ucm_text_size(available, false).text);
+		ucm_doctor_warn(SHM,
+				"mount -o remount,size=SIZE " SHM ", or docker run --shm-size SIZE",
+				"only %s free: cpu_bytes_to_use lies there",
+				ucm_text_size(available, false).text);
 	else
-		ucm_doctor_say(doctor, UCM_OK, SHM, NULL,
-			       "%s free; cpu_bytes_to_use must fit in",
-			       ucm_text_size(available, false).text);
+		ucm_doctor_ok(SHM, "%s free; cpu_bytes_to_use must fit in",
+			      ucm_text_size(available, false).text);
 }
 
-void ucm_doctor_engine(struct ucm_doctor *doctor, unsigned patience_s)
+void ucm_doctor_engine(unsigned patience_s)
 {
-	struct answers answers = { .text = "" };
-	int err = ask_python(patience_s, &answers);
+	int err = ask_python(patience_s);
 
 	if (err == -ETIMEDOUT)
-		ucm_doctor_say(doctor, UCM_FAIL, "python3",
-			       "--patience, or see what it waits for",
-			       "it has not imported vllm and ucmfs within %u s",
-			       patience_s);
+		ucm_doctor_fail("python3",
+				"--patience, or see what it waits for",
+				"it has not imported vllm and ucmfs within "
+				"%u s", patience_s);
 	else if (err)
-		ucm_doctor_say(doctor, UCM_FAIL, "python3",
-			       "install it, or activate a virtual environment",
-			       "%s", err == -ENOENT ? "it does not run"
-						    : strerror(-err));
+		ucm_doctor_fail("python3",
+				"install it, or activate a virtual environment",
+				"%s",
+				err == -ENOENT ? "it does not run" : strerror(-err));
 	else
-		ucm_doctor_say(doctor, UCM_OK, "python3", NULL, "%s, %s",
-			       answers.values[SAID_PYTHON],
-			       answers.values[SAID_EXECUTABLE]);
+		ucm_doctor_ok("python3", "%s, %s", answer("python"),
+			      answer("executable"));
 	if (!err) {
-		check_vllm(doctor, &answers);
-		check_seed(doctor, &answers);
-		check_policy(doctor, &answers);
-		check_package(doctor, &answers);
+		check_vllm();
+		check_seed();
+		check_policy();
+		check_package();
 	}
-	check_shm(doctor);
+	check_shm();
 }
 
 /* ---- the mount, for this user ---- */
 
-void ucm_doctor_engine_mount(struct ucm_doctor *doctor,
-			     const struct ucm_mount *mount)
+void ucm_doctor_engine_mount(const struct ucm_mount *mount)
 {
 	static const char *const parts[] = { UCM_TREE_FILES,
 					     UCM_TREE_SPACES };
@@ -368,15 +325,14 @@ void ucm_doctor_engine_mount(struct ucm_doctor *doctor,
 	for (unsigned i = 0; i < 2; i++) {
 		snprintf(path, sizeof(path), "%s/%s", mount->point, parts[i]);
 		if (!access(path, R_OK | W_OK | X_OK))
-			ucm_doctor_say(doctor, UCM_OK, path, NULL,
-				       "user %u may write there", geteuid());
+			ucm_doctor_ok(path, "user %u may write there",
+				      geteuid());
 		else if (errno == EACCES || errno == EPERM)
-			ucm_doctor_say(doctor, UCM_FAIL, path, mend,
-				       "user %u may not write there",
-				       geteuid());
+			ucm_doctor_fail(path, mend,
+					"user %u may not write there",
+					geteuid());
 		else
-			ucm_doctor_say(doctor, UCM_FAIL, path,
-				       "see what is said of the mount", "%s",
-				       strerror(errno));
+			ucm_doctor_fail(path, "see what is said of the mount",
+					"%s", strerror(errno));
 	}
 }

@@ -23,110 +23,102 @@
 
 /* ---- kernel ---- */
 
-static void check_passthrough(struct ucm_doctor *doctor, const char *release)
+static void check_passthrough(const char *release)
 {
 	if (!ucm_release_is(release, 6, 9))
-		ucm_doctor_say(doctor, UCM_WARN, "passthrough",
-			       "boot Linux 6.9 or newer",
-			       "Linux %s does not have it; data goes "
-			       "through the daemon", release);
+		ucm_doctor_warn("passthrough", "boot Linux 6.9 or newer",
+				"Linux %s does not have it; data goes "
+				"through the daemon", release);
 	else if (!ucm_has_sys_admin())
-		ucm_doctor_say(doctor, UCM_WARN, "passthrough",
-			       "mount as root",
-			       "Linux %s has it, but this user lacks "
-			       "CAP_SYS_ADMIN", release);
+		ucm_doctor_warn("passthrough", "mount as root", "Linux %s "
+				"has it, but this user lacks CAP_SYS_ADMIN",
+				release);
 	else
-		ucm_doctor_say(doctor, UCM_OK, "passthrough", NULL,
-			       "Linux %s has it", release);
+		ucm_doctor_ok("passthrough", "Linux %s has it", release);
 }
 
-static void check_kernel(struct ucm_doctor *doctor)
+static void check_kernel(void)
 {
 	struct utsname name;
 
 	uname(&name);
-	check_passthrough(doctor, name.release);
+	check_passthrough(name.release);
 }
 
-static void check_device(struct ucm_doctor *doctor)
+static void check_device(void)
 {
 	_cleanup_fd_ int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
 
 	if (fd >= 0)
-		ucm_doctor_say(doctor, UCM_OK, "/dev/fuse", NULL,
-			       "it can be opened");
+		ucm_doctor_ok("/dev/fuse", "it can be opened");
 	else if (errno == EACCES || errno == EPERM)
-		ucm_doctor_say(doctor, UCM_FAIL, "/dev/fuse",
-			       "chmod 666 /dev/fuse, or mount as root", "%s",
-			       strerror(errno));
+		ucm_doctor_fail("/dev/fuse",
+				"chmod 666 /dev/fuse, or mount as root", "%s",
+				strerror(errno));
 	else
-		ucm_doctor_say(doctor, UCM_FAIL, "/dev/fuse", "modprobe fuse",
-			       "%s", strerror(errno));
+		ucm_doctor_fail("/dev/fuse", "modprobe fuse", "%s",
+				strerror(errno));
 }
 
 /* ---- limits ---- */
 
 /* The daemon raises its own soft limit to the hard one. */
-static void check_files(struct ucm_doctor *doctor)
+static void check_files(void)
 {
 	struct rlimit limit;
 
 	getrlimit(RLIMIT_NOFILE, &limit);
 	if (limit.rlim_max >= FILES_ENOUGH)
-		ucm_doctor_say(doctor, UCM_OK, "open files", NULL,
-			       "%" PRIu64 " at most", (uint64_t)limit.rlim_max);
+		ucm_doctor_ok("open files", "%" PRIu64 " at most",
+			      (uint64_t)limit.rlim_max);
 	else
-		ucm_doctor_say(doctor, UCM_WARN, "open files",
-			       "ulimit -Hn 65536, or LimitNOFILE= of the unit",
-			       "%" PRIu64 " at most: each block that is open "
-			       "takes one", (uint64_t)limit.rlim_max);
+		ucm_doctor_warn("open files",
+				"ulimit -Hn 65536, or LimitNOFILE= of the unit",
+				"%" PRIu64 " at most: each block that is open " "takes one",
+				(uint64_t)limit.rlim_max);
 }
 
-static void check_locked(struct ucm_doctor *doctor)
+static void check_locked(void)
 {
 	struct rlimit limit;
 
 	getrlimit(RLIMIT_MEMLOCK, &limit);
 	if (limit.rlim_cur == RLIM_INFINITY)
-		ucm_doctor_say(doctor, UCM_OK, "locked memory", NULL,
-			       "no limit");
+		ucm_doctor_ok("locked memory", "no limit");
 	else if (limit.rlim_cur >= LOCKED_ENOUGH)
-		ucm_doctor_say(doctor, UCM_OK, "locked memory", NULL,
-			       "%s at most",
-			       ucm_text_size(limit.rlim_cur, false).text);
+		ucm_doctor_ok("locked memory", "%s at most",
+			      ucm_text_size(limit.rlim_cur, false).text);
 	else
-		ucm_doctor_say(doctor, UCM_WARN, "locked memory",
-			       "ulimit -l unlimited, or LimitMEMLOCK= of the "
-			       "unit",
-			       "%s at most: a loader's staging buffers may not "
-			       "fit", ucm_text_size(limit.rlim_cur, false).text);
+		ucm_doctor_warn("locked memory", "ulimit -l unlimited, or "
+				"LimitMEMLOCK= of the unit", "%s at most: a "
+				"loader's staging buffers may not fit",
+				ucm_text_size(limit.rlim_cur, false).text);
 }
 
 /* ---- clock ---- */
 
-static void check_clock(struct ucm_doctor *doctor)
+static void check_clock(void)
 {
 	struct timex timex = { .modes = 0 };
 	int state = adjtimex(&timex);
 
 	if (time(NULL) < YEAR_2024)
-		ucm_doctor_say(doctor, UCM_FAIL, "clock",
-			       "timedatectl set-time, or set-ntp true",
-			       "it says a time before 2024");
+		ucm_doctor_fail("clock",
+				"timedatectl set-time, or set-ntp true",
+				"it says a time before 2024");
 	else if (state == TIME_ERROR || timex.status & STA_UNSYNC)
-		ucm_doctor_say(doctor, UCM_WARN, "clock",
-			       "timedatectl set-ntp true",
-			       "nothing keeps it: ages are wrong when it jumps");
+		ucm_doctor_warn("clock", "timedatectl set-ntp true",
+				"nothing keeps it: ages are wrong when it "
+				"jumps");
 	else
-		ucm_doctor_say(doctor, UCM_OK, "clock", NULL,
-			       "it is kept right");
+		ucm_doctor_ok("clock", "it is kept right");
 }
 
-void ucm_doctor_machine(struct ucm_doctor *doctor)
+void ucm_doctor_machine(void)
 {
-	check_kernel(doctor);
-	check_device(doctor);
-	check_files(doctor);
-	check_locked(doctor);
-	check_clock(doctor);
+	check_kernel();
+	check_device();
+	check_files();
+	check_locked();
+	check_clock();
 }

@@ -30,16 +30,16 @@ static void tell(void *arg, const char *path)
 {
 	char mend[600];
 
+	(void)arg;
 	sum = 0;
 	nftw(path, add, OPEN_FOLDERS, FTW_PHYS);
 	snprintf(mend, sizeof(mend),
 		 "mount its store again, or rm -rf %s", path);
-	ucm_doctor_say(arg, UCM_WARN, path, mend,
-		       "a memory tier that no store uses, of %s",
-		       ucm_text_size(sum, false).text);
+	ucm_doctor_warn(path, mend, "a memory tier that no store uses, of %s",
+			ucm_text_size(sum, false).text);
 }
 
-void ucm_doctor_memory(struct ucm_doctor *doctor)
+void ucm_doctor_memory(void)
 {
-	ucm_memory_each_left(tell, doctor);
+	ucm_memory_each_left(tell, NULL);
 }

@@ -19,22 +19,20 @@
 #include "tools/lib/ask.h"
 #include "tools/lib/metrics.h"
 
-static void check_transport(struct ucm_doctor *doctor, const char *point,
+static void check_transport(const char *point,
 			    const struct ucm_metrics *metrics)
 {
 	if (ucm_metrics_value(metrics, "ucmfs_passthrough", NULL, NULL) > 0)
-		ucm_doctor_say(doctor, UCM_OK, point, NULL, "passthrough is on");
+		ucm_doctor_ok(point, "passthrough is on");
 	else
-		ucm_doctor_say(doctor, UCM_WARN, point,
-			       "ucm status says why; see above",
-			       "passthrough is off: data goes through the "
-			       "daemon");
+		ucm_doctor_warn(point, "ucm status says why; see above",
+				"passthrough is off: data goes through the "
+				"daemon");
 }
 
 /* Things that should not happen, and did. */
-static void check_counter(struct ucm_doctor *doctor, const char *point,
-			  const struct ucm_metrics *metrics, const char *name,
-			  const char *mend, const char *what)
+static void check_counter(const char *point, const struct ucm_metrics *metrics,
+			  const char *name, const char *mend, const char *what)
 {
 	double sum = 0;
 
@@ -43,51 +41,46 @@ static void check_counter(struct ucm_doctor *doctor, const char *point,
 			sum += metrics->metrics[i].value;
 	}
 	if (sum > 0)
-		ucm_doctor_say(doctor, UCM_WARN, point, mend,
-			       "%.0f %s since the mount", sum, what);
+		ucm_doctor_warn(point, mend, "%.0f %s since the mount", sum,
+				what);
 }
 
-static void check_index(struct ucm_doctor *doctor, const char *point,
-			const struct ucm_metrics *metrics)
+static void check_index(const char *point, const struct ucm_metrics *metrics)
 {
 	double doubts = ucm_metrics_value(
 		metrics, "ucmfs_index_doubtful_blocks", NULL, NULL);
 
 	if (doubts > 0)
-		ucm_doctor_say(doctor, UCM_WARN, point,
-			       "wait: they are being checked",
-			       "%.0f blocks are in doubt after an unclean stop "
-			       "or lost writes",
-			       doubts);
+		ucm_doctor_warn(point, "wait: they are being checked",
+				"%.0f blocks are in doubt after an unclean "
+				"stop or lost writes", doubts);
 	else if (!(ucm_metrics_value(metrics, "ucmfs_index_complete", NULL,
 				     NULL) > 0))
-		ucm_doctor_say(doctor, UCM_WARN, point,
-			       "wait, or see the log for a directory that "
-			       "cannot be read", "its index is not complete");
+		ucm_doctor_warn(point, "wait, or see the log for a directory "
+				"that cannot be read",
+				"its index is not complete");
 	else
-		ucm_doctor_say(doctor, UCM_OK, point, NULL,
-			       "its index is complete");
+		ucm_doctor_ok(point, "its index is complete");
 }
 
-static void check_metrics(struct ucm_doctor *doctor, const char *point,
-			  bool is_mount)
+static void check_metrics(const char *point, bool is_mount)
 {
 	struct ucm_metrics metrics;
 	int err = ucm_metrics_read(point, &metrics);
 
 	if (err) {
-		ucm_doctor_say(doctor, UCM_WARN, point,
-			       "mount with -o allow_other, or ask as its user",
-			       UCM_TREE_METRICS ": %s", strerror(-err));
+		ucm_doctor_warn(point,
+				"mount with -o allow_other, or ask as its user",
+				UCM_TREE_METRICS ": %s", strerror(-err));
 		return;
 	}
 	if (is_mount)
-		check_transport(doctor, point, &metrics);
-	check_index(doctor, point, &metrics);
-	check_counter(doctor, point, &metrics, "ucmfs_io_errors_total",
+		check_transport(point, &metrics);
+	check_index(point, &metrics);
+	check_counter(point, &metrics, "ucmfs_io_errors_total",
 		      "the log names the directories",
 		      "failed calls on directories");
-	check_counter(doctor, point, &metrics, "ucmfs_quarantined_total",
+	check_counter(point, &metrics, "ucmfs_quarantined_total",
 		      "the log names the blocks; see .ucmfs/quarantine",
 		      "blocks quarantined");
 	ucm_metrics_fini(&metrics);
@@ -128,24 +121,22 @@ static int read_tiers(const struct ucm_mount *mount, bool answers,
 }
 
 /* Its place is found by who runs the daemon, and by nobody else. */
-static void check_memory(struct ucm_doctor *doctor,
-			 const struct ucm_config *config,
+static void check_memory(const struct ucm_config *config,
 			 const struct ucm_tier_config *tier)
 {
 	char path[UCM_MEMORY_PATH_MAX];
 	struct ucm_error why;
 
 	if (ucm_memory_find(config, tier->name, path, &why))
-		ucm_doctor_say(doctor, UCM_WARN, tier->dirs[0],
-			       "ask as the user who runs the daemon",
-			       "its memory is not found: %s", why.text);
+		ucm_doctor_warn(tier->dirs[0],
+				"ask as the user who runs the daemon",
+				"its memory is not found: %s", why.text);
 	else
-		ucm_doctor_directory(doctor, path, tier->readonly);
+		ucm_doctor_directory(path, tier->readonly);
 }
 
 /* Files of a mount whose files/ lay over several directories. */
-static void check_files(struct ucm_doctor *doctor, const char *dir,
-			const char *files)
+static void check_files(const char *dir, const char *files)
 {
 	_cleanup_free_ char *mend = NULL;
 	_cleanup_dir_ DIR *folder = NULL;
@@ -167,15 +158,12 @@ static void check_files(struct ucm_doctor *doctor, const char *dir,
 		     "/' && find '%s' -mindepth 1 -delete",
 		     path, files, path) < 0)
 		mend = NULL;
-	ucm_doctor_say(doctor, UCM_WARN, dir,
-		       mend ? mend : "copy it to the other one",
-		       UCM_TREE_FILES "/ is not served; it has entries, and "
-		       "the mount serves %s/" UCM_TREE_FILES,
-		       files);
+	ucm_doctor_warn(dir, mend ? mend : "copy it to the other one",
+			UCM_TREE_FILES "/ is not served; it has entries, and " "the mount serves %s/" UCM_TREE_FILES,
+			files);
 }
 
-static void check_tiers(struct ucm_doctor *doctor,
-			const struct ucm_mount *mount, bool answers)
+static void check_tiers(const struct ucm_mount *mount, bool answers)
 {
 	struct ucm_error why = { .text = "" };
 	_cleanup_free_ char *files = NULL;
@@ -183,26 +171,26 @@ static void check_tiers(struct ucm_doctor *doctor,
 
 	ucm_config_init(&config);
 	if (read_tiers(mount, answers, &config, &files, &why))
-		ucm_doctor_say(doctor, UCM_WARN, mount->point,
-			       "ask as root, or name the directories",
-			       "its directories are not known: %s", why.text);
+		ucm_doctor_warn(mount->point,
+				"ask as root, or name the directories",
+				"its directories are not known: %s", why.text);
 	config.mount = mount->point;
 	for (unsigned i = 0; i < config.num_tiers; i++) {
 		const struct ucm_tier_config *tier = &config.tiers[i];
 
 		if (tier->memory)
-			check_memory(doctor, &config, tier);
+			check_memory(&config, tier);
 		for (unsigned j = 0; !tier->memory && j < tier->num_dirs;
 		     j++) {
-			ucm_doctor_directory(doctor, tier->dirs[j],
+			ucm_doctor_directory(tier->dirs[j],
 					     tier->readonly);
-			check_files(doctor, tier->dirs[j], files);
+			check_files(tier->dirs[j], files);
 		}
 	}
 	ucm_config_fini(&config);
 }
 
-void ucm_doctor_mount(struct ucm_doctor *doctor, const struct ucm_mount *mount)
+void ucm_doctor_mount(const struct ucm_mount *mount)
 {
 	int err = ucm_doctor_ask(mount->point);
 	char mend[PATH_MAX + 64];
@@ -210,21 +198,19 @@ void ucm_doctor_mount(struct ucm_doctor *doctor, const struct ucm_mount *mount)
 	if (err) {
 		snprintf(mend, sizeof(mend), "umount -l %s, and mount again",
 			 mount->point);
-		ucm_doctor_say(doctor, UCM_FAIL, mount->point, mend, "%s",
-			       ucm_mount_is_dead(err) ? "its daemon is gone"
-						      : strerror(err));
+		ucm_doctor_fail(mount->point, mend, "%s",
+				ucm_mount_is_dead(err) ? "its daemon is gone" : strerror(err));
 	} else {
-		ucm_doctor_say(doctor, UCM_OK, mount->point, NULL,
-			       "it is mounted and answers");
-		doctor->mounted = true;
-		check_metrics(doctor, mount->point, true);
-		if (doctor->engine)
-			ucm_doctor_engine_mount(doctor, mount);
+		ucm_doctor_ok(mount->point, "it is mounted and answers");
+		ucm_doctor.mounted = true;
+		check_metrics(mount->point, true);
+		if (ucm_doctor.engine)
+			ucm_doctor_engine_mount(mount);
 	}
-	check_tiers(doctor, mount, !err);
+	check_tiers(mount, !err);
 }
 
-void ucm_doctor_socket(struct ucm_doctor *doctor, const char *path)
+void ucm_doctor_socket(const char *path)
 {
 	const struct ucm_mount served = { (char *)path, "" };
 	char mend[PATH_MAX + 64];
@@ -236,14 +222,13 @@ void ucm_doctor_socket(struct ucm_doctor *doctor, const char *path)
 			 ucm_ask_is_tiers(path) ? "" : "SOURCE --socket ",
 			 ucm_ask_is_tiers(path) ? path + strlen(UCM_CLIENT_TIERS)
 						: path);
-		ucm_doctor_say(doctor, UCM_FAIL, path, mend, "%s",
-			       err == -ECONNREFUSED ? "its daemon is gone"
-						    : strerror(-err));
+		ucm_doctor_fail(path, mend, "%s",
+				err == -ECONNREFUSED ? "its daemon is gone" : strerror(-err));
 		return;
 	}
 	ucm_client_close(client);
-	ucm_doctor_say(doctor, UCM_OK, path, NULL, "it answers");
-	doctor->mounted = true;
-	check_metrics(doctor, path, false);
-	check_tiers(doctor, &served, true);
+	ucm_doctor_ok(path, "it answers");
+	ucm_doctor.mounted = true;
+	check_metrics(path, false);
+	check_tiers(&served, true);
 }
