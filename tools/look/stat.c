@@ -7,9 +7,7 @@
 #include <config.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +15,6 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "common/cleanup.h"
 #include "common/osfile.h"
@@ -48,12 +45,18 @@ struct subject {
 
 /* ---- reading ---- */
 
-static int fail(const char *why)
+static _Noreturn void fail(const char *why)
 {
 	char hex[UCM_ID_HEX + 1];
 
 	ucm_id_format(&id, hex);
-	return ucm_tool_complain("%s: %s", hex, why);
+	ucm_tool_die(UCM_EXIT_FAILED, "%s: %s", hex, why);
+}
+
+static void require(int err)
+{
+	if (err)
+		fail(err == -ENOENT ? "absent" : strerror(-err));
 }
 
 /* "": there is none. */
@@ -75,10 +78,7 @@ static int open_by_daemon(struct subject *subject)
 
 	ucm_tree_folder(common.space, folder);
 	ucm_tree_block_path(folder, &id, below);
-	if (asprintf(&path, "%s/%s", target->mount, below) < 0) {
-		path = NULL;
-		return fail("no memory");
-	}
+	path = ucm_tool_format("%s/%s", target->mount, below);
 	read_attr(path, "user.ucmfs.opens", subject->opens,
 		  sizeof(subject->opens));
 	read_attr(path, "user.ucmfs.children", subject->children,
@@ -86,163 +86,150 @@ static int open_by_daemon(struct subject *subject)
 	read_attr(path, "user.ucmfs.copy", subject->copy,
 		  sizeof(subject->copy));
 	err = ucm_client_open(target->client, common.space, &id, 1, &fd, NULL);
-	if (err)
-		fd = err;
-	return fd >= 0 ? fd : fail(fd == -ENOENT ? "absent" : strerror(-fd));
+	require(err ?: fd < 0 ? fd : 0);
+	return fd;
 }
 
-/* So many bytes from the start; all of them. */
-static int read_head(int fd, size_t len, uint8_t **out)
+static size_t read_bytes(int fd, void *bytes, size_t len)
 {
-	uint8_t *bytes = malloc(len);
-	ssize_t got = bytes ? ucm_os_read_at(fd, bytes, len, 0) : -ENOMEM;
+	ssize_t got = ucm_os_read_at(fd, bytes, len, 0);
 
-	if (got == (ssize_t)len) {
-		*out = bytes;
-		return 0;
-	}
-	free(bytes);
-	return fail(got < 0 ? strerror((int)-got)
-			    : ucm_fault_text(UCM_FAULT_SHORT));
+	require((int)(got < 0 ? got : 0));
+	return (size_t)got;
 }
 
-static int parse_head(struct subject *subject, int fd, uint64_t size)
+static void parse_head(struct subject *subject, int fd, uint64_t size)
 {
+	struct ucm_block *block = &subject->block;
 	uint8_t start[UCM_BLOCK_EXT_BYTES];
-	ssize_t got = ucm_os_read_at(fd, start, sizeof(start), 0);
-	enum ucm_fault fault;
-	int err;
+	size_t got = read_bytes(fd, start, sizeof(start));
+	enum ucm_fault fault = ucm_block_parse(start, got, size, block);
 
-	if (got < 0)
-		return fail(strerror((int)-got));
-	fault = ucm_block_parse(start, (size_t)got, size, &subject->block);
-	if (fault)
-		return fail(ucm_fault_text(fault));
-	err = read_head(fd, subject->block.data_offset, &subject->head);
-	if (err)
-		return err;
-	fault = ucm_block_check_extension(&subject->block, subject->head,
-					  subject->block.data_offset);
-	if (!fault && memcmp(&subject->block.id, &id, sizeof(id)))
+	if (!fault) {
+		subject->head = ucm_tool_alloc(block->data_offset, 1);
+		got = read_bytes(fd, subject->head, block->data_offset);
+		fault = got < block->data_offset
+				? UCM_FAULT_SHORT
+				: ucm_block_check_extension(block, subject->head,
+							    got);
+	}
+	if (!fault && memcmp(&block->id, &id, sizeof(id)))
 		fault = UCM_FAULT_NAME;
-	return fault ? fail(ucm_fault_text(fault)) : 0;
+	if (fault)
+		fail(ucm_fault_text(fault));
 }
 
-static int read_subject(struct subject *subject)
+static void read_subject(struct subject *subject)
 {
 	_cleanup_fd_ int fd = -1;
 	struct stat st;
-	int err = ucm_target_locate(subject->target, common.space, &id, 1,
-				    &subject->place);
+	int err;
 
-	if (err)
-		return err;
-	if (subject->place.result)
-		return fail(subject->place.result == -ENOENT
-				    ? "absent"
-				    : strerror(-subject->place.result));
+	if (ucm_target_locate(subject->target, common.space, &id, 1,
+			      &subject->place))
+		exit(UCM_EXIT_FAILED);
+	require(subject->place.result);
 	err = ucm_target_path(subject->target, common.space, &id,
 			      subject->path);
-	if (err && err != -EPERM)
-		return err == -ENOENT ? fail("absent") : err;
+	if (err && err != -EPERM && err != -ENOENT)
+		exit(UCM_EXIT_FAILED);
+	require(err == -ENOENT ? err : 0);
 	fd = open_by_daemon(subject);
-	if (fd < 0)
-		return fd;
-	if (fstat(fd, &st))
-		return fail(strerror(errno));
-	return parse_head(subject, fd, (uint64_t)st.st_size);
+	require(fstat(fd, &st) ? -errno : 0);
+	parse_head(subject, fd, (uint64_t)st.st_size);
 }
 
 /* ---- telling ---- */
 
-struct field {
-	const char *name;
-	char text[160]; /* "": left out */
-};
-
-enum { FIELDS_MAX = 24 };
-
-__attribute__((format(printf, 3, 4))) static void
-add(struct field **at, const char *name, const char *format, ...)
-{
-	va_list list;
-
-	va_start(list, format);
-	vsnprintf((*at)->text, sizeof((*at)->text), format, list);
-	va_end(list);
-	(*at)++->name = name;
-}
-
-static void add_id(struct field **at, const char *name, const struct ucm_id *of)
-{
-	char hex[UCM_ID_HEX + 1];
-
-	ucm_id_format(of, hex);
-	add(at, name, "%s", hex);
-}
-
-static void add_time(struct field **at, const char *name, int64_t seconds)
+static json_t *describe_time(int64_t seconds)
 {
 	time_t time = (time_t)seconds;
 	struct tm tm;
-	char text[32];
+	char text[32] = "";
 
-	if (gmtime_r(&time, &tm) &&
-	    strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm))
-		add(at, name, "%s", text);
+	if (gmtime_r(&time, &tm))
+		strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm);
+	return json_string(text);
 }
 
-static void add_header(struct field **at, const struct ucm_block *block)
+static json_t *describe_hex(const uint8_t *bytes, size_t len)
+{
+	char text[2 * 32 + 1];
+
+	for (size_t i = 0; i < len; i++)
+		snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+	return json_string(text);
+}
+
+static json_t *describe_crc(uint32_t crc)
+{
+	char text[9];
+
+	snprintf(text, sizeof(text), "%08" PRIx32, crc);
+	return json_string(text);
+}
+
+/* What a header need not have, and has not, is left out. */
+static json_t *describe_header(const struct ucm_block *block)
 {
 	static const char *const forms[] = { "paged", "packed", "bare" };
+	uint32_t has = block->flags;
 	char text[160];
 
 	ucm_geometry_text(&block->geometry, text, sizeof(text));
-	add(at, "form", "%s", forms[block->form]);
-	add(at, "geometry", "%s", text);
-	add(at, "payload", "%" PRIu64,
-	    ucm_block_payload_bytes(&block->geometry));
-	add(at, "payload_at", "%" PRIu32, block->data_offset);
-	if (block->flags & UCM_BLOCK_HAS_CRC)
-		add(at, "crc32c", "%08" PRIx32, block->payload_crc);
-	if (block->flags & UCM_BLOCK_HAS_PARENT)
-		add_id(at, "parent", &block->parent);
-	if (block->flags & UCM_BLOCK_HAS_SPACE) {
-		for (unsigned i = 0; i < sizeof(block->space_id); i++)
-			snprintf(text + 2 * i, 3, "%02x", block->space_id[i]);
-		add(at, "space_id", "%s", text);
-	}
-	if (block->created_ns)
-		add_time(at, "created",
-			 (int64_t)(block->created_ns / 1000000000));
+	return json_pack(
+		"{ss ss sI sI so* so* so* so*}", "form", forms[block->form],
+		"geometry", text, "payload",
+		(json_int_t)ucm_block_payload_bytes(&block->geometry),
+		"payload_at", (json_int_t)block->data_offset, "crc32c",
+		has & UCM_BLOCK_HAS_CRC ? describe_crc(block->payload_crc) : NULL,
+		"parent",
+		has & UCM_BLOCK_HAS_PARENT ? ucm_json_id(&block->parent) : NULL,
+		"space_id",
+		has & UCM_BLOCK_HAS_SPACE
+			? describe_hex(block->space_id, sizeof(block->space_id))
+			: NULL,
+		"created",
+		block->created_ns
+			? describe_time((int64_t)(block->created_ns / 1000000000))
+			: NULL);
 }
 
-static size_t fill_fields(const struct subject *subject, struct field *fields)
+static json_t *text_or_none(const char *text)
+{
+	return *text ? ucm_json_text(text) : NULL;
+}
+
+static json_t *describe_place(const struct subject *subject)
 {
 	const struct ucm_control_place *place = &subject->place;
+
+	return json_pack(
+		"{ss sI so* so* sI sI so so sb so* so*}", "tier",
+		ucm_target_tier(subject->target, place->tier), "directory",
+		(json_int_t)place->directory, "copy",
+		text_or_none(subject->copy), "children",
+		text_or_none(subject->children), "generation",
+		(json_int_t)place->generation, "uses", (json_int_t)place->uses,
+		"used", describe_time(place->atime_s), "committed",
+		describe_time(place->mtime_ns / 1000000000), "pinned",
+		place->flags & UCM_PLACE_PINNED, "opens",
+		*subject->opens ? json_integer(atoll(subject->opens)) : NULL,
+		"path", text_or_none(subject->path));
+}
+
+static json_t *describe(const struct subject *subject)
+{
 	char folder[UCM_TREE_FOLDER_MAX];
-	struct field *at = fields;
+	json_t *json;
 
 	ucm_tree_folder(common.space, folder);
-	add_id(&at, "id", &id);
-	add(&at, "space", "%s", folder);
-	add(&at, "size", "%" PRIu64, place->size);
-	add_header(&at, &subject->block);
-	add(&at, "tier", "%s", ucm_target_tier(subject->target, place->tier));
-	add(&at, "directory", "%u", place->directory);
-	if (*subject->copy)
-		add(&at, "copy", "%s", subject->copy);
-	if (*subject->children)
-		add(&at, "children", "%s", subject->children);
-	add(&at, "generation", "%" PRIu32, place->generation);
-	add(&at, "uses", "%" PRIu32, place->uses);
-	add_time(&at, "used", place->atime_s);
-	add_time(&at, "committed", place->mtime_ns / 1000000000);
-	add(&at, "pinned", "%s",
-	    place->flags & UCM_PLACE_PINNED ? "yes" : "no");
-	if (*subject->opens)
-		add(&at, "opens", "%s", subject->opens);
-	return (size_t)(at - fields);
+	json = json_pack("{so so sI}", "id", ucm_json_id(&id), "space",
+			 ucm_json_text(folder), "size",
+			 (json_int_t)subject->place.size);
+	json_object_update_new(json, describe_header(&subject->block));
+	json_object_update_new(json, describe_place(subject));
+	return json;
 }
 
 /* A plane: where it is, and its checksum if there is one. */
@@ -294,16 +281,12 @@ static void print_planes(const struct subject *subject)
 static json_t *describe_plane(const struct plane *plane)
 {
 	const char part[2] = { plane->part, '\0' };
-	char crc[9];
-	json_t *json = json_pack("{sI ss sI sI}", "layer",
-				 (json_int_t)plane->layer, "part", part,
-				 "offset", (json_int_t)plane->offset, "bytes",
-				 (json_int_t)plane->bytes);
 
-	snprintf(crc, sizeof(crc), "%08" PRIx32, plane->crc);
-	if (json && plane->has_crc)
-		json_object_set_new(json, "crc32c", json_string(crc));
-	return json;
+	return json_pack("{sI ss sI sI so*}", "layer",
+			 (json_int_t)plane->layer, "part", part, "offset",
+			 (json_int_t)plane->offset, "bytes",
+			 (json_int_t)plane->bytes, "crc32c",
+			 plane->has_crc ? describe_crc(plane->crc) : NULL);
 }
 
 static json_t *describe_planes(const struct subject *subject)
@@ -312,65 +295,38 @@ static json_t *describe_planes(const struct subject *subject)
 	struct plane plane;
 
 	for (uint32_t i = 0; i < 2 * subject->block.geometry.num_layers; i++) {
-		if (get_plane(subject, i, &plane) &&
-		    json_array_append_new(list, describe_plane(&plane))) {
-			json_decref(list);
-			return NULL;
-		}
+		if (get_plane(subject, i, &plane))
+			ucm_json_add(list, describe_plane(&plane));
 	}
 	return list;
 }
 
-/* Numbers are numbers. */
-static json_t *field_json(const struct field *field)
+static void print_fields(json_t *json)
 {
-	static const char *const numbers[] = {
-		"size", "payload", "payload_at", "directory", "generation",
-		"uses", "opens",
-	};
+	const char *name;
+	json_t *value;
 
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-		if (!strcmp(field->name, numbers[i]))
-			return ucm_json_number(strtoull(field->text, NULL, 10));
+	json_object_foreach(json, name, value) {
+		if (json_is_integer(value))
+			printf("%-10s %lld\n", name, json_integer_value(value));
+		else
+			printf("%-10s %s\n", name,
+			       json_is_true(value)    ? "yes"
+			       : json_is_false(value) ? "no"
+						      : json_string_value(value));
 	}
-	if (!strcmp(field->name, "pinned"))
-		return json_boolean(field->text[0] == 'y');
-	return ucm_json_text(field->text);
-}
-
-static int tell_json(const struct subject *subject, const struct field *fields,
-		     size_t num)
-{
-	json_t *json = json_object();
-	int err = 0;
-
-	for (size_t i = 0; i < num && !err; i++)
-		err = json_object_set_new(json, fields[i].name,
-					  field_json(&fields[i]));
-	if (!err && *subject->path)
-		err = json_object_set_new(json, "path",
-					  ucm_json_text(subject->path));
-	if (!err)
-		err = json_object_set_new(json, "planes",
-					  describe_planes(subject));
-	if (err) {
-		json_decref(json);
-		json = NULL;
-	}
-	return ucm_json_print(json, 0);
 }
 
 static int tell(const struct subject *subject)
 {
-	struct field fields[FIELDS_MAX];
-	size_t num = fill_fields(subject, fields);
+	json_t *json = describe(subject);
 
-	if (common.json)
-		return tell_json(subject, fields, num);
-	for (size_t i = 0; i < num; i++)
-		printf("%-10s %s\n", fields[i].name, fields[i].text);
-	if (*subject->path)
-		printf("%-10s %s\n", "path", subject->path);
+	if (common.json) {
+		ucm_json_set(json, "planes", describe_planes(subject));
+		return ucm_json_print(json, 0);
+	}
+	print_fields(json);
+	json_decref(json);
 	print_planes(subject);
 	return ucm_tool_flush();
 }
@@ -378,9 +334,10 @@ static int tell(const struct subject *subject)
 static int show(struct ucm_target *target)
 {
 	struct subject subject = { .target = target };
-	int status = read_subject(&subject) ? UCM_EXIT_FAILED
-					    : tell(&subject);
+	int status;
 
+	read_subject(&subject);
+	status = tell(&subject);
 	free(subject.head);
 	return status;
 }
@@ -388,10 +345,9 @@ static int show(struct ucm_target *target)
 static int run(int argc, char **argv)
 {
 	if (!argc)
-		return ucm_tool_fail(UCM_EXIT_USAGE, "no ID; try --help");
+		ucm_tool_usage("no ID");
 	if (ucm_ids_parse(argv[0], &id))
-		return ucm_tool_fail(UCM_EXIT_USAGE,
-				     "'%s': not an id; try --help", argv[0]);
+		ucm_tool_usage("'%s': not an id", argv[0]);
 	return ucm_target_run(common.mount, show);
 }
 

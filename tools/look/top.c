@@ -5,11 +5,12 @@
 #include "tools/look/top.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -98,13 +99,15 @@ static int once(struct view *view)
  * The mount is asked by a child, so that keys and signals are heard while a
  * mount does not answer; a child that nothing can end then (a request that the
  * daemon has taken holds its caller) is left to its fate. They take turns: a
- * byte asks for a frame, which comes as its length or an error, and its text.
+ * byte asks for a frame, which comes as one message: 0 or an error, and its text.
  */
 struct watcher {
 	pid_t child;
-	int ask, frames;
+	int socket;
 	bool asked; /* and not answered yet */
 };
+
+#define FRAME_MAX 131072
 
 static int make_text(struct view *view, char **out, size_t *len)
 {
@@ -120,88 +123,45 @@ static int make_text(struct view *view, char **out, size_t *len)
 	return fclose(file) ? -ENOMEM : 0;
 }
 
-static int write_all(int fd, const void *bytes, size_t len)
-{
-	const char *at = bytes;
-
-	while (len) {
-		ssize_t put = write(fd, at, len);
-
-		if (put < 0)
-			return -errno;
-		at += put;
-		len -= (size_t)put;
-	}
-	return 0;
-}
-
-static int read_all(int fd, void *bytes, size_t len)
-{
-	char *at = bytes;
-
-	while (len) {
-		ssize_t got = read(fd, at, len);
-
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return -EPIPE;
-		at += got;
-		len -= (size_t)got;
-	}
-	return 0;
-}
-
 /* The child's life. */
-static void answer(struct view *view, int asks, int frames)
+static void answer(struct view *view, int socket)
 {
-	int err = 0;
+	ssize_t sent = 1;
 	char byte;
 
-	while (!err && read(asks, &byte, 1) == 1) {
+	while (sent > 0 && read(socket, &byte, 1) == 1) {
 		char *text = NULL;
 		size_t len = 0;
-		int64_t head = look(view);
+		int err = look(view) ?: make_text(view, &text, &len);
+		struct iovec parts[] = { { &err, sizeof(err) },
+					 { text, len < FRAME_MAX ? len
+								 : FRAME_MAX } };
 
-		if (!head)
-			head = make_text(view, &text, &len);
-		if (!head)
-			head = (int64_t)len;
-		err = write_all(frames, &head, sizeof(head));
-		if (!err)
-			err = write_all(frames, text, len);
+		sent = writev(socket, parts, 2);
 		free(text);
 	}
 }
 
 static int start(struct watcher *watcher, struct view *view)
 {
-	int ask[2], frames[2];
+	int ends[2];
 
-	if (pipe2(ask, O_CLOEXEC))
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
 		return -errno;
-	if (pipe2(frames, O_CLOEXEC)) {
-		close(ask[0]);
-		close(ask[1]);
-		return -EMFILE;
-	}
 	watcher->child = fork();
 	if (watcher->child == 0) {
-		close(ask[1]); /* so that it reads the end */
-		answer(view, ask[0], frames[1]);
+		close(ends[0]); /* so that it reads the end */
+		answer(view, ends[1]);
 		_exit(0);
 	}
-	close(ask[0]);
-	close(frames[1]);
-	watcher->ask = ask[1];
-	watcher->frames = frames[0];
+	close(ends[1]);
+	watcher->socket = ends[0];
 	return watcher->child < 0 ? -EAGAIN : 0;
 }
 
 static void stop(struct watcher *watcher)
 {
-	close(watcher->ask);
-	close(watcher->frames);
+	close(watcher->socket);
 	if (watcher->asked)
 		kill(watcher->child, SIGKILL); /* now, or when it is let go */
 	else
@@ -210,31 +170,25 @@ static void stop(struct watcher *watcher)
 
 static int ask(struct watcher *watcher)
 {
-	int err = write_all(watcher->ask, "", 1);
-
-	watcher->asked = !err;
-	return err;
+	watcher->asked = write(watcher->socket, "", 1) == 1;
+	return watcher->asked ? 0 : -errno;
 }
 
 static int draw(struct watcher *watcher)
 {
-	char *text = NULL;
-	int64_t head;
-	int err = read_all(watcher->frames, &head, sizeof(head));
+	static char text[FRAME_MAX + 1];
+	int err;
+	struct iovec parts[] = { { &err, sizeof(err) }, { text, FRAME_MAX } };
+	ssize_t got;
 
-	if (!err && head < 0)
-		err = (int)head;
-	if (!err)
-		text = calloc(1, (size_t)head + 1);
-	if (!err && !text)
-		err = -ENOMEM;
-	if (!err)
-		err = read_all(watcher->frames, text, (size_t)head);
+	do
+		got = readv(watcher->socket, parts, 2);
+	while (got < 0 && errno == EINTR);
 	watcher->asked = false;
-	if (!err)
-		err = ucm_screen_draw(text);
-	free(text);
-	return err;
+	if (got < (ssize_t)sizeof(err))
+		return -EPIPE;
+	text[got - (ssize_t)sizeof(err)] = '\0';
+	return err ?: ucm_screen_draw(text);
 }
 
 /* Until q: 0; or -errno. */
@@ -244,7 +198,7 @@ static int watch(struct watcher *watcher)
 
 	while (!err) {
 		int key = watcher->asked
-				  ? ucm_screen_wait(-1, watcher->frames)
+				  ? ucm_screen_wait(-1, watcher->socket)
 				  : ucm_screen_wait(opt.delay_ms, -1);
 
 		if (key == 'q' || key == 'Q')
@@ -283,11 +237,9 @@ static int show(struct view *view)
 
 static int run_top(struct ucm_target *target)
 {
-	struct view *view = calloc(1, sizeof(*view));
+	struct view *view = ucm_tool_alloc(1, sizeof(*view));
 	int status;
 
-	if (!view)
-		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
 	view->target = target;
 	view->hottest.most = (size_t)opt.blocks;
 	view->hottest.space = opt.common.space;
