@@ -18,7 +18,7 @@
 
 #include "common/cleanup.h"
 #include "tools/lib/args.h"
-#include "tools/lib/ask.h"
+#include "tools/lib/tool.h"
 #include "tools/lib/text.h"
 
 #define PATIENCE_MS 5000
@@ -166,7 +166,6 @@ static int run(int argc, char **argv)
 	ucm_doctor.findings = json ? json_array() : NULL;
 	ucm_doctor.engine = engine;
 	ucm_doctor_machine();
-	ucm_doctor_memory();
 	for (int i = 0; i < argc; i++)
 		check_argument(&mounts, argv[i]);
 	for (size_t i = 0; !argc && i < mounts.num; i++)

@@ -41,11 +41,9 @@ void ucm_doctor_say(enum ucm_verdict verdict, const char *subject,
  * errno, or ETIMEDOUT. */
 int ucm_doctor_ask(const char *path);
 
-/* Kernel, /dev/fuse, module parameters, limits, clock. */
+/* Kernel, /dev/fuse, module parameters, limits, clock; and memory that memory tiers
+ * of this user have left, and no store uses. */
 void ucm_doctor_machine(void);
-
-/* Memory that memory tiers of this user have left, and no store uses. */
-void ucm_doctor_memory(void);
 
 /* A directory that is, or is going to be, one of a tier. readonly: so is the
  * tier, and nothing is tried by writing. */

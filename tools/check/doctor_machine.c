@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* doctor_machine.c - kernel, /dev/fuse, limits and clock. */
+/* doctor_machine.c - kernel, /dev/fuse, limits, clock, and memory that was left. */
 #include <config.h>
 
 #include "tools/check/doctor.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/timex.h>
@@ -15,6 +17,7 @@
 
 #include "common/cleanup.h"
 #include "common/process.h"
+#include "fs/medium/memory/memory.h"
 #include "tools/lib/text.h"
 
 #define FILES_ENOUGH 65536
@@ -114,6 +117,34 @@ static void check_clock(void)
 		ucm_doctor_ok("clock", "it is kept right");
 }
 
+/* ---- memory that a memory tier has left: its daemon was killed, or SOURCE is another ---- */
+
+#define OPEN_FOLDERS 16
+
+static uint64_t sum; /* nftw(3) has no argument to hand on */
+
+static int add(const char *path, const struct stat *st, int kind,
+	       struct FTW *where)
+{
+	(void)path, (void)where;
+	if (kind == FTW_F)
+		sum += (uint64_t)st->st_blocks * 512;
+	return 0;
+}
+
+static void tell(void *arg, const char *path)
+{
+	char mend[600];
+
+	(void)arg;
+	sum = 0;
+	nftw(path, add, OPEN_FOLDERS, FTW_PHYS);
+	snprintf(mend, sizeof(mend),
+		 "mount its store again, or rm -rf %s", path);
+	ucm_doctor_warn(path, mend, "a memory tier that no store uses, of %s",
+			ucm_text_size(sum, false).text);
+}
+
 void ucm_doctor_machine(void)
 {
 	check_kernel();
@@ -121,4 +152,5 @@ void ucm_doctor_machine(void)
 	check_files();
 	check_locked();
 	check_clock();
+	ucm_memory_each_left(tell, NULL);
 }

@@ -16,7 +16,7 @@
 #include "fs/config/config.h"
 #include "fs/medium/memory/memory.h"
 #include "hashing/tree.h"
-#include "tools/lib/ask.h"
+#include "tools/lib/tool.h"
 #include "tools/lib/metrics.h"
 
 static void check_transport(const char *point,

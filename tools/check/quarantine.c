@@ -266,8 +266,8 @@ static void do_directory(const char *path, const char *mount)
 static void do_place(const char *place)
 {
 	_cleanup_fd_ int answers = ucm_mount_open(place, "stats.json", O_PATH);
-	json_t *stats = NULL, *tier, *directory;
-	size_t i, j;
+	json_t *stats = NULL, *list, *directory;
+	size_t i;
 	int err;
 
 	if (answers == -ENOENT)
@@ -277,11 +277,10 @@ static void do_place(const char *place)
 		ucm_mount_complain(place, "stats.json", err);
 	if (err)
 		work.status = UCM_EXIT_FAILED;
-	json_array_foreach(json_object_get(stats, "tiers"), i, tier)
-		json_array_foreach(json_object_get(tier, "directories"), j,
-				   directory)
-			do_directory(json_string_value(json_object_get(
-					     directory, "path")), place);
+	list = ucm_target_directories(stats);
+	json_array_foreach(list, i, directory)
+		do_directory(ucm_json_get_text(directory, "path"), place);
+	json_decref(list);
 	json_decref(stats);
 }
 

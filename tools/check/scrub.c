@@ -28,6 +28,7 @@
 #include "tools/lib/list.h"
 #include "tools/lib/report.h"
 #include "tools/lib/target.h"
+#include "tools/lib/text.h"
 #include "tools/lib/tool.h"
 
 #define DEFAULT_RATE (UINT64_C(64) << 20)
@@ -358,34 +359,33 @@ static int scrub_spaces(struct scrub *scrub, char *const *spaces, size_t num)
 /* ---- the command ---- */
 
 /* The directories, which the daemon names to root and the owner. */
-static int open_media(struct scrub *scrub)
+static void open_media(struct scrub *scrub)
 {
 	const char *paths[UCM_MAX_DIRS];
-	json_t *stats = NULL, *tier, *directory;
+	json_t *stats = NULL, *list, *directory;
 	unsigned num = 0;
-	size_t i, j;
+	size_t i;
 	int err = ucm_target_stats(scrub->mount, &stats);
 
 	if (err == -EACCES)
 		ucm_tool_complain("%s: %s", scrub->mount,
 				  ucm_target_words(-EPERM));
 	if (err)
-		return err;
-	json_array_foreach(json_object_get(stats, "tiers"), i, tier) {
-		json_array_foreach(json_object_get(tier, "directories"), j,
-				   directory) {
-			const char *path = json_string_value(
-				json_object_get(directory, "path"));
+		exit(UCM_EXIT_FAILED);
+	list = ucm_target_directories(stats);
+	json_array_foreach(list, i, directory) {
+		const char *path = ucm_json_get_text(directory, "path");
 
-			if (path && num < UCM_MAX_DIRS)
-				paths[num++] = path;
-		}
+		if (path && num < UCM_MAX_DIRS)
+			paths[num++] = path;
 	}
 	err = ucm_media_open(&scrub->media, paths, num);
+	json_decref(list);
 	json_decref(stats);
-	if (err)
+	if (err) {
 		ucm_media_close(&scrub->media);
-	return err;
+		exit(UCM_EXIT_FAILED);
+	}
 }
 
 static void print_begin(struct ucm_mark *mark)
@@ -440,37 +440,32 @@ static int run_scrub(struct scrub *scrub, char *const *spaces, size_t num)
 }
 
 /* What the daemon says of spaces and directories: then it may end. */
-static int learn(struct scrub *scrub, char ***spaces, size_t *num)
+static void learn(struct scrub *scrub, char ***spaces, size_t *num)
 {
 	struct ucm_target target;
-	int err = ucm_target_open(scrub->mount, &target);
 
-	if (err)
-		return err;
-	if (opt.common.space)
-		err = ucm_target_batch(&target, ucm_blocks_lookup,
-				       opt.common.space, NULL, 0, NULL, NULL);
-	if (!err)
-		err = ucm_spaces_read(&target, spaces, num);
-	if (!err)
-		err = open_media(scrub);
+	if (ucm_target_open(scrub->mount, &target) ||
+	    (opt.common.space &&
+	     ucm_target_batch(&target, ucm_blocks_lookup, opt.common.space, NULL,
+			      0, NULL, NULL)) ||
+	    ucm_spaces_read(&target, spaces, num))
+		exit(UCM_EXIT_FAILED);
+	open_media(scrub);
 	ucm_target_close(&target);
-	return err;
 }
 
 static int run(int argc, char **argv)
 {
 	_cleanup_free_ char *mount = ucm_mount_find(opt.common.mount);
 	struct scrub scrub = { .mount = mount };
-	int status = UCM_EXIT_FAILED;
-	char **spaces = NULL;
-	size_t num = 0;
+	char **spaces;
+	size_t num;
+	int status;
 
 	(void)argc, (void)argv;
-	if (!learn(&scrub, &spaces, &num)) {
-		status = run_scrub(&scrub, spaces, num);
-		ucm_media_close(&scrub.media);
-	}
+	learn(&scrub, &spaces, &num);
+	status = run_scrub(&scrub, spaces, num);
+	ucm_media_close(&scrub.media);
 	ucm_spaces_free(spaces, num);
 	return status;
 }

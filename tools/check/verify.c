@@ -18,12 +18,10 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
-#include "common/osfile.h"
 #include "fs/block/verify.h"
 #include "hashing/tree.h"
 #include <ucm/blocks.h>
 
-#include "tools/lib/ask.h"
 #include "tools/lib/ids.h"
 #include "tools/lib/report.h"
 #include "tools/lib/store.h"
@@ -126,7 +124,7 @@ static void check_id(struct job *job, size_t item)
 static void check_bucket(struct job *job, size_t item)
 {
 	struct ucm_ids ids = { .num = 0 };
-	int err = ucm_ask_ids(job->client, job->opt->space, (unsigned)item,
+	int err = ucm_ids_ask(job->client, job->opt->space, (unsigned)item,
 			      &ids);
 
 	for (size_t i = 0; i < ids.num; i++)
@@ -144,15 +142,11 @@ static void check_bucket(struct job *job, size_t item)
 static bool name_file(const char *path, int fd, const struct stat *st,
 		      struct ucm_id *out)
 {
-	char bytes[UCM_BLOCK_HEADER_BYTES];
 	struct ucm_block block;
-	ssize_t got;
 
 	if (!ucm_ids_parse(path, out))
 		return true;
-	got = ucm_os_read_at(fd, bytes, sizeof(bytes), 0);
-	if (got < 0 || ucm_block_parse(bytes, (size_t)got,
-				       (uint64_t)st->st_size, &block))
+	if (ucm_store_read_header(fd, st, &block))
 		return false;
 	*out = block.id;
 	return true;
@@ -206,7 +200,7 @@ static void show_progress(struct job *job)
 	}
 }
 
-static int run_threads(struct job *job)
+static void run_threads(struct job *job)
 {
 	unsigned most = job->opt->threads ? (unsigned)job->opt->threads
 					  : DEFAULT_THREADS, num = 0;
@@ -223,13 +217,12 @@ static int run_threads(struct job *job)
 		pthread_join(threads[i], NULL);
 	free(threads);
 	if (!num && err) /* fewer than wanted do as well */
-		return ucm_tool_complain("%s", strerror(err));
-	return 0;
+		ucm_tool_die(UCM_EXIT_FAILED, "%s", strerror(err));
 }
 
 /* ---- the command ---- */
 
-static int prepare(struct job *job)
+static void prepare(struct job *job)
 {
 	const struct ucm_store_options *opt = job->opt;
 	int err;
@@ -237,36 +230,32 @@ static int prepare(struct job *job)
 	if (!opt->mount) {
 		job->check_item = check_argument;
 		job->num_items = (size_t)opt->num_args;
-		return 0;
+		return;
 	}
 	job->client = ucm_store_connect(opt);
 	err = ucm_blocks_open(opt->mount, &job->paths);
-	if (!err && opt->all) {
-		job->check_item = check_bucket;
-		job->num_items = UCM_BUCKETS;
-	} else if (!err) {
-		err = ucm_ids_read(opt->num_args ? opt->args[0] : "-",
-				   &job->ids);
-		job->check_item = check_id;
-		job->num_items = job->ids.num;
-	}
-	return err;
+	if (err)
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: %s", opt->mount,
+			     strerror(-err));
+	job->check_item = opt->all ? check_bucket : check_id;
+	if (!opt->all)
+		ucm_ids_read(opt->num_args ? opt->args[0] : "-", &job->ids);
+	job->num_items = opt->all ? UCM_BUCKETS : job->ids.num;
 }
 
 static int verify(struct job *job)
 {
-	int err = prepare(job) ?: run_threads(job);
+	int err;
 
-	if (!err)
-		err = ucm_report_end(&job->report,
-				     (struct ucm_count[]){
-					     { "intact", job->intact },
-					     { "unchecked", job->unchecked },
-					     { NULL, 0 } },
-				     job->blocks, job->bytes);
-	if (!err && (job->incomplete || job->blocks != job->intact))
-		err = -EIO;
-	return err;
+	prepare(job);
+	run_threads(job);
+	err = ucm_report_end(&job->report,
+			     (struct ucm_count[]){
+				     { "intact", job->intact },
+				     { "unchecked", job->unchecked },
+				     { NULL, 0 } },
+			     job->blocks, job->bytes);
+	return err || job->incomplete || job->blocks != job->intact;
 }
 
 static const struct ucm_arg args[] = {

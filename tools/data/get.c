@@ -42,26 +42,22 @@ static void catch_signals(void)
 
 /* The loader writes into the mapping, where a full disk would be SIGBUS: the
  * room is taken beforehand. */
-static int make_raw(struct ucm_move_job *job)
+static void make_raw(struct ucm_move_job *job)
 {
+	char *name = ucm_tool_format("%s.XXXXXX", job->raw);
 	struct stat st;
-	char *name;
 	int err;
 
 	if (!stat(job->raw, &st) && !S_ISREG(st.st_mode))
-		return ucm_tool_complain("%s: not a regular file", job->raw);
-	name = ucm_tool_format("%s.XXXXXX", job->raw);
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: not a regular file", job->raw);
 	job->fd = mkostemp(name, O_CLOEXEC);
-	if (job->fd < 0) {
-		err = ucm_tool_complain("%s: %s", job->raw, strerror(errno));
-		free(name);
-		return err;
-	}
+	if (job->fd < 0)
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: %s", job->raw, strerror(errno));
 	temp = name;
 	err = job->len ? posix_fallocate(job->fd, 0, (off_t)job->len) : 0;
 	if (err)
-		return ucm_tool_complain("%s: %s", job->raw, strerror(err));
-	return ucm_move_map(job, true);
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: %s", job->raw, strerror(err));
+	ucm_move_map(job, true);
 }
 
 static void drop_raw(void)
@@ -75,7 +71,7 @@ static void drop_raw(void)
 	free(name);
 }
 
-static int finish_raw(struct ucm_move_job *job)
+static void finish_raw(struct ucm_move_job *job)
 {
 	mode_t mask = umask(0);
 	char *name = temp;
@@ -83,25 +79,12 @@ static int finish_raw(struct ucm_move_job *job)
 	umask(mask);
 	/* mkostemp(3) made it for us alone */
 	if (fchmod(job->fd, 0666 & ~mask) || rename(name, job->raw))
-		return ucm_tool_complain("%s: %s", job->raw, strerror(errno));
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: %s", job->raw, strerror(errno));
 	temp = NULL;
 	free(name);
-	return 0;
 }
 
 /* ---- all of it ---- */
-
-static int report(struct ucm_move_job *job)
-{
-	struct ucm_loader_stats stats = { 0 };
-
-	if (job->loader)
-		ucm_loader_get_stats(job->loader, &stats, sizeof(stats));
-	return ucm_report_end(&job->report,
-			      (struct ucm_count[]){ { "loaded", stats.loads },
-						    { NULL, 0 } },
-			      job->ids.num, stats.load_bytes);
-}
 
 /* Pages of absent blocks are as they were made: zeros. */
 static bool is_complete(const struct ucm_move_job *job)
@@ -114,17 +97,16 @@ static bool is_complete(const struct ucm_move_job *job)
 
 static int get(struct ucm_move_job *job)
 {
-	int err = make_raw(job) ?: ucm_move_run(job, false);
+	int status;
 
-	if (!err && is_complete(job))
-		err = finish_raw(job);
-	else if (!err)
-		err = -EIO; /* and the cause has been reported */
-	if (job->task)
-		err = report(job) ?: err;
-	else if (!err)
-		err = report(job);
-	return err;
+	make_raw(job);
+	ucm_move_run(job, false);
+	status = ucm_move_report(job, false);
+	if (is_complete(job))
+		finish_raw(job);
+	else
+		status = UCM_EXIT_FAILED; /* and the cause has been reported */
+	return status;
 }
 
 static const struct ucm_arg args[] = {
@@ -146,15 +128,15 @@ static const struct ucm_arg args[] = {
 static int run(int argc, char **argv)
 {
 	struct ucm_move_job job;
-	int err;
+	int status;
 
 	ucm_store_options_check(argc, argv);
 	catch_signals();
 	atexit(drop_raw);
 	ucm_move_init(&job, &ucm_store_opt);
-	err = get(&job);
+	status = get(&job);
 	ucm_move_fini(&job);
-	return err ? UCM_EXIT_FAILED : 0;
+	return status;
 }
 
 const struct ucm_command ucm_get_command = {

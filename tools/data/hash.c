@@ -10,14 +10,87 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
+#include "common/cleanup.h"
 #include "hashing/hasher.h"
 #include "hashing/tree.h"
 #include "tools/lib/tool.h"
 
+/* ---- token ids, or the engine's hashes ---- */
+
+#define SPACES " \t\n\v\f\r"
+
+/* The whole input. */
+struct input {
+	const char *name;
+	struct ucm_tokens tokens;
+	uint8_t *hashes; /* external: num_hashes of hash_bytes each */
+	size_t hash_bytes, num_hashes;
+};
+
+static void take_tokens(struct input *input, const char *text, size_t len)
+{
+	struct ucm_tokens *tokens = &input->tokens;
+
+	if (ucm_tokens_parse(tokens, text, len))
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: byte %llu: not a token id",
+			     input->name, (unsigned long long)tokens->offset);
+}
+
+static bool add_hash(struct input *input, const char *word)
+{
+	size_t len = strlen(word), bytes = len / 2;
+
+	if (input->num_hashes == 0)
+		input->hash_bytes = bytes;
+	return (len == 32 || len == 64) && bytes == input->hash_bytes &&
+	       !ucm_hash_hex(word, bytes,
+			     input->hashes + input->num_hashes++ * bytes);
+}
+
+static void take_hashes(struct input *input, char *text, size_t len)
+{
+	char *rest = NULL;
+
+	for (size_t i = 0; i < len; i++)
+		text[i] = text[i] ?: '?'; /* it would end there */
+	input->hashes = ucm_tool_alloc(len / 2 + 1, 1);
+	for (char *word = strtok_r(text, SPACES, &rest); word;
+	     word = strtok_r(NULL, SPACES, &rest)) {
+		size_t number = input->num_hashes;
+
+		if (!add_hash(input, word))
+			ucm_tool_die(UCM_EXIT_FAILED, "%s: hash %zu: not 32 or "
+				     "64 hex digits, all as the first",
+				     input->name, number);
+	}
+}
+
+static void read_input(const struct ucm_hash_options *opt, const char *path,
+		       struct input *input)
+{
+	bool standard = !strcmp(path, "-");
+	_cleanup_free_ char *text = NULL;
+	size_t len;
+	int err = standard ? ucm_tool_read_fd(STDIN_FILENO, SIZE_MAX, &text, &len)
+			   : ucm_tool_read(path, SIZE_MAX, &text, &len);
+
+	input->name = standard ? "standard input" : path;
+	if (err)
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: %s", input->name,
+			     strerror(-err));
+	input->tokens.format = opt->format;
+	if (opt->meta.scheme == UCM_SCHEME_EXTERNAL)
+		take_hashes(input, text, len);
+	else
+		take_tokens(input, text, len);
+}
+
 struct job {
 	const struct ucm_hash_options *opt;
-	struct ucm_hash_input input;
+	struct input input;
 	size_t num_blocks;
 	uint32_t first_rank, num_ranks;
 	struct ucm_id *ids; /* num_blocks for each rank */
@@ -75,13 +148,13 @@ static void hash_tokens(const struct job *job, const struct ucm_hasher *hasher,
 
 	begin(job, hasher, &state);
 	if (ucm_hash_request(hasher, &request, &error))
-		ucm_tool_die(UCM_EXIT_FAILED, "%s: %s",
-			     ucm_hash_input_name(job->opt), error.text);
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: %s", job->input.name,
+			     error.text);
 }
 
 static void hash_rank(const struct job *job, uint32_t rank, struct ucm_id *ids)
 {
-	const struct ucm_hash_input *input = &job->input;
+	const struct input *input = &job->input;
 	struct ucm_hasher *hasher = open_hasher(job, rank);
 
 	if (job->opt->meta.scheme != UCM_SCHEME_EXTERNAL)
@@ -179,9 +252,8 @@ static int run(int argc, char **argv)
 
 	opt->meta.block_size = (uint32_t)opt->block_size;
 	opt->meta.mla = opt->mla;
-	opt->input = argc ? argv[0] : "-";
 	check_options(&job);
-	ucm_hash_read(opt, &job.input);
+	read_input(opt, argc ? argv[0] : "-", &job.input);
 	count_blocks(&job);
 	/* one more rank: explain's ids of rank 0 */
 	job.ids = ucm_tool_alloc((job.num_blocks + 1) *
@@ -193,7 +265,8 @@ static int run(int argc, char **argv)
 		explain(&job, job.ids + job.num_blocks);
 	else
 		print_ids(&job);
-	ucm_hash_input_fini(&job.input);
+	ucm_tokens_fini(&job.input.tokens);
+	free(job.input.hashes);
 	free(job.ids);
 	return ucm_tool_flush();
 }

@@ -23,7 +23,6 @@ struct ucm_hash_options {
 	bool resume; /* from parent, after so many tokens */
 	struct ucm_id parent;
 	uint64_t parent_tokens;
-	const char *input; /* "-": standard input */
 	uint8_t space_id[UCM_HASH_DIGEST_BYTES];
 	uint8_t lora_digest[UCM_HASH_DIGEST_BYTES];
 	struct ucm_hash_item items[UCM_HASH_MAX_ITEMS];
@@ -35,19 +34,6 @@ extern const struct ucm_arg ucm_hash_args[];
 
 /* 2 * num hex digits, either case, and nothing else; 0 or -EINVAL. */
 int ucm_hash_hex(const char *text, size_t num, uint8_t *out);
-
-/* The whole input. */
-struct ucm_hash_input {
-	struct ucm_tokens tokens;
-	uint8_t *hashes; /* external: num_hashes of hash_bytes each */
-	size_t hash_bytes, num_hashes;
-};
-
-/* Into a zeroed *input. The process ends where it cannot be read (reported). */
-void ucm_hash_read(const struct ucm_hash_options *opt,
-		   struct ucm_hash_input *input);
-void ucm_hash_input_fini(struct ucm_hash_input *input);
-const char *ucm_hash_input_name(const struct ucm_hash_options *opt);
 
 /* Print every block of a request, and the bytes that its id is made of. state:
  * before its first token; ids0: rank 0's ids of it. 0 or -ENOMEM. */

@@ -2,6 +2,7 @@
 /* hash_explain.c - ucm hash --explain: the bytes of which ids are made. */
 #include <config.h>
 
+#include "hashing/tree.h"
 #include "tools/data/hash.h"
 
 #include <ctype.h>
@@ -60,11 +61,8 @@ static void put_bytes(void *arg, const char *name, const void *bytes,
 
 static void put_result(struct page *page, const struct ucm_id *id)
 {
-	char hex[UCM_ID_HEX + 1];
-
 	end_line(page);
-	ucm_id_format(id, hex);
-	printf("  = %s\n", hex);
+	printf("  = %s\n", ucm_hex(id).text);
 }
 
 static const char *digest_name(const struct ucm_hasher *hasher)

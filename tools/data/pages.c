@@ -5,7 +5,6 @@
 #include "tools/data/pages.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "tools/lib/tool.h"
 
 #define POLL_MS 100
+#define fail(...) ucm_tool_die(UCM_EXIT_FAILED, __VA_ARGS__)
 
 /* What the library logs beside the blocks' outcomes, which are reported. */
 static void log_line(enum ucm_log_level level, const char *line)
@@ -33,15 +33,12 @@ void ucm_move_init(struct ucm_move_job *job,
 	};
 	ucm_log_set(log_line, UCM_LOG_ERROR);
 	ucm_report_init(&job->report, opt->json, stderr);
-	if (ucm_ids_read(opt->num_args > 1 ? opt->args[1] : "-", &job->ids))
-		exit(UCM_EXIT_FAILED);
+	ucm_ids_read(opt->num_args > 1 ? opt->args[1] : "-", &job->ids);
 	job->geometry = ucm_store_shape(opt);
 	job->page_bytes = ucm_block_payload_bytes(&job->geometry);
 	if (__builtin_mul_overflow(job->page_bytes, job->ids.num, &job->len) ||
 	    job->len > INT64_MAX)
-		ucm_tool_die(UCM_EXIT_FAILED,
-			     "%zu blocks are more than a file can hold",
-			     job->ids.num);
+		fail("%zu blocks are more than a file can hold", job->ids.num);
 }
 
 void ucm_move_fini(struct ucm_move_job *job)
@@ -56,18 +53,17 @@ void ucm_move_fini(struct ucm_move_job *job)
 	ucm_report_fini(&job->report);
 }
 
-int ucm_move_map(struct ucm_move_job *job, bool writable)
+void ucm_move_map(struct ucm_move_job *job, bool writable)
 {
 	void *memory;
 
 	if (!job->len)
-		return 0;
+		return;
 	memory = mmap(NULL, job->len, PROT_READ | (writable ? PROT_WRITE : 0),
 		      MAP_SHARED, job->fd, 0);
 	if (memory == MAP_FAILED)
-		return ucm_tool_complain("%s: %s", job->raw, strerror(errno));
+		fail("%s: %s", job->raw, strerror(errno));
 	job->memory = memory;
-	return 0;
 }
 
 /* ---- the loader ---- */
@@ -169,19 +165,31 @@ static void wait_for_task(struct ucm_move_job *job)
 	}
 }
 
-int ucm_move_run(struct ucm_move_job *job, bool is_save)
+int ucm_move_report(struct ucm_move_job *job, bool is_save)
+{
+	struct ucm_loader_stats stats = { 0 };
+
+	if (job->loader)
+		ucm_loader_get_stats(job->loader, &stats, sizeof(stats));
+	return ucm_report_end(
+		&job->report,
+		is_save ? (struct ucm_count[]){ { "saved", stats.saves },
+						{ "skipped", stats.save_skipped },
+						{ NULL, 0 } }
+			: (struct ucm_count[]){ { "loaded", stats.loads },
+						{ NULL, 0 } },
+		job->ids.num, is_save ? stats.save_bytes : stats.load_bytes);
+}
+
+void ucm_move_run(struct ucm_move_job *job, bool is_save)
 {
 	const struct ucm_outcome *outcomes;
 	struct ucm_error error = { "" };
-	int err;
 
 	if (!job->ids.num)
-		return 0;
-	err = open_loader(job, &error) ?: submit(job, is_save, &error);
-	if (err) {
-		ucm_tool_complain("%s", error.text);
-		return err;
-	}
+		return;
+	if (open_loader(job, &error) || submit(job, is_save, &error))
+		fail("%s", error.text);
 	wait_for_task(job);
 	outcomes = ucm_task_outcomes(job->task);
 	for (size_t i = 0; i < job->ids.num; i++) {
@@ -189,5 +197,4 @@ int ucm_move_run(struct ucm_move_job *job, bool is_save)
 			ucm_report_block(&job->report, &job->ids.ids[i], NULL,
 					 &outcomes[i]);
 	}
-	return 0;
 }

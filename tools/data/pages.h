@@ -35,13 +35,14 @@ void ucm_move_init(struct ucm_move_job *job,
 		   const struct ucm_store_options *opt);
 void ucm_move_fini(struct ucm_move_job *job);
 
-/* Map job->fd, whose size is right. */
-int ucm_move_map(struct ucm_move_job *job, bool writable);
+/* Map job->fd, whose size is right. Where that fails the process ends (reported). */
+void ucm_move_map(struct ucm_move_job *job, bool writable);
 
-/* Move all blocks: the task is done when it returns 0, and every block that is
- * not well has been reported. */
-int ucm_move_run(struct ucm_move_job *job, bool is_save);
+/* Move all blocks: the task is done when it returns, and every block that is not well
+ * has been reported. Where it cannot begin the process ends (reported). */
+void ucm_move_run(struct ucm_move_job *job, bool is_save);
 
-/* Both: 0, or -errno and a line on standard error. */
+/* What has been moved, and how long it took: 0, or the exit status (reported). */
+int ucm_move_report(struct ucm_move_job *job, bool is_save);
 
 #endif

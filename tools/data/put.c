@@ -12,36 +12,21 @@
 #include "tools/lib/tool.h"
 
 /* A page more or less would mean that the blocks get others' bytes. */
-static int open_raw(struct ucm_move_job *job)
+static void open_raw(struct ucm_move_job *job)
 {
 	struct stat st;
 
 	job->fd = open(job->raw, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (job->fd < 0 || fstat(job->fd, &st))
-		return ucm_tool_complain("%s: %s", job->raw, strerror(errno));
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: %s", job->raw, strerror(errno));
 	if (!S_ISREG(st.st_mode))
-		return ucm_tool_complain("%s: not a regular file", job->raw);
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: not a regular file", job->raw);
 	if ((uint64_t)st.st_size != job->len)
-		return ucm_tool_complain("%s: %" PRIu64 " bytes; %zu blocks of "
-					 "%" PRIu64 " are %" PRIu64,
-					 job->raw, (uint64_t)st.st_size,
-					 job->ids.num, job->page_bytes,
-					 job->len);
-	return ucm_move_map(job, false);
-}
-
-static int report(struct ucm_move_job *job)
-{
-	struct ucm_loader_stats stats = { 0 };
-
-	if (job->loader)
-		ucm_loader_get_stats(job->loader, &stats, sizeof(stats));
-	return ucm_report_end(&job->report,
-			      (struct ucm_count[]){
-				      { "saved", stats.saves },
-				      { "skipped", stats.save_skipped },
-				      { NULL, 0 } },
-			      job->ids.num, stats.save_bytes);
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: %" PRIu64 " bytes; %zu blocks "
+			     "of %" PRIu64 " are %" PRIu64, job->raw,
+			     (uint64_t)st.st_size, job->ids.num, job->page_bytes,
+			     job->len);
+	ucm_move_map(job, false);
 }
 
 /* ---- the command ---- */
@@ -67,15 +52,17 @@ static const struct ucm_arg args[] = {
 static int run(int argc, char **argv)
 {
 	struct ucm_move_job job;
-	int err;
+	int status;
 
 	ucm_store_options_check(argc, argv);
 	ucm_move_init(&job, &ucm_store_opt);
-	err = open_raw(&job) ?: ucm_move_run(&job, true) ?: report(&job);
-	if (!err && job.task && ucm_task_num_failed(job.task))
-		err = -EIO;
+	open_raw(&job);
+	ucm_move_run(&job, true);
+	status = ucm_move_report(&job, true);
+	if (job.task && ucm_task_num_failed(job.task))
+		status = UCM_EXIT_FAILED;
 	ucm_move_fini(&job);
-	return err ? UCM_EXIT_FAILED : 0;
+	return status;
 }
 
 const struct ucm_command ucm_put_command = {

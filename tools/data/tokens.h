@@ -8,7 +8,6 @@
 #ifndef UCM_TOOLS_DATA_TOKENS_H
 #define UCM_TOOLS_DATA_TOKENS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -14,7 +14,6 @@
 
 #include "common/parse.h"
 #include "hashing/tree.h"
-#include "tools/lib/ask.h"
 #include "tools/lib/tool.h"
 
 #define MOST 32

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/cleanup.h"
 #include "hashing/tree.h"
 #include "tools/lib/tool.h"
 
@@ -55,40 +56,27 @@ static char *trim(char *line)
 	return line;
 }
 
-static int read_lines(FILE *file, const char *shown, struct ucm_ids *ids)
-{
-	char *line = NULL, *text;
-	size_t room = 0, number = 0;
-	int err = 0;
-
-	while (!err && getline(&line, &room, file) >= 0) {
-		number++;
-		text = trim(line);
-		if (*text)
-			err = add_text(ids, text);
-	}
-	free(line);
-	if (err)
-		ucm_tool_complain("%s: line %zu: not an id: 32 hex digits, or "
-				  "a block's path",
-				  shown, number);
-	else if (ferror(file))
-		err = ucm_tool_complain("%s: %s", shown, strerror(errno));
-	return err;
-}
-
-int ucm_ids_read(const char *name, struct ucm_ids *ids)
+void ucm_ids_read(const char *name, struct ucm_ids *ids)
 {
 	bool standard = !strcmp(name, "-");
+	const char *shown = standard ? "standard input" : name;
 	FILE *file = standard ? stdin : fopen(name, "re");
-	int err;
+	char *line = NULL, *text;
+	size_t room = 0, number = 0;
 
-	if (!file)
-		return ucm_tool_complain("%s: %s", name, strerror(errno));
-	err = read_lines(file, standard ? "standard input" : name, ids);
+	while (file && getline(&line, &room, file) >= 0) {
+		number++;
+		text = trim(line);
+		if (*text && add_text(ids, text))
+			ucm_tool_die(UCM_EXIT_FAILED, "%s: line %zu: not an id: "
+				     "32 hex digits, or a block's path", shown,
+				     number);
+	}
+	if (!file || ferror(file))
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: %s", shown, strerror(errno));
+	free(line);
 	if (!standard)
 		fclose(file);
-	return err;
 }
 
 int ucm_ids_take(struct ucm_ids *ids, int num, char *const *arguments)
@@ -99,6 +87,34 @@ int ucm_ids_take(struct ucm_ids *ids, int num, char *const *arguments)
 						 "digits, or a block's path; "
 						 "try --help", arguments[i]);
 	}
+	return 0;
+}
+
+int ucm_ids_ask(struct ucm_client *client, const char *space, unsigned bucket,
+		struct ucm_ids *ids)
+{
+	struct ucm_serve_request head = {
+		.verb = UCM_SERVE_LIST,
+		.argument = bucket,
+	};
+	_cleanup_fd_ int fd = -1;
+	char *bytes;
+	size_t len;
+	int err;
+
+	if (strlen(space) >= sizeof(head.space))
+		return -ENOENT;
+	strcpy(head.space, space);
+	err = ucm_client_call(client, &head, NULL, 0, NULL, 0, &fd);
+	err = err ?: ucm_tool_read_fd(fd, SIZE_MAX, &bytes, &len);
+	if (err)
+		return err;
+	free(ids->ids);
+	*ids = (struct ucm_ids){
+		.ids = (struct ucm_id *)bytes,
+		.num = len / sizeof(struct ucm_id),
+		.room = len / sizeof(struct ucm_id),
+	};
 	return 0;
 }
 

@@ -5,6 +5,7 @@
 #include "tools/lib/list.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,14 +18,6 @@
 #include "tools/lib/tool.h"
 
 /* ---- one bucket ---- */
-
-static bool begins_with(const struct ucm_id *id, const char *prefix)
-{
-	char hex[UCM_ID_HEX + 1];
-
-	ucm_id_format(id, hex);
-	return !strncmp(hex, prefix, strlen(prefix));
-}
 
 static void add_rows(struct ucm_list *rows, const struct ucm_ids *ids,
 		     const struct ucm_control_place *places)
@@ -52,7 +45,7 @@ static int read_bucket(struct ucm_target *target, const char *space,
 	if (err)
 		return err;
 	for (size_t i = 0; i < ids->num; i++) {
-		if (begins_with(&ids->ids[i], prefix))
+		if (!strncmp(ucm_hex(&ids->ids[i]).text, prefix, strlen(prefix)))
 			ids->ids[kept++] = ids->ids[i];
 	}
 	ids->num = kept;
@@ -83,6 +76,11 @@ int ucm_list_read(struct ucm_target *target, const char *space,
 			ucm_progress_tell(progress, rows->num, 0, 0);
 	}
 	ucm_ids_fini(&ids);
+	if (progress)
+		ucm_progress_clear(progress);
+	if (rows->failed)
+		ucm_tool_complain("%" PRIu64 " blocks could not be asked about",
+				  rows->failed);
 	return err;
 }
 

@@ -22,7 +22,7 @@ struct ucm_row {
 struct ucm_list {
 	struct ucm_row *rows;
 	size_t num, room;
-	uint64_t failed; /* blocks that could not be asked about */
+	uint64_t failed; /* blocks that could not be asked about (reported) */
 };
 
 /* Add those whose id begins with the hex digits of prefix ("": all) to a zeroed

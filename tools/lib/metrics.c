@@ -12,20 +12,24 @@
 
 #include "tools/lib/tool.h"
 
-/* The brace that ends the labels; one between quotes is part of a value. */
-static char *end_of_labels(char *at)
+/* After a value; its quotes may have any character between them. */
+static const char *skip_value(const char *at)
 {
-	bool quoted = false;
-
-	for (; *at; at++) {
-		if (quoted && *at == '\\' && at[1])
+	for (; *at && *at != '"'; at++) {
+		if (*at == '\\' && at[1])
 			at++;
-		else if (*at == '"')
-			quoted = !quoted;
-		else if (*at == '}' && !quoted)
-			return at;
 	}
-	return NULL;
+	return *at ? at + 1 : at;
+}
+
+/* Up to the brace that ends the labels; one between quotes is part of a value. */
+static size_t labels_len(const char *labels)
+{
+	const char *at = labels;
+
+	while (*at && *at != '}')
+		at = *at == '"' ? skip_value(at + 1) : at + 1;
+	return (size_t)(at - labels);
 }
 
 /* name{labels} value; cuts the line into pieces. */
@@ -38,8 +42,8 @@ static int parse_line(char *line, struct ucm_metric *out)
 	if (*at == '{') {
 		*at++ = '\0';
 		out->labels = at;
-		at = end_of_labels(at);
-		if (!at || at[1] != ' ')
+		at += labels_len(at);
+		if (!*at || at[1] != ' ')
 			return -EINVAL;
 		*at++ = '\0';
 	} else if (!*at) {
@@ -119,16 +123,6 @@ static const char *copy_value(const char *at, char *out, size_t size)
 	}
 	out[len] = '\0';
 	return *at ? at + 1 : NULL;
-}
-
-/* After a value; its quotes may have any character between them. */
-static const char *skip_value(const char *at)
-{
-	for (; *at && *at != '"'; at++) {
-		if (*at == '\\' && at[1])
-			at++;
-	}
-	return *at ? at + 1 : at;
 }
 
 int ucm_metric_label(const struct ucm_metric *metric, const char *label,

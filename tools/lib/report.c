@@ -8,6 +8,7 @@
 #include <inttypes.h>
 
 #include "common/clock.h"
+#include "hashing/tree.h"
 #include "tools/lib/text.h"
 #include "tools/lib/tool.h"
 
@@ -44,12 +45,12 @@ static const char *count_block(struct ucm_report *report, int err)
 	}
 }
 
-static json_t *describe_block(const char *hex, const char *path,
+static json_t *describe_block(const struct ucm_id *id, const char *path,
 			      const char *kind, const char *text,
 			      const struct ucm_outcome *outcome)
 {
-	json_t *block = json_pack("{ss ss ss*}", "outcome", kind, "text", text,
-				  "id", hex);
+	json_t *block = json_pack("{ss ss so*}", "outcome", kind, "text", text,
+				  "id", id ? ucm_json_id(id) : NULL);
 
 	/* it need not be UTF-8; then it is left out */
 	if (path)
@@ -69,20 +70,16 @@ static void report_line(struct ucm_report *report, const struct ucm_id *id,
 			const struct ucm_outcome *outcome)
 {
 	const char *kind = count_block(report, err);
-	char hex[UCM_ID_HEX + 1] = "";
 
-	if (id)
-		ucm_id_format(id, hex);
 	if (!report->to) {
 		ucm_json_add(report->failures,
-			     describe_block(id ? hex : NULL, path, kind, text,
-					    outcome));
+			     describe_block(id, path, kind, text, outcome));
 		return;
 	}
 	ucm_progress_clear(&report->progress);
 	if (report->to == stderr)
 		fprintf(stderr, "ucm %s: ", ucm_tool_command);
-	fprintf(report->to, "%s: %s\n", path ? path : hex, text);
+	fprintf(report->to, "%s: %s\n", path ? path : ucm_hex(id).text, text);
 }
 
 void ucm_report_block(struct ucm_report *report, const struct ucm_id *id,

@@ -51,8 +51,6 @@ void ucm_store_options_take(int argc, char **argv);
  * process ends if it is (reported). */
 void ucm_store_options_check(int argc, char **argv);
 
-/* ---- where blocks are read (store.c) ---- */
-
 /* The daemon, which has the space; without it the process ends (reported). */
 struct ucm_client *ucm_store_connect(const struct ucm_store_options *opt);
 
@@ -60,7 +58,8 @@ struct ucm_client *ucm_store_connect(const struct ucm_store_options *opt);
 int ucm_store_block_open(struct ucm_client *client, const char *space,
 			 const struct ucm_id *id, struct stat *st);
 
-/* ---- geometry (store_shape.c) ---- */
+/* The header of an open file: 0; -EBADMSG: it is no block; or -errno. */
+int ucm_store_read_header(int fd, const struct stat *st, struct ucm_block *out);
 
 /* Given as options, by --like, by the manifest of the space, or by one of its
  * blocks; where none of them has it, the process ends (reported). */

@@ -50,22 +50,20 @@ static void learn_tiers(struct ucm_target *target)
 
 int ucm_target_open(const char *mount, struct ucm_target *out)
 {
-	struct ucm_target target = { .mount = ucm_mount_find(mount) };
-	int err = ucm_ask_connect(target.mount, &target.client);
+	int err;
 
+	*out = (struct ucm_target){ .mount = ucm_mount_find(mount) };
+	err = ucm_ask_connect(out->mount, &out->client);
 	if (!err) {
-		err = ucm_blocks_open(target.mount, &target.blocks);
+		err = ucm_blocks_open(out->mount, &out->blocks);
 		if (err)
-			ucm_tool_complain("%s: %s", target.mount,
-					  strerror(-err));
+			ucm_tool_complain("%s: %s", out->mount, strerror(-err));
 	}
-	if (err) {
-		ucm_target_close(&target);
-		return err;
-	}
-	learn_tiers(&target);
-	*out = target;
-	return 0;
+	if (err)
+		ucm_target_close(out);
+	else
+		learn_tiers(out);
+	return err;
 }
 
 void ucm_target_close(struct ucm_target *target)
@@ -142,41 +140,37 @@ int ucm_target_stats(const char *mount, json_t **out)
 	size_t len;
 	int err = ucm_mount_read(mount, "stats.json", STATS_MAX, &text, &len);
 
+	if (err && err != -EACCES)
+		ucm_mount_complain(mount, "stats.json", err);
 	if (err)
-		return err == -EACCES
-			       ? err
-			       : ucm_mount_complain(mount, "stats.json", err);
+		return err;
 	*out = json_loads(text, 0, NULL);
 	return *out ? 0
 		    : ucm_tool_complain("%s/" UCM_TREE_STATS ": not JSON",
 					mount);
 }
 
+json_t *ucm_target_directories(const json_t *stats)
+{
+	json_t *list = json_array(), *tier;
+	size_t i;
+
+	json_array_foreach(json_object_get(stats, "tiers"), i, tier)
+		json_array_extend(list, json_object_get(tier, "directories"));
+	return list;
+}
+
 /* ---- calls ---- */
 
-static int tell(const struct ucm_target *target, const char *space, int err)
+/* space: NULL: the default one. */
+static int end_call(const struct ucm_target *target, const char *space, int err)
 {
 	char folder[UCM_TREE_FOLDER_MAX];
 
-	if (!space) {
-		ucm_tool_complain("%s: %s", target->mount,
-				  ucm_target_words(err));
-		return err;
-	}
-	ucm_tree_folder(space, folder);
-	ucm_tool_complain("%s/%s: %s", target->mount, folder,
-			  ucm_target_words(err));
-	return err;
-}
-
-static int end_call(const struct ucm_target *target, const char *space, int err)
-{
-	return err ? tell(target, space, err) : 0;
-}
-
-static size_t min(size_t a, size_t b)
-{
-	return a < b ? a : b;
+	ucm_tree_folder(space ?: "", folder);
+	return err ? ucm_tool_fail(err, "%s/%s: %s", target->mount, folder,
+				   ucm_target_words(err))
+		   : 0;
 }
 
 /* A batch of the daemon's at a time, for the sake of the progress. */
@@ -188,10 +182,10 @@ int ucm_target_batch(const struct ucm_target *target, ucm_target_call *call,
 	int err;
 
 	do {
-		part = min(num - at, UCM_SERVE_ITEMS);
+		part = num - at < UCM_SERVE_ITEMS ? num - at : UCM_SERVE_ITEMS;
 		err = call(target->blocks, space, ids + at, part, results + at);
 		if (err)
-			return tell(target, space ? space : "", err);
+			return end_call(target, space, err);
 		at += part;
 		if (progress && part)
 			ucm_progress_tell(progress, at, num, 0);
@@ -206,7 +200,7 @@ int ucm_target_locate(const struct ucm_target *target, const char *space,
 	int err = ucm_blocks_locate(target->blocks, space, ids, num,
 				    UCM_LOCATE_PEEK, places);
 
-	return end_call(target, space ? space : "", err);
+	return end_call(target, space, err);
 }
 
 int ucm_target_path(const struct ucm_target *target, const char *space,
@@ -214,17 +208,15 @@ int ucm_target_path(const struct ucm_target *target, const char *space,
 {
 	int err = ucm_blocks_path(target->blocks, space, id, path);
 
-	return err && err != -EPERM && err != -ENOENT
-		       ? tell(target, space ? space : "", err)
-		       : err;
+	return err == -EPERM || err == -ENOENT ? err
+					       : end_call(target, space, err);
 }
 
 int ucm_target_ids(const struct ucm_target *target, const char *space,
 		   unsigned bucket, struct ucm_ids *ids)
 {
-	int err = ucm_ask_ids(target->client, space ? space : "", bucket, ids);
-
-	return end_call(target, space ? space : "", err);
+	return end_call(target, space,
+			ucm_ids_ask(target->client, space ?: "", bucket, ids));
 }
 
 int ucm_target_statistics(const struct ucm_target *target,
@@ -232,5 +224,7 @@ int ucm_target_statistics(const struct ucm_target *target,
 {
 	int err = ucm_blocks_statistics(target->blocks, out);
 
-	return end_call(target, NULL, err);
+	return err ? ucm_tool_fail(err, "%s: %s", target->mount,
+				   ucm_target_words(err))
+		   : 0;
 }

@@ -17,7 +17,7 @@
 #include <ucm/blocks.h>
 #include <ucm/serve.h>
 
-#include "tools/lib/ask.h"
+#include "tools/lib/ids.h"
 #include "tools/lib/progress.h"
 
 #define UCM_TARGET_TIERS 256
@@ -75,6 +75,9 @@ int ucm_target_statistics(const struct ucm_target *target,
 /* A mount's stats.json; to be given back by json_decref(). 0, -EACCES (not
  * reported: it is for root and the owner) or -errno (reported). */
 int ucm_target_stats(const char *mount, json_t **out);
+
+/* The directories of all tiers in that, as an array; to be given back as well. */
+json_t *ucm_target_directories(const json_t *stats);
 
 /* A tier's name; "tier2" if that is not known. Valid until close. */
 const char *ucm_target_tier(struct ucm_target *target, unsigned number);

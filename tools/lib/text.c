@@ -11,6 +11,7 @@
 #include <ucm/block.h>
 
 #include "common/cleanup.h"
+#include "hashing/tree.h"
 #include "tools/lib/tool.h"
 
 static struct ucm_text make(const char *format, ...)
@@ -102,6 +103,16 @@ json_t *ucm_json_text(const char *text)
 	return json_string(copy);
 }
 
+uint64_t ucm_json_get(const json_t *object, const char *name)
+{
+	return (uint64_t)json_integer_value(json_object_get(object, name));
+}
+
+const char *ucm_json_get_text(const json_t *object, const char *name)
+{
+	return json_string_value(json_object_get(object, name));
+}
+
 json_t *ucm_json_number(uint64_t value)
 {
 	return json_integer((json_int_t)value);
@@ -109,10 +120,7 @@ json_t *ucm_json_number(uint64_t value)
 
 json_t *ucm_json_id(const void *id)
 {
-	char hex[UCM_ID_HEX + 1];
-
-	ucm_id_format(id, hex);
-	return json_string(hex);
+	return json_string(ucm_hex(id).text);
 }
 
 static void require(int err)

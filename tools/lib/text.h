@@ -31,6 +31,10 @@ json_t *ucm_json_share(uint64_t part, uint64_t whole);
 /* Names are bytes, JSON is UTF-8: in others, what is not ASCII becomes '?'. */
 json_t *ucm_json_text(const char *text);
 
+/* What an object has of a name: a number (0: none), or text (NULL: none). */
+uint64_t ucm_json_get(const json_t *object, const char *name);
+const char *ucm_json_get_text(const json_t *object, const char *name);
+
 json_t *ucm_json_number(uint64_t value);
 json_t *ucm_json_id(const void *id);
 

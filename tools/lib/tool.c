@@ -7,17 +7,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
-
-#include <ucm/client.h>
 
 #include "common/cleanup.h"
 #include "hashing/tree.h"
-#include "tools/lib/ask.h"
 
 const char *ucm_tool_command = "";
 
@@ -152,6 +149,41 @@ int ucm_tool_read(const char *path, size_t max, char **out, size_t *len_out)
 	return fd < 0 ? -errno : ucm_tool_read_fd(fd, max, out, len_out);
 }
 
+/* ---- daemons ---- */
+
+bool ucm_ask_is_tiers(const char *where)
+{
+	return !strncmp(where, UCM_CLIENT_TIERS, strlen(UCM_CLIENT_TIERS));
+}
+
+bool ucm_ask_is_socket(const char *where)
+{
+	struct stat st;
+
+	return ucm_ask_is_tiers(where) ||
+	       (!stat(where, &st) && S_ISSOCK(st.st_mode));
+}
+
+int ucm_ask_connect(const char *where, struct ucm_client **out)
+{
+	int err = ucm_client_connect(where, out);
+
+	if (err == -ENOTCONN && !ucm_ask_is_tiers(where))
+		ucm_tool_complain("%s: its daemon is gone; umount -l %s", where,
+				  where);
+	else if (err)
+		ucm_tool_complain(
+			"%s: %s", where,
+			/* more of it may be in the log */
+			ucm_ask_is_tiers(where) ? strerror(-err)
+			: err == -ENOENT	? "not a mount of ucmfs, or one "
+						  "whose socket is not in this "
+						  "namespace"
+			: err == -ECONNREFUSED	? "its daemon is gone"
+						: strerror(-err));
+	return err;
+}
+
 /* A daemon without a mount gives its texts by the socket. */
 static int open_text(const char *path, const char *name)
 {
@@ -198,7 +230,6 @@ int ucm_mount_read(const char *mount, const char *name, size_t max, char **out,
 
 int ucm_mount_complain(const char *mount, const char *name, int err)
 {
-	ucm_tool_complain("%s/" UCM_TREE_OWN "/%s: %s", mount, name,
-			  strerror(-err));
-	return err;
+	return ucm_tool_fail(err, "%s/" UCM_TREE_OWN "/%s: %s", mount, name,
+			     strerror(-err));
 }

@@ -8,7 +8,10 @@
 #ifndef UCM_TOOLS_LIB_TOOL_H
 #define UCM_TOOLS_LIB_TOOL_H
 
+#include <stdbool.h>
 #include <stddef.h>
+
+#include <ucm/client.h>
 
 #define UCM_EXIT_FAILED 1
 #define UCM_EXIT_USAGE 2
@@ -41,6 +44,17 @@ void *ucm_tool_grow(void *array, size_t num, size_t *room, size_t size);
 
 /* Standard output has taken everything? 0, or UCM_EXIT_FAILED (reported). */
 int ucm_tool_flush(void);
+
+/* ---- daemons (tool.c) ---- */
+
+/* A place may be "tiers=SOURCE", by which libucm finds or starts a daemon. */
+bool ucm_ask_is_tiers(const char *where);
+
+/* Such a place, or the path of a socket? Then there are no files of a mount. */
+bool ucm_ask_is_socket(const char *where);
+
+/* where: as ucm_client_connect() has it. -errno, reported. */
+int ucm_ask_connect(const char *where, struct ucm_client **out);
 
 /* ---- mounts (mount.c) ---- */
 

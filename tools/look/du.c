@@ -96,9 +96,6 @@ static void do_space(struct report *report, const char *space)
 	if (ucm_list_read(report->target, space, "", &rows,
 			  &report->progress) || rows.failed)
 		report->status = UCM_EXIT_FAILED;
-	if (rows.failed)
-		ucm_tool_complain("%" PRIu64 " blocks could not be asked about",
-				  rows.failed);
 	add_up(&rows, sums);
 	tell_space(report, space, sums);
 	ucm_list_fini(&rows);

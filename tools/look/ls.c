@@ -60,10 +60,9 @@ static void print_rows(struct ucm_target *target, const struct ucm_list *rows)
 	for (size_t i = 0; i < num_shown(rows); i++) {
 		const struct ucm_row *row = pick(rows, i);
 		const struct ucm_control_place *place = &row->place;
-		char hex[UCM_ID_HEX + 1];
 
-		ucm_id_format(&row->id, hex);
-		printf("%s %10s %-8s %8" PRIu32 " %5s %5s%s%s%s\n", hex,
+		printf("%s %10s %-8s %8" PRIu32 " %5s %5s%s%s%s\n",
+		       ucm_hex(&row->id).text,
 		       ucm_text_size(place->size, !opt.human).text,
 		       ucm_target_tier(target, place->tier), place->uses,
 		       ucm_text_age(now - place->mtime_ns / 1000000000).text,
@@ -122,9 +121,6 @@ static int list(struct ucm_target *target)
 		ucm_list_fini(&rows);
 		return UCM_EXIT_FAILED;
 	}
-	if (rows.failed)
-		ucm_tool_complain("%" PRIu64 " blocks could not be asked about",
-				  rows.failed);
 	status = rows.failed ? UCM_EXIT_FAILED : 0;
 	ucm_list_sort(&rows, opt.order);
 	if (opt.common.json) {

@@ -47,10 +47,7 @@ struct subject {
 
 static _Noreturn void fail(const char *why)
 {
-	char hex[UCM_ID_HEX + 1];
-
-	ucm_id_format(&id, hex);
-	ucm_tool_die(UCM_EXIT_FAILED, "%s: %s", hex, why);
+	ucm_tool_die(UCM_EXIT_FAILED, "%s: %s", ucm_hex(&id).text, why);
 }
 
 static void require(int err)

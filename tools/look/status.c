@@ -47,19 +47,13 @@ static json_t *counters_of(const struct ucm_control_statistics *stats)
 
 static json_t *tier_of(const struct ucm_metrics *metrics, const char *name)
 {
-	return json_pack(
-		"{ss sb sI sI sI}", "name", name, "readonly",
-		ucm_metrics_value(metrics, "ucmfs_tier_readonly", "tier",
-				  name) > 0,
-		"total_bytes",
-		(json_int_t)ucm_metrics_value(metrics, "ucmfs_tier_size_bytes",
-					      "tier", name),
-		"free_bytes",
-		(json_int_t)ucm_metrics_value(metrics, "ucmfs_tier_free_bytes",
-					      "tier", name),
-		"used_bytes",
-		(json_int_t)ucm_metrics_value(metrics, "ucmfs_tier_used_bytes",
-					      "tier", name));
+#define GAUGE(what)                                                           \
+	(json_int_t)ucm_metrics_value(metrics, "ucmfs_tier_" what, "tier", name)
+	return json_pack("{ss sb sI sI sI}", "name", name, "readonly",
+			 (int)GAUGE("readonly"), "total_bytes",
+			 GAUGE("size_bytes"), "free_bytes", GAUGE("free_bytes"),
+			 "used_bytes", GAUGE("used_bytes"));
+#undef GAUGE
 }
 
 /* What the metrics have of the tiers; a mount without metrics: nothing. */
@@ -69,7 +63,7 @@ static json_t *tiers_of(struct ucm_target *target,
 	json_t *list = json_array();
 
 	for (unsigned i = 0; i < UCM_TARGET_TIERS && target->tiers[i]; i++)
-		json_array_append_new(list, tier_of(metrics, target->tiers[i]));
+		ucm_json_add(list, tier_of(metrics, target->tiers[i]));
 	return list;
 }
 
@@ -113,11 +107,6 @@ static int ask_stats(struct ucm_target *target, struct status *out)
 
 /* ---- telling ---- */
 
-static uint64_t number(const json_t *object, const char *key)
-{
-	return (uint64_t)json_integer_value(json_object_get(object, key));
-}
-
 static void print_transport(const json_t *transport, const char *what)
 {
 	char why[64];
@@ -126,7 +115,7 @@ static void print_transport(const json_t *transport, const char *what)
 	if (!transport)
 		return;
 	snprintf(why, sizeof(why), "%s_why", what);
-	text = json_string_value(json_object_get(transport, why));
+	text = ucm_json_get_text(transport, why);
 	printf("%-12s %s%s%s\n", what,
 	       json_is_true(json_object_get(transport, what)) ? "on" : "off",
 	       text ? ": " : "", text ? text : "");
@@ -135,10 +124,10 @@ static void print_transport(const json_t *transport, const char *what)
 static void print_index(const json_t *stats)
 {
 	const json_t *index = json_object_get(stats, "index");
-	uint64_t in_doubt = number(index, "in_doubt");
-	uint64_t verified = number(index, "verified_blocks");
+	uint64_t in_doubt = ucm_json_get(index, "in_doubt");
+	uint64_t verified = ucm_json_get(index, "verified_blocks");
 
-	printf("%-12s %" PRIu64 " blocks", "index", number(index, "blocks"));
+	printf("%-12s %" PRIu64 " blocks", "index", ucm_json_get(index, "blocks"));
 	if (in_doubt)
 		printf(", %" PRIu64 " in doubt", in_doubt);
 	if (verified)
@@ -154,15 +143,15 @@ static void print_counters(const json_t *counters)
 		"opens", "commits", "commit_refused", "removed", "quarantined",
 		"io_errors",
 	};
-	uint64_t lookups = number(counters, "lookups");
+	uint64_t lookups = ucm_json_get(counters, "lookups");
 
 	printf("%-12s %s of %" PRIu64 " lookups\n", "hits",
-	       ucm_text_share(number(counters, "hits"), lookups).text, lookups);
+	       ucm_text_share(ucm_json_get(counters, "hits"), lookups).text, lookups);
 	printf("%-12s", "since mount");
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		if (json_object_get(counters, names[i]))
 			printf("%s %s %" PRIu64, i ? "," : "", names[i],
-			       number(counters, names[i]));
+			       ucm_json_get(counters, names[i]));
 	}
 	putchar('\n');
 }
@@ -170,9 +159,9 @@ static void print_counters(const json_t *counters)
 static void print_space_of(const char *name, const json_t *of)
 {
 	printf("%-12s %8s %8s %8s%s\n", name,
-	       ucm_text_size(number(of, "total_bytes"), false).text,
-	       ucm_text_size(number(of, "free_bytes"), false).text,
-	       ucm_text_size(number(of, "used_bytes"), false).text,
+	       ucm_text_size(ucm_json_get(of, "total_bytes"), false).text,
+	       ucm_text_size(ucm_json_get(of, "free_bytes"), false).text,
+	       ucm_text_size(ucm_json_get(of, "used_bytes"), false).text,
 	       json_is_true(json_object_get(of, "readonly")) ? " read-only"
 							     : "");
 }
@@ -188,11 +177,11 @@ static void print_directory(const json_t *dir)
 		{ "sync_failed", ": a sync failed; takes nothing new" },
 		{ "taken_over", ": another ucmfs has it; only read" },
 	};
-	const char *state = json_string_value(json_object_get(dir, "state"));
-	const char *kind = json_string_value(json_object_get(dir, "kind"));
-	uint64_t in_doubt = number(dir, "in_doubt");
+	const char *state = ucm_json_get_text(dir, "state");
+	const char *kind = ucm_json_get_text(dir, "kind");
+	uint64_t in_doubt = ucm_json_get(dir, "in_doubt");
 
-	printf("  %s", json_string_value(json_object_get(dir, "path")));
+	printf("  %s", ucm_json_get_text(dir, "path"));
 	for (size_t i = 0; state && i < sizeof(states) / sizeof(states[0]);
 	     i++) {
 		if (!strcmp(state, states[i].state))
@@ -204,16 +193,16 @@ static void print_directory(const json_t *dir)
 		fputs(", memory", stdout);
 	if (json_object_get(dir, "used_bytes"))
 		printf(", %s used",
-		       ucm_text_size(number(dir, "used_bytes"), false).text);
+		       ucm_text_size(ucm_json_get(dir, "used_bytes"), false).text);
 	if (json_object_get(dir, "limit_bytes"))
 		printf(" of %s",
-		       ucm_text_size(number(dir, "limit_bytes"), false).text);
+		       ucm_text_size(ucm_json_get(dir, "limit_bytes"), false).text);
 	putchar('\n');
 }
 
 static void print_endurance(const json_t *tier)
 {
-	uint64_t bytes = number(tier, "endurance_bytes");
+	uint64_t bytes = ucm_json_get(tier, "endurance_bytes");
 
 	if (bytes)
 		printf("  endurance: %s a day%s\n",
@@ -230,8 +219,7 @@ static void print_tiers(const json_t *stats)
 
 	printf("\n%-12s %8s %8s %8s\n", "TIER", "SIZE", "FREE", "USED");
 	json_array_foreach(json_object_get(stats, "tiers"), i, tier) {
-		print_space_of(json_string_value(json_object_get(tier, "name")),
-			       tier);
+		print_space_of(ucm_json_get_text(tier, "name"), tier);
 		print_endurance(tier);
 		json_array_foreach(json_object_get(tier, "directories"), j, dir)
 			print_directory(dir);
@@ -250,14 +238,13 @@ static void print_spaces(const json_t *spaces)
 	printf("\n%-24s %10s %8s %8s  %s\n", "SPACE", "BLOCKS", "USED",
 	       "QUOTA", "GEOMETRY");
 	json_array_foreach(spaces, i, space) {
-		const char *geometry = json_string_value(
-			json_object_get(space, "geometry"));
-		uint64_t quota = number(space, "quota_bytes");
+		const char *geometry = ucm_json_get_text(space, "geometry");
+		uint64_t quota = ucm_json_get(space, "quota_bytes");
 
 		printf("%-24s %10" PRIu64 " %8s %8s  %s\n",
-		       json_string_value(json_object_get(space, "name")),
-		       number(space, "blocks"),
-		       ucm_text_size(number(space, "used_bytes"), false).text,
+		       ucm_json_get_text(space, "name"),
+		       ucm_json_get(space, "blocks"),
+		       ucm_text_size(ucm_json_get(space, "used_bytes"), false).text,
 		       quota ? ucm_text_size(quota, false).text : "-",
 		       geometry ? geometry : "-");
 	}
@@ -267,14 +254,13 @@ static int print_status(const struct ucm_target *target,
 			const struct status *status)
 {
 	const json_t *stats = status->stats;
-	const char *version =
-		json_string_value(json_object_get(stats, "version"));
+	const char *version = ucm_json_get_text(stats, "version");
 
 	printf("%s%-12s %s\n", target->turn > 1 ? "\n" : "", "mount",
 	       target->mount);
 	if (version)
 		printf("%-12s %s, up %s\n", "version", version,
-		       ucm_text_age((int64_t)number(stats, "uptime_s")).text);
+		       ucm_text_age((int64_t)ucm_json_get(stats, "uptime_s")).text);
 	print_transport(json_object_get(stats, "transport"), "passthrough");
 	print_transport(json_object_get(stats, "transport"), "io_uring");
 	print_index(stats);
@@ -294,8 +280,8 @@ static json_t *describe(const struct ucm_target *target,
 
 	return json_pack("{so so ss? sO}", "mount",
 			 ucm_json_text(target->mount), "hit_rate",
-			 ucm_json_share(number(counters, "hits"),
-					number(counters, "lookups")),
+			 ucm_json_share(ucm_json_get(counters, "hits"),
+					ucm_json_get(counters, "lookups")),
 			 "missing", status->missing, "stats", status->stats);
 }
 

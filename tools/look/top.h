@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * top.h - ucm top: what is measured (top_sample.c), how it is shown
- * (top_frame.c), and when (top.c).
+ * top.h - ucm top: what is measured and when (top.c), and how it is shown
+ * (top_frame.c).
  */
 #ifndef UCM_TOOLS_LOOK_TOP_H
 #define UCM_TOOLS_LOOK_TOP_H
@@ -39,12 +39,6 @@ struct ucm_hottest {
 	const char *space; /* NULL: of all spaces that may be read */
 	int64_t next_ns;
 };
-
-/* 0 or -errno (reported). fini also of a zeroed one. */
-int ucm_sample_take(struct ucm_target *target, struct ucm_sample *out);
-void ucm_sample_fini(struct ucm_sample *sample);
-
-int ucm_hottest_take(struct ucm_target *target, struct ucm_hottest *hottest);
 
 /* What went on between two samples. */
 void ucm_top_print(struct ucm_target *target, const struct ucm_sample *before,

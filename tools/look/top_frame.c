@@ -11,6 +11,8 @@
 #include "tools/lib/text.h"
 
 #define TIMES "ucmfs_request_duration_seconds"
+#define OPENED "ucmfs_tier_opened_bytes_total"
+#define COMMITTED "ucmfs_tier_committed_bytes_total"
 
 /* Two samples, and what lies between them. */
 struct span {
@@ -113,8 +115,7 @@ static void print_tier(const struct span *span, const char *tier, FILE *out)
 	static const char *const gauges[] = { "ucmfs_tier_size_bytes",
 					      "ucmfs_tier_free_bytes",
 					      "ucmfs_tier_used_bytes" };
-	static const char *const rates[] = { "ucmfs_tier_opened_bytes_total",
-					     "ucmfs_tier_committed_bytes_total" };
+	static const char *const rates[] = { OPENED, COMMITTED };
 
 	fprintf(out, "%-12s", tier);
 	for (unsigned i = 0; i < 3; i++)
@@ -189,11 +190,10 @@ static void print_hottest(const struct span *span,
 	for (size_t i = 0; i < hottest->num; i++) {
 		const struct ucm_control_place *place =
 			&hottest->blocks[i].row.place;
-		char hex[UCM_ID_HEX + 1];
 
-		ucm_id_format(&hottest->blocks[i].row.id, hex);
-		fprintf(out, "%s %8" PRIu32 " %6s %8s %-8s %s\n", hex,
-			place->uses, ucm_text_age(now - place->atime_s).text,
+		fprintf(out, "%s %8" PRIu32 " %6s %8s %-8s %s\n",
+			ucm_hex(&hottest->blocks[i].row.id).text, place->uses,
+			ucm_text_age(now - place->atime_s).text,
 			ucm_text_size(place->size, false).text,
 			ucm_target_tier(span->target, place->tier),
 			hottest->blocks[i].folder);
@@ -222,17 +222,13 @@ static json_t *describe_tiers(const struct span *span)
 			     span->target->tiers[i]; i++) {
 		const char *tier = span->target->tiers[i];
 
-		json_array_append_new(
-			list,
-			json_pack("{ss sf sf}", "name", tier,
-				  "opened_bytes_per_s",
-				  metric_rate(span,
-					      "ucmfs_tier_opened_bytes_total",
-					      "tier", tier),
-				  "committed_bytes_per_s",
-				  metric_rate(span,
-					      "ucmfs_tier_committed_bytes_total",
-					      "tier", tier)));
+		ucm_json_add(list,
+			     json_pack("{ss sf sf}", "name", tier,
+				       "opened_bytes_per_s",
+				       metric_rate(span, OPENED, "tier", tier),
+				       "committed_bytes_per_s",
+				       metric_rate(span, COMMITTED, "tier",
+						   tier)));
 	}
 	return list;
 }
@@ -244,7 +240,7 @@ static json_t *describe_operations(const struct span *span)
 	size_t at = 0;
 
 	while (span->metrics && next_operation(span, &at, op, sizeof(op)))
-		json_array_append_new(
+		ucm_json_add(
 			list, json_pack("{ss sf sf sf}", "name", op, "per_s",
 					metric_rate(span, TIMES "_count",
 						    "operation", op),
@@ -261,7 +257,7 @@ static json_t *describe_hottest(const struct span *span,
 	for (size_t i = 0; i < hottest->num; i++) {
 		const struct ucm_hot *hot = &hottest->blocks[i];
 
-		json_array_append_new(
+		ucm_json_add(
 			list,
 			json_pack("{so so ss sI sI}", "id",
 				  ucm_json_id(&hot->row.id), "space",

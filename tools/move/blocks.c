@@ -13,6 +13,7 @@
 
 #include "common/cleanup.h"
 #include "common/parse.h"
+#include "hashing/tree.h"
 #include "tools/lib/args.h"
 #include "tools/lib/ids.h"
 #include "tools/lib/list.h"
@@ -160,14 +161,13 @@ static int ask_holders(struct ucm_target *target, struct results *results)
 static void print_results(const struct results *results)
 {
 	size_t done = opt.ids.num - results->failed;
-	char hex[UCM_ID_HEX + 1], why[80];
+	char why[80];
 
 	for (size_t i = 0; i < opt.ids.num; i++) {
 		if (results->of[i] >= 0)
 			continue;
-		ucm_id_format(&opt.ids.ids[i], hex);
 		explain(results, i, why, sizeof(why));
-		ucm_tool_complain("%s: %s", hex, why);
+		ucm_tool_complain("%s: %s", ucm_hex(&opt.ids.ids[i]).text, why);
 	}
 	printf("%zu block%s %s", done, done == 1 ? "" : "s", opt.done);
 	if (results->failed)
@@ -305,8 +305,7 @@ static int call_blocks(struct ucm_target *target)
 
 /* ---- arguments ---- */
 
-/* 0 or the exit status (reported). */
-static int read_ids(int argc, char **argv)
+static void read_ids(int argc, char **argv)
 {
 	int given = !!argc + !!opt.file + opt.all + opt.keeps;
 
@@ -314,12 +313,11 @@ static int read_ids(int argc, char **argv)
 		ucm_tool_usage("no ID, no --file and no --all");
 	if (given > 1)
 		ucm_tool_usage("one of ID, --file and --all");
-	opt.named = !opt.all && !opt.keeps;
-	if (!opt.named)
-		return 0; /* the daemon is asked */
+	opt.named = !opt.all && !opt.keeps; /* else the daemon is asked */
 	if (opt.file)
-		return ucm_ids_read(opt.file, &opt.ids) ? UCM_EXIT_FAILED : 0;
-	return ucm_ids_take(&opt.ids, argc, argv) ? UCM_EXIT_USAGE : 0;
+		ucm_ids_read(opt.file, &opt.ids);
+	else if (ucm_ids_take(&opt.ids, argc, argv))
+		exit(UCM_EXIT_USAGE);
 }
 
 static int run(ucm_target_call *call, const char *done, int argc, char **argv)
@@ -329,11 +327,10 @@ static int run(ucm_target_call *call, const char *done, int argc, char **argv)
 	if (opt.with_space && !(opt.all && opt.common.space &&
 				*opt.common.space))
 		ucm_tool_usage("--with-space needs --all and --space");
-	status = read_ids(argc, argv);
+	read_ids(argc, argv);
 	opt.call = call;
 	opt.done = done;
-	if (!status)
-		status = ucm_target_run(opt.common.mount, call_blocks);
+	status = ucm_target_run(opt.common.mount, call_blocks);
 	ucm_ids_fini(&opt.ids);
 	return status;
 }

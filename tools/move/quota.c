@@ -133,8 +133,7 @@ static int fail(const struct folder *folder, int err)
 		      "those right in it can";
 	else if (err == -EINVAL)
 		why = "the daemon does not take that; its log says why";
-	ucm_tool_complain("%s: %s", folder->name, why);
-	return err;
+	return ucm_tool_fail(err, "%s: %s", folder->name, why);
 }
 
 static int set_text(const struct folder *folder, const char *what,
@@ -151,10 +150,11 @@ static int set_text(const struct folder *folder, const char *what,
 /* ---- showing ---- */
 
 struct quota {
-	uint64_t bytes, used, grace_s;
-	bool has_quota, has_used, has_grace;
+	uint64_t bytes, used, grace_s; /* NONE: it has none */
 	char order[VALUE_MAX]; /* "": of a space */
 };
+
+#define NONE UINT64_MAX
 
 static int quota_read(const struct folder *folder, struct quota *out)
 {
@@ -162,9 +162,12 @@ static int quota_read(const struct folder *folder, struct quota *out)
 
 	if (err && err != -ENODATA)
 		return fail(folder, err);
-	out->has_quota = !err;
-	out->has_used = !read_number(folder, "used", &out->used);
-	out->has_grace = !read_number(folder, "grace", &out->grace_s);
+	if (err)
+		out->bytes = NONE;
+	if (read_number(folder, "used", &out->used))
+		out->used = NONE;
+	if (read_number(folder, "grace", &out->grace_s))
+		out->grace_s = NONE;
 	if (read_text(folder, "order", out->order))
 		out->order[0] = '\0';
 	return 0;
@@ -172,23 +175,23 @@ static int quota_read(const struct folder *folder, struct quota *out)
 
 static void print_quota(const struct folder *folder, const struct quota *quota)
 {
+	bool has = quota->bytes != NONE;
 	char grace[VALUE_MAX] = "-";
 
-	if (quota->has_grace)
+	if (quota->grace_s != NONE)
 		snprintf(grace, sizeof(grace), "%" PRIu64 "s", quota->grace_s);
 	printf("%-32s %10s %10s %8s %-6s %s\n", folder->name,
-	       quota->has_quota ? ucm_text_size(quota->bytes, false).text
-				: "none",
-	       quota->has_used ? ucm_text_size(quota->used, false).text : "-",
-	       quota->has_quota
+	       has ? ucm_text_size(quota->bytes, false).text : "none",
+	       quota->used != NONE ? ucm_text_size(quota->used, false).text : "-",
+	       has && quota->used != NONE
 		       ? ucm_text_share(quota->used, quota->bytes).text
 		       : "-",
 	       *quota->order ? quota->order : "policy", grace);
 }
 
-static json_t *number_or_null(bool has, uint64_t number)
+static json_t *number_or_null(uint64_t number)
 {
-	return has ? ucm_json_number(number) : json_null();
+	return number != NONE ? ucm_json_number(number) : json_null();
 }
 
 static json_t *quota_json(const struct folder *folder,
@@ -196,10 +199,10 @@ static json_t *quota_json(const struct folder *folder,
 {
 	return json_pack(
 		"{so so so ss* so*}", "folder", ucm_json_text(folder->name),
-		"quota_bytes", number_or_null(quota->has_quota, quota->bytes),
-		"used_bytes", number_or_null(quota->has_used, quota->used),
-		"order", *quota->order ? quota->order : NULL, "grace_s",
-		quota->has_grace ? ucm_json_number(quota->grace_s) : NULL);
+		"quota_bytes", number_or_null(quota->bytes), "used_bytes",
+		number_or_null(quota->used), "order",
+		*quota->order ? quota->order : NULL, "grace_s",
+		quota->grace_s != NONE ? ucm_json_number(quota->grace_s) : NULL);
 }
 
 struct report {
@@ -249,7 +252,7 @@ static int finish(struct report *report)
 
 static void tell_space_of(struct report *report, const json_t *space)
 {
-	const char *name = json_string_value(json_object_get(space, "name"));
+	const char *name = ucm_json_get_text(space, "name");
 	char folder[UCM_TREE_FOLDER_MAX];
 
 	if (!name || !json_object_get(space, "quota_bytes"))
@@ -273,8 +276,7 @@ static int tell_all(struct report *report)
 	json_array_foreach(json_object_get(stats, "spaces"), i, one)
 		tell_space_of(report, one);
 	json_array_foreach(json_object_get(stats, "quotas"), i, one)
-		tell_folder(report, json_string_value(
-					    json_object_get(one, "folder")));
+		tell_folder(report, ucm_json_get_text(one, "folder"));
 	json_decref(stats);
 	if (!opt.common.json && !report->has_head && !report->status)
 		puts("no quotas");
@@ -294,8 +296,7 @@ static int show(struct report *report, int argc, char **argv)
 
 static bool is_too_much(const struct quota *quota)
 {
-	return quota->has_quota && quota->has_used &&
-	       quota->used > quota->bytes;
+	return quota->used != NONE && quota->used > quota->bytes;
 }
 
 /* Until it is within the quota, or nothing goes any more. */
@@ -407,8 +408,7 @@ static int run(int argc, char **argv)
 	check(argc, argv);
 	if (opt.common.mount || needs_mount(argc, argv))
 		report.mount = mount = ucm_mount_find(opt.common.mount);
-	if (opt.common.json)
-		report.rows = json_array();
+	report.rows = opt.common.json ? json_array() : NULL;
 	return sets(argc, argv) ? set(&report, argv[1], argv[2])
 				: show(&report, argc, argv);
 }

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -47,14 +46,12 @@ static const struct ucm_arg args[] = {
 
 static uint64_t counter(const json_t *stats, const char *name)
 {
-	return (uint64_t)json_integer_value(json_object_get(
-		json_object_get(stats, "counters"), name));
+	return ucm_json_get(json_object_get(stats, "counters"), name);
 }
 
 static uint64_t blocks_of(const json_t *stats)
 {
-	return (uint64_t)json_integer_value(
-		json_object_get(json_object_get(stats, "index"), "blocks"));
+	return ucm_json_get(json_object_get(stats, "index"), "blocks");
 }
 
 /* Blocks that flushes have left, for want of room below. */
@@ -69,80 +66,53 @@ static uint64_t refused(const json_t *stats)
 	return sum;
 }
 
-static size_t count_directories(const json_t *stats)
-{
-	size_t i, num = 0;
-	json_t *tier;
-
-	json_array_foreach(json_object_get(stats, "tiers"), i, tier)
-		num += json_array_size(json_object_get(tier, "directories"));
-	return num;
-}
-
 /* Why the call has not done all that it was to do with a directory. */
 static const char *why_not(const json_t *directory, int err)
 {
-	const char *state = json_string_value(
-		json_object_get(directory, "state"));
+	const char *state = ucm_json_get_text(directory, "state");
 
 	if (err != -EAGAIN && state && strcmp(state, "good"))
 		return state;
-	return json_string_value(json_object_get(directory, "no_checkpoint"));
+	return ucm_json_get_text(directory, "no_checkpoint");
 }
 
 /* The directories that are not as they should be, for err: an array. */
 static json_t *list_directories(const json_t *stats, int err)
 {
-	json_t *list = json_array(), *tier, *directory;
-	size_t i, j;
+	json_t *all = ucm_target_directories(stats), *list = json_array();
+	json_t *directory;
+	size_t i;
 
-	json_array_foreach(json_object_get(stats, "tiers"), i, tier) {
-		json_array_foreach(json_object_get(tier, "directories"), j,
-				   directory) {
-			const char *why = why_not(directory, err);
+	json_array_foreach(all, i, directory) {
+		const char *why = why_not(directory, err);
 
-			if (why)
-				json_array_append_new(
-					list,
-					json_pack("{sO ss sO?}", "path",
-						  json_object_get(directory,
-								  "path"),
-						  "why", why, "in_doubt",
-						  json_object_get(directory,
-								  "in_doubt")));
-		}
+		if (why)
+			ucm_json_add(
+				list,
+				json_pack("{sO ss sO?}", "path",
+					  json_object_get(directory, "path"),
+					  "why", why, "in_doubt",
+					  json_object_get(directory,
+							  "in_doubt")));
 	}
+	json_decref(all);
 	return list;
 }
 
 /* ---- the call, and its progress ---- */
 
-struct call {
-	struct ucm_target *target;
-	sem_t ended;
-	int err;
-};
-
 static void *make_call(void *arg)
 {
-	struct call *call = arg;
-
-	call->err = work->call(call->target->blocks);
-	sem_post(&call->ended);
-	return NULL;
+	return (void *)(intptr_t)work->call(arg);
 }
 
-static bool has_ended(struct call *call)
+static bool has_ended(pthread_t thread, void **result)
 {
-	struct timespec until;
+	int64_t until_ns = ucm_monotonic_ns() + POLL_NS;
+	const struct timespec until = { until_ns / 1000000000,
+					until_ns % 1000000000 };
 
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += POLL_NS;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_nsec -= 1000000000;
-		until.tv_sec++;
-	}
-	return !sem_timedwait(&call->ended, &until);
+	return !pthread_clockjoin_np(thread, result, CLOCK_MONOTONIC, &until);
 }
 
 static void tell_rescan(struct ucm_progress *progress, const json_t *before,
@@ -150,25 +120,26 @@ static void tell_rescan(struct ucm_progress *progress, const json_t *before,
 {
 	uint64_t done = counter(now, "rescanned") -
 			counter(before, "rescanned");
+	json_t *directories = ucm_target_directories(now);
 
 	ucm_progress_say(progress,
 			 "%" PRIu64 " of %zu folders, %" PRIu64 " blocks",
 			 done,
-			 count_directories(now) * UCM_BUCKETS *
+			 json_array_size(directories) * UCM_BUCKETS *
 				 json_array_size(json_object_get(now,
 								 "spaces")),
 			 blocks_of(now));
+	json_decref(directories);
 }
 
 static void tell_flush(struct ucm_progress *progress, const json_t *before,
 		       const json_t *now)
 {
-	json_int_t left = json_integer_value(
-		json_object_get(json_object_get(now, "index"), "unsaved"));
+	uint64_t left = ucm_json_get(json_object_get(now, "index"), "unsaved");
 
 	(void)before;
 	if (left)
-		ucm_progress_say(progress, "%" JSON_INTEGER_FORMAT
+		ucm_progress_say(progress, "%" PRIu64
 				 " blocks are not below yet", left);
 	else
 		ucm_progress_say(progress, "syncing");
@@ -193,23 +164,18 @@ static void tell(struct ucm_progress *progress, const json_t *before,
 /* What the call returned. */
 static int run_call(struct ucm_target *target, const json_t *before)
 {
-	struct call call = { .target = target };
 	struct ucm_progress progress;
 	pthread_t thread;
+	void *result;
 
 	ucm_progress_begin(&progress);
-	sem_init(&call.ended, 0, 0);
 	if (!progress.terminal ||
-	    pthread_create(&thread, NULL, make_call, &call)) {
-		make_call(&call);
-	} else {
-		while (!has_ended(&call))
-			tell(&progress, before, target);
-		pthread_join(thread, NULL);
-	}
-	sem_destroy(&call.ended);
+	    pthread_create(&thread, NULL, make_call, target->blocks))
+		return work->call(target->blocks);
+	while (!has_ended(thread, &result))
+		tell(&progress, before, target);
 	ucm_progress_clear(&progress);
-	return call.err;
+	return (int)(intptr_t)result;
 }
 
 /* ---- what came of it ---- */
@@ -234,20 +200,14 @@ static void print_failure(const struct ucm_target *target, const json_t *list,
 
 	ucm_tool_complain("%s: %s", target->mount, words(err));
 	json_array_foreach(list, i, directory) {
-		const char *path = json_string_value(
-			json_object_get(directory, "path"));
-		json_int_t doubts = json_integer_value(
-			json_object_get(directory, "in_doubt"));
-
+		uint64_t doubts = ucm_json_get(directory, "in_doubt");
 		char number[32] = "";
 
 		if (doubts)
-			snprintf(number, sizeof(number),
-				 " (%" JSON_INTEGER_FORMAT ")", doubts);
-		ucm_tool_complain("%s: %s%s", path,
-				  json_string_value(
-					  json_object_get(directory, "why")),
-				  number);
+			snprintf(number, sizeof(number), " (%" PRIu64 ")", doubts);
+		ucm_tool_complain("%s: %s%s",
+				  ucm_json_get_text(directory, "path"),
+				  ucm_json_get_text(directory, "why"), number);
 	}
 }
 

@@ -21,7 +21,6 @@
 #include "common/cleanup.h"
 #include "common/error.h"
 #include "hashing/tree.h"
-#include "tools/lib/ask.h"
 #include "tools/lib/ids.h"
 #include "tools/lib/report.h"
 #include "tools/lib/store.h"
@@ -392,7 +391,7 @@ static void do_block(struct job *job, const struct ucm_id *id)
 
 static void do_bucket(struct job *job, unsigned bucket)
 {
-	int err = ucm_ask_ids(job->client, ucm_store_opt.space, bucket,
+	int err = ucm_ids_ask(job->client, ucm_store_opt.space, bucket,
 			      &job->ids);
 
 	if (err) {
@@ -405,21 +404,18 @@ static void do_bucket(struct job *job, unsigned bucket)
 		do_block(job, &job->ids.ids[i]);
 }
 
-static int do_all(struct job *job)
+static void do_all(struct job *job)
 {
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS && !job->incomplete;
 	     bucket++)
 		do_bucket(job, bucket);
-	return 0;
 }
 
-static int do_ids(struct job *job, const char *name)
+static void do_ids(struct job *job, const char *name)
 {
-	int err = ucm_ids_read(name, &job->ids);
-
-	for (size_t i = 0; !err && i < job->ids.num; i++)
+	ucm_ids_read(name, &job->ids);
+	for (size_t i = 0; i < job->ids.num; i++)
 		do_block(job, &job->ids.ids[i]);
-	return err;
 }
 
 /* ---- stat ---- */
@@ -471,11 +467,12 @@ static int run_job(struct job *job, int argc, char **argv)
 		ucm_tool_die(UCM_EXIT_FAILED, "%s", error.text);
 	side_load(opt.centers, &job->centers);
 	side_load(opt.channels, &job->channels);
-	err = ucm_store_opt.all ? do_all(job)
-				: do_ids(job, argc ? argv[0] : "-");
+	if (ucm_store_opt.all)
+		do_all(job);
+	else
+		do_ids(job, argc ? argv[0] : "-");
 	save_made(job);
-	if (!err)
-		err = finish(job);
+	err = finish(job);
 	ucm_report_fini(&job->report);
 	ucm_client_close(job->client);
 	ucm_ids_fini(&job->ids);

@@ -52,15 +52,6 @@ int ucm_repr_method_of(const struct ucm_repr_space *space,
 		       const struct ucm_repr_side *side,
 		       struct ucm_repr_method *out, struct ucm_error *error);
 
-/*
- * The encoder of a layer, of those for the codes of a space: made when the first
- * is asked for, and again when another has other codes. side: the centers. NULL:
- * error says why.
- */
-const void *ucm_repr_encoder(struct ucm_repr_encoders **encoders,
-			     const struct ucm_repr_space *space,
-			     const struct ucm_repr_side *side, uint32_t layer,
-			     int *err, struct ucm_error *error);
 void ucm_repr_encoders_free(struct ucm_repr_encoders *encoders);
 
 /* What a space holds. */

@@ -16,6 +16,8 @@
 
 #include <jansson.h>
 
+#include "hashing/tree.h"
+
 #define NAME_MAX_SHOWN 64
 
 static const char *clean(const char *name, char out[NAME_MAX_SHOWN + 1])
@@ -76,16 +78,15 @@ void ucm_trace_print_head(FILE *out)
 void ucm_trace_print_text(const struct ucm_trace_view *view,
 			  const struct ucm_trace_record *record, FILE *out)
 {
-	char time[64], hex[UCM_ID_HEX + 1], op[NAME_MAX_SHOWN + 1];
+	char time[64], op[NAME_MAX_SHOWN + 1];
 	char name[NAME_MAX_SHOWN + 1], dir[8] = "-";
 	const char *tier = tier_name(view, record, name);
 
 	format_time(record->time_ns, time);
-	ucm_id_format(&record->id, hex);
 	if (record->dir != UCM_TRACE_NONE)
 		snprintf(dir, sizeof(dir), "%u", record->dir);
 	fprintf(out, "%s %s %s %u %s %s %" PRIu64 " %u %s %u %u\n", time,
-		op_name(view, record, op), hex, record->space,
+		op_name(view, record, op), ucm_hex(&record->id).text, record->space,
 		tier ? tier : "-", dir, record->bytes, record->duration_ns,
 		result_name(record), record->pid, record->uid);
 }
@@ -93,19 +94,17 @@ void ucm_trace_print_text(const struct ucm_trace_view *view,
 int ucm_trace_print_json(const struct ucm_trace_view *view,
 			 const struct ucm_trace_record *record, FILE *out)
 {
-	char hex[UCM_ID_HEX + 1], op[NAME_MAX_SHOWN + 1];
-	char name[NAME_MAX_SHOWN + 1];
+	char op[NAME_MAX_SHOWN + 1], name[NAME_MAX_SHOWN + 1];
 	const char *tier = tier_name(view, record, name);
 	json_t *json;
 	int err = 0;
 
-	ucm_id_format(&record->id, hex);
 	json = json_pack(
 		"{sI sI ss ss sI ss? so sI sI ss sI sI}",
 		"seq", (json_int_t)record->seq,
 		"time_ns", (json_int_t)record->time_ns,
 		"op", op_name(view, record, op),
-		"block", hex,
+		"block", ucm_hex(&record->id).text,
 		"space", (json_int_t)record->space,
 		"tier", tier,
 		"dir", record->dir == UCM_TRACE_NONE

@@ -44,13 +44,11 @@ static int parse_capacities(const struct ucm_arg *arg, char *value)
 	struct capacities *to = arg->to;
 	char *word;
 
-	to->num = 0;
-	while ((word = strsep(&value, ","))) {
+	for (to->num = 0; (word = strsep(&value, ",")); to->num++) {
 		if (to->num == MOST ||
 		    ucm_parse_range(word, 1, UINT32_MAX - 1,
 				    &to->blocks[to->num]))
 			return -EINVAL;
-		to->num++;
 	}
 	return 0;
 }
@@ -60,12 +58,9 @@ static int parse_policies(const struct ucm_arg *arg, char *value)
 	struct policies *to = arg->to;
 	char *word;
 
-	to->num = 0;
-	while ((word = strsep(&value, ","))) {
-		if (to->num == MOST)
-			return -EINVAL;
-		to->ops[to->num] = ucm_policy_find(word);
-		if (!to->ops[to->num++])
+	for (to->num = 0; (word = strsep(&value, ",")); to->num++) {
+		if (to->num == MOST ||
+		    !(to->ops[to->num] = ucm_policy_find(word)))
 			return -EINVAL;
 	}
 	return 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* where.c - ucm stat --where: the tier and file of a block; see ucm(1). */
+/* find.c - ucm stat --where and --present: where blocks are, and which there are; see
+ * ucm(1). */
 #include <config.h>
 
 #include <errno.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #include "common/cleanup.h"
+#include "hashing/tree.h"
 #include "tools/lib/args.h"
 #include "tools/lib/ids.h"
 #include "tools/lib/target.h"
@@ -17,10 +19,21 @@
 static struct ucm_common common;
 static struct ucm_ids ids;
 
+static bool with_list; /* --present */
+
 static const struct ucm_arg args[] = {
 	UCM_ARGS_BLOCKS(common),
 	{ 0 },
 };
+
+static const struct ucm_arg present_args[] = {
+	UCM_ARGS(args),
+	{ "list", 'l', .to = &with_list,
+	  .help = "print each id with its digit instead" },
+	{ 0 },
+};
+
+/* ---- --where ---- */
 
 struct found {
 	struct ucm_target *target;
@@ -37,13 +50,11 @@ static const char *why_not(int result)
 
 static void print_found(const struct found *found)
 {
-	char hex[UCM_ID_HEX + 1];
-
-	ucm_id_format(found->id, hex);
+	fputs(ucm_hex(found->id).text, stdout);
 	if (found->place.result)
-		printf("%s %s\n", hex, why_not(found->place.result));
+		printf(" %s\n", why_not(found->place.result));
 	else
-		printf("%s %s %s\n", hex,
+		printf(" %s %s\n",
 		       ucm_target_tier(found->target, found->place.tier),
 		       *found->path ? found->path : "-");
 }
@@ -130,4 +141,99 @@ const struct ucm_command ucm_where_command = {
 	.end = "Exit status 1: a block is absent.",
 	.most = UCM_ARGS_ANY,
 	.run = run,
+};
+
+/* ---- --present ---- */
+
+struct answer {
+	char *digits; /* one for each, and a NUL */
+	size_t prefix, present, unknown;
+};
+
+static void read_results(const int32_t *results, size_t num,
+			 struct answer *answer)
+{
+	for (size_t i = 0; i < num; i++) {
+		answer->digits[i] = results[i] < 0 ? '?' : results[i] ? '1' : '0';
+		answer->present += results[i] > 0;
+		answer->unknown += results[i] < 0;
+	}
+	answer->prefix = strspn(answer->digits, "1");
+}
+
+static void print_list(const struct answer *answer)
+{
+	for (size_t i = 0; i < ids.num; i++)
+		printf("%s %c\n", ucm_hex(&ids.ids[i]).text,
+		       answer->digits[i]);
+}
+
+static void print_answer(const struct answer *answer)
+{
+	printf("blocks  %zu\n", ids.num);
+	printf("prefix  %zu\n", answer->prefix);
+	printf("present %zu\n", answer->present);
+	if (answer->unknown)
+		printf("unknown %zu\n", answer->unknown);
+	printf("bitmap  %s\n", answer->digits);
+}
+
+static int tell_answer(const struct answer *answer)
+{
+	int status = answer->present == ids.num ? 0 : UCM_EXIT_FAILED;
+
+	if (common.json)
+		return ucm_json_print(
+			json_pack("{sI sI sI sI ss}", "blocks",
+				  (json_int_t)ids.num, "prefix",
+				  (json_int_t)answer->prefix, "present",
+				  (json_int_t)answer->present, "unknown",
+				  (json_int_t)answer->unknown, "bitmap",
+				  answer->digits),
+			status);
+	if (with_list)
+		print_list(answer);
+	else
+		print_answer(answer);
+	return ucm_tool_flush() | status;
+}
+
+static int ask(struct ucm_target *target)
+{
+	_cleanup_free_ int32_t *results =
+		ucm_tool_alloc(ids.num, sizeof(*results));
+	_cleanup_free_ char *digits = ucm_tool_alloc(ids.num + 1, 1);
+	struct answer answer = { .digits = digits };
+
+	if (ucm_target_batch(target, ucm_blocks_lookup, common.space,
+			     ids.ids, ids.num, results, NULL))
+		return UCM_EXIT_FAILED;
+	read_results(results, ids.num, &answer);
+	return tell_answer(&answer);
+}
+
+static int run_present(int argc, char **argv)
+{
+	int status;
+
+	ucm_ids_read(argc ? argv[0] : "-", &ids);
+	status = ucm_target_run(common.mount, ask);
+	ucm_ids_fini(&ids);
+	return status;
+}
+
+const struct ucm_command ucm_lookup_command = {
+	.name = "stat",
+	.word = "--present",
+	.does = "count which blocks are present",
+	.operands = "[FILE]",
+	.about = "Read ids from FILE or standard input, one a line, as ucm "
+		 "hash prints them. Print how many of these blocks are there "
+		 "from the first on (the prefix that a request can load), how "
+		 "many in all, and a digit for each: 1 present, 0 absent, ? "
+		 "not known.",
+	.args = present_args,
+	.end = "Exit status 1: not all of them are there.",
+	.most = 1,
+	.run = run_present,
 };
