@@ -371,7 +371,7 @@ static void open_media(struct scrub *scrub)
 		ucm_tool_complain("%s: %s", scrub->mount,
 				  ucm_target_words(-EPERM));
 	if (err)
-		exit(UCM_EXIT_FAILED);
+		ucm_tool_exit(UCM_EXIT_FAILED);
 	list = ucm_target_directories(stats);
 	json_array_foreach(list, i, directory) {
 		const char *path = ucm_json_get_text(directory, "path");
@@ -384,7 +384,7 @@ static void open_media(struct scrub *scrub)
 	json_decref(stats);
 	if (err) {
 		ucm_media_close(&scrub->media);
-		exit(UCM_EXIT_FAILED);
+		ucm_tool_exit(UCM_EXIT_FAILED);
 	}
 }
 
@@ -449,7 +449,7 @@ static void learn(struct scrub *scrub, char ***spaces, size_t *num)
 	     ucm_target_batch(&target, ucm_blocks_lookup, opt.common.space, NULL,
 			      0, NULL, NULL)) ||
 	    ucm_spaces_read(&target, spaces, num))
-		exit(UCM_EXIT_FAILED);
+		ucm_tool_exit(UCM_EXIT_FAILED);
 	open_media(scrub);
 	ucm_target_close(&target);
 }

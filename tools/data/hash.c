@@ -162,7 +162,7 @@ static void hash_rank(const struct job *job, uint32_t rank, struct ucm_id *ids)
 	else if (input->num_hashes && /* else of no size */
 		 ucm_hash_external(hasher, job->opt->group, input->hashes,
 				   input->hash_bytes, input->num_hashes, ids))
-		exit(UCM_EXIT_FAILED);
+		ucm_tool_exit(UCM_EXIT_FAILED);
 	ucm_hasher_close(hasher);
 }
 

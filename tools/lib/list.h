@@ -26,7 +26,8 @@ struct ucm_list {
 };
 
 /* Add those whose id begins with the hex digits of prefix ("": all) to a zeroed
- * *rows; fini also after an error. 0 or -errno (reported). */
+ * *rows; fini also after an error. progress: NULL, or a line that it clears at the
+ * end. 0 or -errno (reported). */
 int ucm_list_read(struct ucm_target *target, const char *space,
 		  const char *prefix, struct ucm_list *rows,
 		  struct ucm_progress *progress);

@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -188,7 +187,7 @@ struct ucm_client *ucm_store_connect(const struct ucm_store_options *opt)
 	int err;
 
 	if (ucm_ask_connect(opt->mount, &client))
-		exit(UCM_EXIT_FAILED);
+		ucm_tool_exit(UCM_EXIT_FAILED);
 	/* a name that is misspelt must not look like a space without blocks */
 	err = *opt->space ? ucm_client_ids(client, UCM_SERVE_LOOKUP, opt->space,
 					   0, NULL, 0, NULL)

@@ -54,14 +54,19 @@ int __lsan_is_turned_off(void)
 	return dies;
 }
 
+void ucm_tool_exit(int status)
+{
+	dies = true;
+	exit(status);
+}
+
 void ucm_tool_die(int status, const char *format, ...)
 {
 	va_list args;
 
 	va_start(args, format);
 	tell(format, args, "\n");
-	dies = true;
-	exit(status);
+	ucm_tool_exit(status);
 }
 
 void ucm_tool_usage(const char *format, ...)
@@ -70,8 +75,7 @@ void ucm_tool_usage(const char *format, ...)
 
 	va_start(args, format);
 	tell(format, args, "; try --help\n");
-	dies = true;
-	exit(UCM_EXIT_USAGE);
+	ucm_tool_exit(UCM_EXIT_USAGE);
 }
 
 void *ucm_tool_alloc(size_t num, size_t size)

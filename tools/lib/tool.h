@@ -27,7 +27,10 @@ int ucm_tool_complain(const char *format, ...)
 int ucm_tool_fail(int status, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* The same, and the process ends: what it holds is released with it. */
+/* The process ends after what has been reported: what it holds is released with it. */
+_Noreturn void ucm_tool_exit(int status);
+
+/* A line on standard error, and that. */
 _Noreturn void ucm_tool_die(int status, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 

@@ -39,10 +39,9 @@ struct report {
 	int status;
 };
 
-static void print_sum(struct report *report, const char *folder,
-		      const char *tier, const struct sum *sum)
+static void print_sum(const char *folder, const char *tier,
+		      const struct sum *sum)
 {
-	ucm_progress_clear(&report->progress);
 	printf("%-24s %-8s %10" PRIu64 " %14s\n", folder, tier, sum->blocks,
 	       ucm_text_size(sum->bytes, !opt.human).text);
 }
@@ -81,7 +80,7 @@ static void tell_space(struct report *report, const char *space,
 		if (opt.common.json)
 			add_json(report, folder, tier, &sums[i]);
 		else
-			print_sum(report, folder, tier, &sums[i]);
+			print_sum(folder, tier, &sums[i]);
 		report->total.blocks += sums[i].blocks;
 		report->total.bytes += sums[i].bytes;
 	}
@@ -144,14 +143,13 @@ static int tell(struct ucm_target *target)
 	else
 		print_head(target);
 	status = do_spaces(&report);
-	ucm_progress_clear(&report.progress);
 	if (status) {
 		json_decref(report.spaces);
 		return status;
 	}
 	if (opt.common.json)
 		return ucm_json_print(describe(&report), report.status);
-	print_sum(&report, "total", "", &report.total);
+	print_sum("total", "", &report.total);
 	status = ucm_tool_flush();
 	return status ? status : report.status;
 }

@@ -11,7 +11,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -116,7 +115,7 @@ static void tell_address(int fd)
 	printf(strchr(host, ':') ? "http://[%s]:%s/metrics\n"
 				 : "http://%s:%s/metrics\n", host, port);
 	if (ucm_tool_flush())
-		exit(UCM_EXIT_FAILED);
+		ucm_tool_exit(UCM_EXIT_FAILED);
 }
 
 static int serve(const char *mount, const char *listen)

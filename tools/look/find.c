@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/cleanup.h"
@@ -95,7 +94,7 @@ static int tell_all(struct ucm_target *target,
 		found.id = &ids.ids[i];
 		found.place = places[i];
 		if (find(&found))
-			exit(UCM_EXIT_FAILED);
+			ucm_tool_exit(UCM_EXIT_FAILED);
 		if (found.place.result)
 			status = UCM_EXIT_FAILED;
 		if (common.json)

@@ -116,7 +116,6 @@ static int list(struct ucm_target *target)
 	ucm_progress_begin(&progress);
 	err = ucm_list_read(target, opt.common.space, opt.prefix, &rows,
 			    &progress);
-	ucm_progress_clear(&progress);
 	if (err) {
 		ucm_list_fini(&rows);
 		return UCM_EXIT_FAILED;

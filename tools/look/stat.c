@@ -124,12 +124,12 @@ static void read_subject(struct subject *subject)
 
 	if (ucm_target_locate(subject->target, common.space, &id, 1,
 			      &subject->place))
-		exit(UCM_EXIT_FAILED);
+		ucm_tool_exit(UCM_EXIT_FAILED);
 	require(subject->place.result);
 	err = ucm_target_path(subject->target, common.space, &id,
 			      subject->path);
 	if (err && err != -EPERM && err != -ENOENT)
-		exit(UCM_EXIT_FAILED);
+		ucm_tool_exit(UCM_EXIT_FAILED);
 	require(err == -ENOENT ? err : 0);
 	fd = open_by_daemon(subject);
 	require(fstat(fd, &st) ? -errno : 0);

@@ -317,7 +317,7 @@ static void read_ids(int argc, char **argv)
 	if (opt.file)
 		ucm_ids_read(opt.file, &opt.ids);
 	else if (ucm_ids_take(&opt.ids, argc, argv))
-		exit(UCM_EXIT_USAGE);
+		ucm_tool_exit(UCM_EXIT_USAGE);
 }
 
 static int run(ucm_target_call *call, const char *done, int argc, char **argv)
