@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/data/tokens.h"
 #include "tests/fuzz/require.h"
+#include "tools/data/tokens.h"
 
 static struct ucm_hasher *open_hasher(unsigned scheme, unsigned block_size)
 {

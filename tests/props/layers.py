@@ -73,7 +73,7 @@ ROOMS = {
     "lib of tools": ("tools/lib", BASE),
     "look": ("tools/look", TOOL),
     "move": ("tools/move", TOOL),
-    "check": ("tools/check", [*TOOL, "index", "tier"]),
+    "check": ("tools/check", [*TIER, "lib of tools"]),
     "data": ("tools/data", TOOL),
     "trace": ("tools/trace", [*TOOL, "watch", "replay"]),
     "repr of tools": ("tools/repr", [*TOOL, "repr", "sparseroom"]),

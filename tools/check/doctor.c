@@ -18,8 +18,8 @@
 
 #include "common/cleanup.h"
 #include "tools/lib/args.h"
-#include "tools/lib/tool.h"
 #include "tools/lib/text.h"
+#include "tools/lib/tool.h"
 
 #define PATIENCE_MS 5000
 #define DAY_S 86400

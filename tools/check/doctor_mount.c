@@ -16,8 +16,8 @@
 #include "fs/config/config.h"
 #include "fs/medium/memory/memory.h"
 #include "hashing/tree.h"
-#include "tools/lib/tool.h"
 #include "tools/lib/metrics.h"
+#include "tools/lib/tool.h"
 
 static void check_transport(const char *point,
 			    const struct ucm_metrics *metrics)
