@@ -14,7 +14,7 @@ from typing import Iterator, List
 
 from tests.python.support import SRCDIR
 
-SOURCES = ("python/ucmfs/**/*.py", "tools/*.c", "fs/mount/**/*.c",
+SOURCES = ("python/ucmfs/**/*.py", "tools/**/*.c", "fs/mount/**/*.c",
            "fs/store/**/*.c", "fs/config/*.c",
            "fs/medium/**/*.c", "fs/tier/*.c")
 # Literals that stand in a row, with the names of formats between.
