@@ -12,6 +12,7 @@
  *	retrieval  threads that score and select while the request goes on
  *	residency  which blocks are in the slots of fast memory, which of
  *	           them are loaded, and which have to go
+ *	rows       the block tables of a batch's decode rows, in one call
  *	prefetch   which blocks the next choices may want, loaded beforehand
  *
  * Steps are counted from 1, by the tokens that have been generated; step 0 is
@@ -388,7 +389,7 @@ int ucm_resident_release(struct ucm_resident *resident, const uint32_t *slots,
 
 /*
  * So that blocks of nearly equal scores do not replace each other step by step:
- * before ucm_select(), add hysteresis times what lies between the least and the
+ * before ucm_select(), add hysteresis times the difference of the least and the
  * largest of the scores to those of blocks that are loaded or under way.
  */
 int ucm_resident_favour(const struct ucm_resident *resident, float *scores,
@@ -597,6 +598,86 @@ void ucm_sparse_abort(struct ucm_sparse_request *request);
 int ucm_sparse_slots(const struct ucm_sparse_config *config,
 		     uint32_t prompt_tokens, uint32_t output_tokens,
 		     uint32_t *out, struct ucm_error *error);
+
+/* ---- rows of a batch ---- */
+
+/*
+ * The block tables that an attention backend takes for the decode rows of a
+ * batch, made in one call a layer and step: each row is scored by its query,
+ * ucm_select() takes the best blocks, and ucm_select_table() names their pages.
+ *
+ * A block is a page of the engine's. What is kept of page p is in slot p of
+ * slab, and is shared by all rows whose tables name it.
+ *
+ * What is attended to, whatever its score:
+ *
+ *	- the blocks of the windows, and the last block, also if windows has none:
+ *	  local_blocks is taken as at least 1
+ *	- blocks whose page has nothing that is kept, by `built`. They are not
+ *	  counted: topk of the others are taken, or all if there are fewer. topk is
+ *	  what ucm_budget_blocks() says for all blocks between the windows
+ *
+ * Scores are those of a block, as a retrieval's (struct ucm_retrieval_job).
+ */
+
+#define UCM_SPARSE_ROWS_MAX   65536u
+#define UCM_SPARSE_BLOCKS_MAX (1u << 24) /* of a row */
+
+/* What a layer keeps of its pages: one of spec, encoder and star says. */
+struct ucm_sparse_pages {
+	const struct ucm_repr_spec *spec;
+	const void *encoder; /* by ucm_code_encoder_make(); with code_method */
+	const struct ucm_code_method *code_method;
+	const struct ucm_star_spec *star;
+	const struct ucm_repr_slab *slab;
+	const uint8_t *built; /* of each slot; 0: nothing is in it. NULL: there
+			       * is something in all */
+};
+
+struct ucm_sparse_rows {
+	size_t num;                 /* up to UCM_SPARSE_ROWS_MAX */
+	struct ucm_query query;     /* of the first row ... */
+	int64_t stride_query;       /* ... and of the others, elements apart */
+	const int32_t *tables;      /* of pages: block i of row r is at
+				     * r * stride_table + i */
+	size_t stride_table;        /* at least max_blocks */
+	const int32_t *lengths;     /* of each row: its tokens; may be 0 */
+	const uint8_t *dense;       /* of each row; 1: it attends to all its
+				     * blocks. NULL: no row does */
+	uint32_t max_blocks;        /* of a row, up to UCM_SPARSE_BLOCKS_MAX */
+};
+
+/* What the backend is given instead. tables and lengths are the caller's, and
+ * neither overlap each other nor anything that is read; a table's entries after
+ * those of its length are left as they are. */
+struct ucm_sparse_tables {
+	int32_t *tables;
+	size_t stride_table; /* at least rows' max_blocks */
+	int32_t *lengths;
+	/* written, sums over the rows: their quotient is ucm_sparse_ratio */
+	uint64_t blocks_attended, blocks_in_all;
+};
+
+/* Bytes of work memory; 0 if an argument is wrong. Of rows, num, max_blocks and
+ * the query's num_heads are looked at. */
+size_t ucm_sparse_select_bytes(const struct ucm_sparse_pages *pages,
+			       const struct ucm_sparse_rows *rows);
+
+/*
+ * Choose for all rows. config: as for ucm_budget_blocks(); block_size is that of
+ * what is kept. work: work_bytes of them, aligned to 8; any thread may call, with
+ * its own.
+ *
+ * The table and length of a row that attends to all its blocks (it is in dense,
+ * or the budget says so, as with a ratio of 1) are copied, and neither its query
+ * nor its pages are looked at. -EINVAL also if a score is NaN, or a page has no
+ * slot; error says in which row.
+ */
+int ucm_sparse_select(const struct ucm_sparse_pages *pages,
+		      const struct ucm_budget_config *config,
+		      const struct ucm_sparse_rows *rows, void *work,
+		      size_t work_bytes, struct ucm_sparse_tables *out,
+		      struct ucm_error *error);
 
 /* ---- prefetch ---- */
 
