@@ -15,6 +15,7 @@
 #include <config.h>
 
 #include <ucm/position.h>
+#include <ucm/retrieve.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -725,6 +726,165 @@ static void measure_decode(const char *where, size_t blocks)
 	decode_end();
 }
 
+/* ---- the decode rows of a batch: one call for all, time of one ---- */
+
+#define ROWS	   8u
+#define ROW_BLOCKS 1024u
+
+static struct rows_bench {
+	struct ucm_sparse_pages pages;
+	struct ucm_budget_config config;
+	struct ucm_sparse_rows rows;
+	struct ucm_sparse_tables out;
+	void *work;
+	size_t bytes;
+} batch;
+
+static const struct {
+	const char *name;
+	bool codes;
+	uint32_t kind, heads, dim; /* representations are bfloat16 */
+	uint32_t form;		   /* of codes of 128 bits, by Hamming */
+	double target_us;
+} row_forms[] = {
+	{ "row: mean, 2 heads of 64", false, UCM_REPR_MEAN, 2, 64, 0, 20 },
+	{ "row: min/max, 2 heads of 64", false, UCM_REPR_MINMAX, 2, 64, 0, 20 },
+	{ "row: counts, 2 heads of 64", true, 0, 2, 64, UCM_CODE_COUNTS, 20 },
+	{ "row: counts, 8 heads of 64", true, 0, 8, 64, UCM_CODE_COUNTS, 0 },
+	{ "row: codes, 2 heads of 64", true, 0, 2, 64, UCM_CODE_TOKENS, 0 },
+	{ "row: mean, 8 heads of 128", false, UCM_REPR_MEAN, 8, 128, 0, 0 },
+	{ "row: min/max, 8 heads of 128", false, UCM_REPR_MINMAX, 8, 128, 0,
+	  0 },
+};
+
+static void run_rows(void)
+{
+	if (ucm_sparse_select(&batch.pages, &batch.config, &batch.rows,
+			      batch.work, batch.bytes, &batch.out, NULL))
+		die("ucm_sparse_select");
+}
+
+/* Pages of 4 blocks' keys, over and over. */
+static void rows_pages(size_t form)
+{
+	uint32_t heads = row_forms[form].heads, dim = row_forms[form].dim;
+	int64_t row = (int64_t)heads * dim;
+	const struct ucm_keys keys = { bench.keys, UCM_DTYPE_BFLOAT16, 4,
+				       BLOCK_TOKENS * row, row, dim };
+	size_t bytes;
+	int err;
+
+	bench.num = ROWS * ROW_BLOCKS;
+	bench.spec = (struct ucm_repr_spec){ row_forms[form].kind,
+					     UCM_DTYPE_BFLOAT16, heads, dim,
+					     BLOCK_TOKENS };
+	bench.code = (struct ucm_code_spec){
+		.form = row_forms[form].form, .num_heads = heads,
+		.head_dim = dim, .bits = 128, .block_size = BLOCK_TOKENS,
+	};
+	bench.method = (struct ucm_code_method){
+		UCM_CODE_HAMMING, row_forms[form].form == UCM_CODE_COUNTS
+					  ? UCM_CODE_SUM : UCM_CODE_BEST,
+		UCM_SCORE_BLOCK, heads * 4, 4,
+	};
+	bytes = row_forms[form].codes ? ucm_code_bytes(&bench.code)
+				      : ucm_repr_bytes(&bench.spec);
+	bench.slab = (struct ucm_repr_slab){ get(bench.num, bytes), bench.num,
+					     bytes };
+	batch.pages = (struct ucm_sparse_pages){ .slab = &bench.slab };
+	if (row_forms[form].codes) {
+		bench.encoder = get(1, ucm_code_encoder_bytes(&bench.code));
+		err = ucm_code_encoder_make(&bench.code, NULL, bench.encoder,
+					    NULL);
+		if (!err)
+			err = ucm_code_build(bench.encoder, &keys, NULL, 4,
+					     BLOCK_TOKENS, &bench.slab, NULL,
+					     NULL);
+		batch.pages.encoder = bench.encoder;
+		batch.pages.code_method = &bench.method;
+	} else {
+		err = ucm_repr_build(&bench.spec, &keys, NULL, 4, BLOCK_TOKENS,
+				     &bench.slab, NULL, NULL);
+		batch.pages.spec = &bench.spec;
+	}
+	if (err)
+		die("build");
+	for (size_t i = 4; i < bench.num; i++)
+		memcpy((uint8_t *)bench.slab.base + i * bytes,
+		       (uint8_t *)bench.slab.base + i % 4 * bytes, bytes);
+}
+
+/* Each row has pages of its own, in no order; 3 of 10 are chosen. */
+static void rows_begin(size_t form)
+{
+	size_t num = ROWS * ROW_BLOCKS, heads = 4 * row_forms[form].heads;
+	size_t dim = row_forms[form].dim;
+	int32_t *tables = get(num, sizeof(*tables));
+	int32_t *lengths = get(ROWS, sizeof(*lengths));
+	uint8_t *built = get(num, 1);
+	float *q = get(ROWS * heads * dim, sizeof(*q));
+
+	rows_pages(form);
+	memset(built, 1, num);
+	batch.pages.built = built;
+	for (size_t i = 0; i < ROWS * heads * dim; i++)
+		q[i] = next_float();
+	for (size_t i = 0; i < num; i++) {
+		size_t j = (size_t)((next_float() + 1) / 2 * (float)i);
+
+		tables[i] = tables[j];
+		tables[j] = (int32_t)i;
+	}
+	for (size_t i = 0; i < ROWS; i++)
+		lengths[i] = ROW_BLOCKS * BLOCK_TOKENS - 1;
+	batch.config = (struct ucm_budget_config){
+		.block_size = BLOCK_TOKENS,
+		.windows = { .initial_blocks = 1, .local_blocks = 2 },
+		.ratio = 0.3,
+	};
+	batch.rows = (struct ucm_sparse_rows){
+		.num = ROWS,
+		.query = { q, UCM_DTYPE_FLOAT32, (uint32_t)heads,
+			   (int64_t)dim },
+		.stride_query = (int64_t)(heads * dim), .tables = tables,
+		.stride_table = ROW_BLOCKS, .lengths = lengths,
+		.max_blocks = ROW_BLOCKS,
+	};
+	batch.out = (struct ucm_sparse_tables){
+		.tables = get(num, sizeof(*tables)),
+		.stride_table = ROW_BLOCKS,
+		.lengths = get(ROWS, sizeof(*lengths)),
+	};
+	batch.bytes = ucm_sparse_select_bytes(&batch.pages, &batch.rows);
+	batch.work = get(1, batch.bytes);
+}
+
+static void rows_end(void)
+{
+	free(bench.slab.base);
+	free((void *)batch.pages.encoder);
+	free((void *)batch.pages.built);
+	free((void *)batch.rows.query.base);
+	free((void *)batch.rows.tables);
+	free((void *)batch.rows.lengths);
+	free(batch.out.tables);
+	free(batch.out.lengths);
+	free(batch.work);
+}
+
+static void measure_rows(void)
+{
+	for (size_t i = 0; i < sizeof(row_forms) / sizeof(row_forms[0]); i++) {
+		rows_begin(i);
+		measure("8 x 1024 blocks", row_forms[i].name, "us", 1e3 * ROWS,
+			0, run_rows, NULL, row_forms[i].target_us);
+		measure("8 x 1024 blocks", row_forms[i].name, "GB/s", 1,
+			bench.num * bench.slab.stride_bytes, run_rows, run_sum,
+			0);
+		rows_end();
+	}
+}
+
 static int usage(void)
 {
 	fputs("usage: " ME " [--rounds N] [--way plain|avx2|avx512]"
@@ -777,6 +937,7 @@ int main(int argc, char **argv)
 	measure_codes(8192);
 	measure_star();
 	measure_select();
+	measure_rows();
 	measure_build();
 	measure_encode();
 	measure_shift("8 blocks", 8);
