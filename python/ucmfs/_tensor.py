@@ -28,7 +28,7 @@ _FORMATS = {"f": "float32", "d": "float64", "e": "float16", "b": "int8",
             "f4": "float32", "f2": "float16", "|u1": "uint8", "u2": "uint16"}
 _MOST = 0xffffffff  # C's counts are of 32 bits
 _BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int8": 1,
-          "uint8": 1}
+          "uint8": 1, "int32": 4}
 
 
 class Array(NamedTuple):
@@ -143,10 +143,11 @@ def _check_aligned(found: Array, name: str) -> None:
                               f"{_BYTES[found.dtype]} bytes")
 
 
-def rows_of(values: Any, name: str, dims: Dims, *,
-            writable: bool = True) -> Array:
-    """Where floats are to be written, or read: rows that may be apart."""
-    out = array_of(values, name, dims, ("float32",), writable=writable)
+def rows_of(values: Any, name: str, dims: Dims, *, writable: bool = True,
+            kind: str = "float32") -> Array:
+    """Where floats are to be written, or read: rows that may be apart. kind:
+    of numbers that are no floats."""
+    out = array_of(values, name, dims, (kind,), writable=writable)
     _check_aligned(out, name)
     if len(out.shape) > 1 and out.shape[0] > 1 and \
             out.strides[0] < out.shape[-1]:

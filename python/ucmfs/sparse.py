@@ -352,16 +352,19 @@ class BudgetConfig:
     max_topk: int = 0
     dense_tokens: int = 0
 
-    def of(self, tokens: int) -> Budget:
-        """The budget of a request of so many tokens."""
+    @functools.cached_property
+    def _c(self) -> _c.BudgetConfig:
         values = {name: getattr(self, name)
                   for name in self.__dataclass_fields__}
-        config = _c.BudgetConfig()
+        out = _c.BudgetConfig()
         for name, _ in _c.Windows._fields_:
-            _pack.fill(config.windows, "budget", {name: values.pop(name)})
-        _pack.fill(config, "budget", values)
+            _pack.fill(out.windows, "budget", {name: values.pop(name)})
+        return _pack.fill(out, "budget", values)
+
+    def of(self, tokens: int) -> Budget:
+        """The budget of a request of so many tokens."""
         out = _c.Budget()
-        _lib.call(_lib.sparse().ucm_budget_blocks, "budget", config,
+        _lib.call(_lib.sparse().ucm_budget_blocks, "budget", self._c,
                   _pack.u32("budget", "tokens", tokens), out)
         return Budget(*(getattr(out, name) for name in Budget._fields))
 
@@ -390,3 +393,86 @@ def select_table(table: Any, block_size: int, tokens: int,
     _lib.call(_lib.sparse().ucm_select_table, "table", whole, size, tokens,
               chosen, num, memory.address, num, ctypes.byref(length))
     return memory.view("i", num), length.value
+
+
+# ---- rows of a batch ----
+
+class Batch:
+    """The decode rows of a step, for the Rows of all layers: int32 tables
+    [row, block] of pages and lengths [row] in tokens, which are read at each
+    call. dense: uint8 [row]; 1: it attends to all its blocks.
+
+    tables and lengths are what to attend to, after Rows.select(): out, or new
+    memory; entries after a row's tokens mean nothing. One thread's at a time.
+    """
+
+    def __init__(self, tables: Any, lengths: Any, *, dense: Any = None,
+                 out: tuple[Any, Any] | None = None) -> None:
+        table, length = _int_rows(tables, lengths)
+        num, width = table.shape
+        self.tables, self.lengths = out or (
+            _tensor.Memory(4 * num * width).view("i", num, width),
+            _tensor.Memory(4 * num).view("i", num))
+        to = _int_rows(self.tables, self.lengths, num, "out: ")
+        skip = dense if dense is None else _tensor.array_of(
+            dense, "dense", (("row", num),), ("uint8",))
+        self._keep = table, length, to, skip
+        self._rows = _c.SparseRows(
+            num=num, tables=table.pointer, stride_table=table.strides[0],
+            lengths=length.pointer, dense=skip and skip.pointer,
+            max_blocks=min(width, to[0].shape[1]))
+        self._out = _c.SparseTables(to[0].pointer, to[0].strides[0],
+                                    to[1].pointer)
+
+
+class Rows:
+    """Block tables of a batch's decode rows, in one call a layer and step:
+    ucm_retrieve(3), "Rows of a batch".
+
+    by: Spec, star.Spec, or codes.Encoder with a method: what slab holds of the
+    engine's pages, of page p in slot p. built: uint8 [slot], read at each
+    call; 0: nothing is in it. One thread's at a time.
+    """
+
+    def __init__(self, by: Any, slab: Slab, budget: BudgetConfig, *,
+                 method: Any = None, built: Any = None) -> None:
+        spec = by if isinstance(by, Built) else by.spec
+        self._c = _c.SparsePages(slab=ctypes.pointer(slab.need(spec.nbytes)))
+        if by is spec:
+            setattr(self._c, "star" if by._calls == "ucm_star" else "spec",
+                    ctypes.pointer(by._c))
+        elif method:
+            self._c.encoder = by._memory.address
+            self._c.code_method = ctypes.pointer(method._c)
+        if built is not None:
+            built = _tensor.array_of(
+                built, "built", (("slot", slab.num_slots),), ("uint8",))
+            self._c.built = built.pointer
+        self._keep, self._spec, self._config = (by, slab, built), spec, budget
+        self._work = _tensor.Memory(0)
+
+    def select(self, queries: Any, batch: Batch, *,
+               dtype: str | None = None) -> tuple[int, int]:
+        """Choose by queries [row, head, channel]. (blocks that rows attend
+        to, blocks in all.)"""
+        rows, out = batch._rows, batch._out
+        q = _tensor.array_of(
+            queries, "queries", (("row", rows.num), ("head", None),
+                                 ("channel", self._spec.head_dim)),
+            _tensor.KEYS, dtype=dtype)
+        rows.query = _c.Query(q.pointer, q.dtype_number, q.shape[1],
+                              q.strides[1])
+        rows.stride_query = q.strides[0]
+        wanted = _lib.sparse().ucm_sparse_select_bytes(self._c, rows)
+        if wanted > self._work.num_bytes:
+            self._work = _tensor.Memory(wanted)
+        _lib.call(_lib.sparse().ucm_sparse_select, "rows", self._c,
+                  self._config._c, rows, self._work.address, wanted, out)
+        return out.blocks_attended, out.blocks_in_all
+
+
+def _int_rows(tables: Any, lengths: Any, num: int | None = None,
+              out: str = "") -> tuple[_tensor.Array, _tensor.Array]:
+    take = functools.partial(_tensor.rows_of, kind="int32", writable=bool(out))
+    table = take(tables, f"{out}tables", (("row", num), ("block", None)))
+    return table, take(lengths, f"{out}lengths", (("row", table.shape[0]),))

@@ -541,5 +541,140 @@ class Spaces(Case):
         repr_space.of_blocks(OF_BLOCKS, whole).check_channels()
 
 
+@needs_numpy
+class RowsOfABatch(Case):
+    """Tables of many rows are those of the calls one by one."""
+
+    ROWS, PAGES, WIDTH = 3, 20, 9
+
+    def setUp(self):
+        super().setUp()
+        self.keys = floats(4, self.PAGES, SIZE, HEADS, DIM)
+        self.q = floats(5, self.ROWS, HEADS * GROUP, DIM)
+        self.tables = numpy.array(
+            [numpy.random.default_rng(i).permutation(self.PAGES)[:self.WIDTH]
+             for i in range(self.ROWS)], numpy.int32)
+        self.lengths = numpy.array([9 * SIZE - 3, 5 * SIZE, 0], numpy.int32)
+        self.budget = sparse.BudgetConfig(SIZE, initial_blocks=1,
+                                          local_blocks=2, ratio=.4)
+
+    def one_by_one(self, row, scores):
+        tokens = int(self.lengths[row])
+        budget = self.budget.of(tokens)
+        selected = sparse.select(scores[:budget.num_blocks], budget)
+        table, tokens = sparse.select_table(self.tables[row], SIZE, tokens,
+                                            selected)
+        return list(table), tokens
+
+    def run_rows(self, rows, **more):
+        batch = sparse.Batch(self.tables, self.lengths, **more)
+        return batch, rows.select(self.q, batch)
+
+    def check(self, by, score, **more):
+        slab = by.build(self.keys)
+        got, blocks = self.run_rows(sparse.Rows(by, slab, self.budget, **more))
+        attended = 0
+        for row in range(self.ROWS):
+            table, tokens = self.one_by_one(row, numpy.asarray(
+                score(self.q[row], slab, self.tables[row])))
+            self.assertEqual(list(numpy.asarray(got.tables)[row][:len(table)]),
+                             table)
+            self.assertEqual(got.lengths[row], tokens)
+            attended += len(table)
+        self.assertEqual(blocks, (attended, 14))
+
+    def test_every_method(self):
+        self.check(SPEC, lambda q, slab, table: SPEC.query(q).score(
+            slab, table))
+        merged = star.Spec("bfloat16", HEADS, DIM, SIZE, 4, DIM)
+        self.check(merged, lambda q, slab, table: merged.query([q]).score(
+            slab, table))
+        encoder = codes.Encoder(CODES)
+        method = codes.Method("hamming", "best", "block", HEADS * GROUP)
+        self.check(encoder, lambda q, slab, table: encoder.query(
+            q, method).score(slab, table), method=method)
+
+    def test_arrays_with_gaps_are_taken_and_written(self):
+        rows = sparse.Rows(SPEC, SPEC.build(self.keys), self.budget)
+        want, blocks = self.run_rows(rows)
+        q = numpy.zeros((self.ROWS, HEADS * GROUP + 1, DIM + 2),
+                        numpy.float32)
+        q[:, 1:, :DIM] = self.q
+        both = numpy.full((2, self.ROWS, self.WIDTH + 4), -7, numpy.int32)
+        both[0, :, :self.WIDTH] = self.tables
+        lengths = numpy.zeros(self.ROWS, numpy.int32)
+        out = both[1, :, :self.WIDTH], lengths
+        got = sparse.Batch(both[0, :, :self.WIDTH], self.lengths, out=out)
+        for _ in range(2):  # of two layers
+            self.assertEqual(rows.select(q[:, 1:, :DIM], got), blocks)
+        self.assertIs(got.tables, out[0])
+        self.assertEqual(list(lengths), list(want.lengths))
+        num = -(-lengths[0] // SIZE)
+        self.assertEqual(list(got.tables[0][:num]),
+                         list(numpy.asarray(want.tables)[0][:num]))
+        self.assertTrue((both[1, :, num:] == -7).all())
+
+    def test_a_narrow_table_is_written_where_it_is(self):
+        rows = sparse.Rows(SPEC, SPEC.build(self.keys), self.budget)
+        self.lengths[0] = 4 * SIZE
+        want, _ = self.run_rows(rows)
+        out = numpy.zeros((self.ROWS, 6), numpy.int32), self.lengths.copy()
+        self.run_rows(rows, out=out)
+        for row in range(self.ROWS):
+            num = -(-out[1][row] // SIZE)
+            self.assertEqual(list(out[0][row][:num]),
+                             list(numpy.asarray(want.tables)[row][:num]))
+            one = sparse.Batch(self.tables[row:row + 1][::-1],
+                               self.lengths[row:row + 1])
+            rows.select(self.q[row:row + 1], one)
+            self.assertEqual(list(one.lengths), [want.lengths[row]])
+
+    def test_what_is_always_attended_to(self):
+        built = numpy.ones(self.PAGES, numpy.uint8)
+        rows = sparse.Rows(SPEC, SPEC.build(self.keys),
+                           sparse.BudgetConfig(SIZE), built=built)
+        got, _ = self.run_rows(rows)
+        self.assertEqual(numpy.asarray(got.tables)[0, 0], self.tables[0, 8])
+        built[self.tables[0, 3]] = 0
+        got, blocks = self.run_rows(
+            rows, dense=numpy.array([0, 1, 0], numpy.uint8))
+        table = numpy.asarray(got.tables)
+        self.assertEqual(list(table[0, :2]), list(self.tables[0, [3, 8]]))
+        self.assertEqual(list(table[1, :5]), list(self.tables[1, :5]))
+        self.assertEqual(list(got.lengths), [2 * SIZE - 3, 5 * SIZE, 0])
+        self.assertEqual(blocks, (7, 14))
+
+    def test_what_is_refused(self):
+        slab = SPEC.build(self.keys)
+        rows = sparse.Rows(SPEC, slab, self.budget)
+        tables, lengths = self.tables, self.lengths
+        narrow = numpy.zeros((self.ROWS, 8), numpy.int32)
+        for names, arguments, more in (
+                ("tables|int32", (tables.astype(numpy.int64), lengths), {}),
+                ("lengths|row 3", (tables, lengths[:2]), {}),
+                ("queries|row 2", (tables[:2], lengths[:2]), {}),
+                ("lengths: row 0", (tables[:, :8], lengths), {}),
+                ("lengths: row 0", (tables, lengths),
+                 {"out": (narrow, lengths.copy())}),
+                ("out: tables|row 3", (tables, lengths),
+                 {"out": (narrow[:2], lengths.copy())}),
+                ("out overlaps", (tables, lengths),
+                 {"out": (tables.copy(), lengths)}),
+                ("row 0: table", (tables + 20, lengths), {}),
+                ("dense", (tables, lengths), {"dense": lengths})):
+            self.refused(names, lambda: rows.select(
+                self.q, sparse.Batch(*arguments, **more)))
+        batch = sparse.Batch(tables, lengths)
+        self.refused("queries|shape", lambda: rows.select(
+            self.q[..., :-1], batch))
+        self.refused("encoder", lambda: sparse.Rows(
+            codes.Encoder(CODES), CODES.slab(self.PAGES),
+            self.budget).select(self.q, batch))
+        self.refused("built", lambda: sparse.Rows(
+            SPEC, slab, self.budget, built=numpy.ones(3, numpy.uint8)))
+        self.refused("block_size", lambda: sparse.Rows(
+            SPEC, slab, sparse.BudgetConfig(8)).select(self.q, batch))
+
+
 if __name__ == "__main__":
     unittest.main()
