@@ -35,6 +35,14 @@ refused 'has not the version 99' 'another version than that of configure' \
 	sort >"$work/got"
 check 'it has all modules' diff "$work/want" "$work/got"
 
+entry='ucmfs = ucmfs.vllm.plugin:register'
+same 'vLLM finds its plug-in' "$entry" "$("$python" -c 'import sys, zipfile
+wheel = zipfile.ZipFile(sys.argv[1])
+name, = (n for n in wheel.namelist() if n.endswith("/entry_points.txt"))
+text = wheel.read(name).decode()
+print(text.partition("[vllm.general_plugins]\n")[2].split("\n\n")[0].strip())' \
+	"$wheel")"
+
 "$python" -m venv --without-pip "$work/venv" >"$work/out" 2>&1 ||
 	skip "the rest, as there is no venv: $(tail -n 1 "$work/out")"
 check 'it is installed' install_wheel "$wheel"
