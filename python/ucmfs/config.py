@@ -160,8 +160,9 @@ _3FS = Note("there is no client of 3FS here: its files are read through "
 _BLEND = Refuse("blocks are reused after the prefix that they were computed "
                 "for, and nowhere else: there is no blending; UcmfsConnector "
                 "reuses prefixes, without this key")
-_SPARSE = Note("attention is full, as the engine computes it; ucmfs.methods "
-               "reads these keys for a program that retrieves blocks itself")
+_SPARSE = Note("attention is full, unless sparse_type is in vLLM's "
+               "kv_connector_extra_config itself; ucmfs.methods reads these "
+               "keys for a program that retrieves blocks itself")
 _MOONCAKE = Refuse(NO_MOONCAKE)
 _SWITCHES = Note("these are vLLM's, and given to it: --kv-transfer-config, "
                  "--enable-prefix-caching")

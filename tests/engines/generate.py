@@ -11,6 +11,7 @@ Configuration:
     {"model": DIR,
      "engine": {argument of vLLM's EngineArgs: value},
      "kv_transfer": {argument of KVTransferConfig: value} or null,
+     "path": [DIR...], where else Python looks for modules,
      "steps": [STEP...]}
 
 Prompts: {name: [token...]}. Steps, in order:
@@ -29,6 +30,7 @@ Prompts: {name: [token...]}. Steps, in order:
     {"do": "until_cached", "cached": {name: tokens}, "connector": true}
         reset and generate these, again and again until so many tokens of each
         are cached, or a minute has passed; the last result
+    {"do": "modules"}     of ucmfs, which have been imported
     {"do": "metrics"}     all samples that begin with vllm:
     {"do": "pause", "say": WORD}   print WORD, wait for a line on stdin
 
@@ -224,6 +226,9 @@ class Engine:
             self._engine.step()
         return True
 
+    def _modules(self) -> list[str]:
+        return [name for name in sys.modules if name.split(".")[0] == "ucmfs"]
+
     def _metrics(self) -> dict[str, float]:
         from prometheus_client import REGISTRY
 
@@ -284,6 +289,7 @@ def run(
     """The results of all steps. pause: called with the word of a pause, it
     returns when the engine may go on."""
     set_environment()
+    sys.path[:0] = config.get("path", [])
     engine = Engine(config, prompts, pause)
     try:
         return [engine.do(step) for step in config["steps"]]

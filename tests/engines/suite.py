@@ -279,7 +279,7 @@ class Start:
 
     Whatever happens inside, the process and its shared memory are gone
     afterwards. hidden: directories that are empty for it; it is alone on its
-    network then.
+    network then. path: more directories with modules.
     """
 
     _count = 0
@@ -289,7 +289,7 @@ class Start:
                  parallel: Parallel = ALONE,
                  prompts: Optional[Dict[str, List[int]]] = None,
                  hash_seed: Optional[str] = "0",
-                 hidden: Sequence[str] = (),
+                 hidden: Sequence[str] = (), path: Sequence[str] = (),
                  environment: Optional[Dict[str, str]] = None) -> None:
         Start._count += 1
         self._name = f"ucmfs-test-{os.getpid()}-{Start._count}"
@@ -297,7 +297,8 @@ class Start:
             transfer = dict(transfer, engine_id=self._name)
         config = {"model": model(kind),
                   "engine": {**parallel.arguments(), **(engine or {})},
-                  "kv_transfer": transfer, "steps": steps}
+                  "kv_transfer": transfer, "steps": steps,
+                  "path": list(path)}
         self._work = tempfile.mkdtemp(prefix="ucmfs-engine.",
                                       dir=os.environ.get("UCMFS_TEST_DIR"))
         self.log = os.path.join(self._work, "log")

@@ -28,12 +28,13 @@ class Plugin(unittest.TestCase):
         from ucmfs.vllm import UcmfsTier, plugin  # noqa: F401
 
         plugin.register()
-        lacking = dict.fromkeys(("vllm.v1.kv_offload.tiering.factory",))
+        lacking = dict.fromkeys(("vllm.v1.kv_offload.tiering.factory",
+                                 "vllm.v1.attention.backends.registry"))
         with mock.patch.dict("sys.modules", lacking), \
                 self.assertLogs("vllm.ucmfs", "INFO") as said:
             plugin.register()
-        self.assertEqual(len(said.output), 1)
-        for line, what in zip(said.output, ("tier",)):
+        self.assertEqual(len(said.output), 2)
+        for line, what in zip(said.output, ("tier", "sparse attention")):
             self.assertRegex(line, rf"vLLM \S+ lacks a hook, so .*{what}")
 
 

@@ -26,6 +26,7 @@ from ..errors import ConfigError
 from .metadata import UcmfsHandshake, UcmfsMetadata
 from .metrics import UcmfsPromMetrics, UcmfsStats
 from .options import connector_options
+from .plugin import warn_if_dense
 from .scheduler import UcmfsScheduler
 from .worker import UcmfsWorker
 
@@ -169,6 +170,7 @@ class UcmfsConnector(KVConnectorBase_V1, SupportsHMA):
         return UcmfsHandshake(plan) if plan.stages > 1 else None
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
+        warn_if_dense(self._vllm_config)
         self._worker.register_kv_caches(kv_caches)
 
     def start_load_kv(self, forward_context: Any, *args: Any,

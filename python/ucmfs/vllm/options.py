@@ -16,6 +16,7 @@ from ..config import (NO_MOUNT, REMOVED, Config, check_bool, check_count,
                       checked, one_of, unknown, validate_config)
 from ..errors import ConfigError
 from .mount import log
+from .plugin import is_key
 
 SEEDS = ("UCM_CONFIG_FILE", "ucm_config_path", "ucm_connectors",
          "use_layerwise", "storage", "storage_backends", "storage_path",
@@ -236,8 +237,11 @@ def connector_options(extra: Mapping[str, Any], *,
     """From kv_connector_extra_config.
 
     check_paths: look whether what upstream's keys name are mounts, or may be
-    tiers. Without, no file system is asked and both may be missing.
+    tiers. Without, no file system is asked and both may be missing. With
+    sparse_type, keys of sparse attention are not the connector's.
     """
+    if extra.get("sparse_type"):
+        extra = {k: v for k, v in extra.items() if not is_key(k)}
     if any(key in extra for key in SEEDS):
         extra = _from_seeds(extra, check_paths)
     return parse(ConnectorOptions, extra, check_paths)

@@ -6,24 +6,34 @@ Every process of an engine calls register(), before there is a configuration.
 So it leaves names alone, which are looked up when a configuration asks:
 
   tier       {"type": "ucmfs"} is UcmfsTier
+  attention  on a CPU, a backend's name leads to this module, where
+             __getattr__() answers with ours if the configuration of the
+             engine whose layers are being made has sparse_type, and with
+             vLLM's own class otherwise
 
-vLLM 0.31 to 0.33 have the hooks. Where one is missing, a line says which, and
-the engine runs as if ucmfs were not installed. Nothing is raised, and libucm
-is not loaded.
+vLLM 0.31 and 0.32 have the hooks. Where a version lacks one, a line says
+which, and the engine runs as if ucmfs were not installed. Nothing is raised,
+and neither libucm nor ucmfs.vllm.sparse is loaded.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
+from typing import Any, Mapping
 
 log = logging.getLogger("vllm.ucmfs")
 
 TIER = "ucmfs"
+ATTENTION = "CPU_ATTN"
+# Backends of a CPU: ours, and those that are refused by name.
+BACKENDS = (ATTENTION, "CPU_MLA", "AMX_MLA")
 
 
 def register() -> None:
     """Called by vLLM, any number of times."""
-    for what, hook in (("the tier \"ucmfs\"", _register_tier),):
+    for what, hook in (("the tier \"ucmfs\"", _register_tier),
+                       ("sparse attention", _register_backends)):
         try:
             hook()
         except Exception as error:  # whatever it is, vLLM runs without it
@@ -43,3 +53,67 @@ def _register_tier() -> None:
     if TIER not in getattr(SecondaryTierFactory, "_registry", ()):
         SecondaryTierFactory.register_tier(TIER, "ucmfs.vllm.tier",
                                            "UcmfsTier")
+
+
+def _register_backends() -> None:
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return
+    from vllm.v1.attention.backends.registry import (
+        AttentionBackendEnum, register_backend)
+
+    for name in BACKENDS:
+        backend = AttentionBackendEnum.__members__.get(name)
+        if backend is not None and not backend.is_overridden():
+            register_backend(backend, f"{__name__}.{name}")
+
+
+def __getattr__(name: str) -> Any:
+    """A backend, by the configuration that is being built."""
+    if name not in BACKENDS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from vllm.config import get_current_vllm_config_or_none
+    from vllm.utils.import_utils import resolve_obj_by_qualname
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum
+
+    wanted = asked(get_current_vllm_config_or_none())
+    if wanted is not None and name == ATTENTION:
+        from .sparse import CpuBackend
+
+        return CpuBackend
+    if wanted is not None:
+        log.warning("ucmfs: sparse_type %s: no effect: %s is MLA, which stays "
+                    "dense", wanted["sparse_type"], name)
+    return resolve_obj_by_qualname(AttentionBackendEnum[name].value)
+
+
+def is_key(key: str) -> bool:
+    """Whether sparse attention is configured by it: sparse_type, and a
+    dictionary under a method's name. (Blend is no attention.)"""
+    from .._lib import METHODS
+
+    return key == "sparse_type" or (key in METHODS and key != "Blend")
+
+
+def asked(vllm_config: Any) -> dict[str, Any] | None:
+    """What an engine's configuration says of sparse attention: in its
+    connector's extra configuration, or under "ucmfs" in its additional one,
+    which an engine without a connector has too. Both come along to all
+    workers, which a variable of the environment need not. None: nothing."""
+    transfer = getattr(vllm_config, "kv_transfer_config", None)
+    more = getattr(vllm_config, "additional_config", None)
+    for place in (getattr(transfer, "kv_connector_extra_config", None),
+                  more.get("ucmfs") if isinstance(more, Mapping) else None):
+        if isinstance(place, Mapping) and place.get("sparse_type"):
+            return {key: place[key] for key in place if is_key(key)}
+    return None
+
+
+def warn_if_dense(vllm_config: Any) -> None:
+    """Of a worker that has its layers."""
+    wanted = asked(vllm_config)
+    if wanted is not None and f"{__package__}.sparse" not in sys.modules:
+        log.warning("ucmfs: sparse_type %s: no effect: no layer has the "
+                    "attention of a CPU by the entry point ucmfs of "
+                    "vllm.general_plugins", wanted["sparse_type"])

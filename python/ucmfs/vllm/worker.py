@@ -16,6 +16,7 @@ import errno
 import functools
 import math
 import os
+import sys
 import time
 from array import array
 from dataclasses import dataclass, field, replace
@@ -336,6 +337,7 @@ class UcmfsWorker:
             self._give_up_saves(self._queued)
             self._queued = []
         for job in meta.loads:
+            self._forget(job)
             transfer = self._start_load(job, ready)
             if self._mode != "async":
                 self._sync.append(transfer)
@@ -344,6 +346,13 @@ class UcmfsWorker:
                 self._follow(transfer)
         if self._mode == "sync":
             self._wait_sync()
+
+    def _forget(self, job: Job) -> None:
+        """What sparse attention knows of pages that are about to change."""
+        pages = sys.modules.get("ucmfs.vllm.sparse_pages")
+        if pages is not None:
+            for part in self._here(job):
+                pages.forget(array("I", part.pages))
 
     def _start_load(self, job: Job, ready: bool) -> Transfer:
         transfer = Transfer(job, True, self._here(job), [], time.monotonic(),

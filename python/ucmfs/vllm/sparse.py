@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sparse attention in vLLM on a CPU: decode rows attend to the pages that a
+method of ucm_retrieve(3) chooses.
+
+vLLM's own backend runs below. Ours builds representations where keys are
+written (sparse_pages.py), and hands each layer's kernel another block table
+and other lengths, in which the rows that decode name the chosen pages alone.
+Rows of more than one token, and the last token of a prompt, are dense: so a
+prompt's keys and values are exact, and a store may keep its blocks.
+
+A choice is made at each step in each layer. What a layer or an engine cannot
+do (refusal()) is said once, by name, and it stays dense.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Sequence
+
+import numpy as np
+import torch
+from vllm import _custom_ops as ops
+from vllm import envs
+from vllm.config import get_current_vllm_config
+from vllm.v1.attention.backend import AttentionType
+from vllm.v1.attention.backends.cpu_attn import (
+    CPUAttentionBackend, CPUAttentionBackendImpl, CPUAttentionMetadata,
+    CPUAttentionMetadataBuilder)
+
+from .. import methods
+from ..errors import UcmfsError
+from ..sparse import Budget
+from . import sparse_pages
+from .mount import Teller, log
+from .plugin import asked
+from .sparse_pages import Pages
+
+OURS = "UcmfsConnector"  # it says which pages it loads
+
+_refused: set[str] = set()
+
+
+class CpuBackend(CPUAttentionBackend):
+
+    @staticmethod
+    def get_impl_cls() -> type[CpuImpl]:
+        return CpuImpl
+
+    @staticmethod
+    def get_builder_cls() -> type[CpuBuilder]:
+        return CpuBuilder
+
+
+# ---- a step ----
+
+@dataclasses.dataclass
+class Metadata(CPUAttentionMetadata):
+    """decode: the rows that may be sparse."""
+
+    decode: Sequence[int] = ()
+
+
+class CpuBuilder(CPUAttentionMetadataBuilder):
+
+    def build(self, common_prefix_len: int, common_attn_metadata: Any,
+              *args: Any, **kwargs: Any) -> Metadata:
+        built = super().build(common_prefix_len, common_attn_metadata, *args,
+                              **kwargs)
+        return Metadata(**vars(built),
+                        decode=decode_rows(built, common_attn_metadata))
+
+
+def decode_rows(built: CPUAttentionMetadata, common: Any) -> Sequence[int]:
+    """Rows of one token that the request has generated."""
+    prefilling = getattr(common, "is_prefilling", None)
+    if prefilling is None or built.causal is not True:
+        return ()
+    num = common.num_reqs
+    lengths = np.diff(built.query_start_loc.numpy()[:num + 1])
+    return np.flatnonzero((lengths == 1) & ~prefilling.numpy()[:num]).tolist()
+
+
+# ---- a layer ----
+
+class Plan:
+    """What is to be done in a layer: by its configuration, and the size of
+    pages."""
+
+    def __init__(self, wanted: dict[str, Any], vllm_config: Any,
+                 page_tokens: int) -> None:
+        self.config = methods.parse(
+            wanted, block_size=page_tokens,
+            num_layers=vllm_config.model_config.get_num_layers(
+                vllm_config.parallel_config))
+        self._min_blocks = self.config.values["min_blocks"]
+        self._budget = self.config.budget
+        # Of all requests in a step, one page that ends and one that begins.
+        self.num_rows = 2 * vllm_config.scheduler_config.max_num_seqs
+        self.budget_of = functools.lru_cache(4096)(self._budget_of)
+
+    def _budget_of(self, tokens: int) -> Budget | None:
+        """None: a request of so many tokens is dense."""
+        budget = self._budget.of(tokens)
+        return None if budget.num_blocks < self._min_blocks else budget
+
+
+def refusal(impl: CPUAttentionBackendImpl, vllm_config: Any,
+            method: methods.Method) -> str:
+    """Why a layer stays dense; "": it need not."""
+    transfer = vllm_config.kv_transfer_config
+    connector = transfer.kv_connector if transfer else None
+    parallel = vllm_config.parallel_config
+    reasons = {
+        f"{method.name} keeps {method.keeps} of blocks, which is not yet "
+        "under vLLM": method.keeps != "repr",
+        f"{connector} does not say which pages it loads":
+            connector not in (None, OURS),
+        "save_decode would store keys that are not exact": connector == OURS
+            and transfer.kv_connector_extra_config.get("save_decode"),
+        "context parallelism": max(
+            getattr(parallel, f"{kind}_context_parallel_size", 1)
+            for kind in ("decode", "prefill")) > 1,
+        f"{impl.attn_type} attention": impl.attn_type != AttentionType.DECODER,
+        "sliding window layers": impl.sliding_window != -1,
+        "layers that share the KV cache of others":
+            impl.kv_sharing_target_layer_name is not None,
+        f"a KV cache of {impl.kv_cache_dtype}": impl.is_fp8_kv_cache,
+        "layers with ALiBi": impl.alibi_slopes is not None,
+    }
+    return next((text for text, holds in reasons.items() if holds), "")
+
+
+class CpuImpl(CPUAttentionBackendImpl):
+    """Dense, if there is no plan."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._pages: Pages | None = None
+        self._plan: Plan | None = None
+        self._cache: tuple[int, Any] = (0, None)  # that the pages are of
+        self._config = get_current_vllm_config()
+        self._wanted = asked(self._config)
+        self._teller = Teller("sparse attention")
+        if not self._wanted:  # vLLM caches the class
+            return
+        # wrong keys end the start of the engine
+        self._plan = Plan(self._wanted, self._config,
+                          self._config.cache_config.block_size)
+        why = refusal(self, self._config, self._plan.config.method)
+        if why:
+            self._stay_dense(why)
+
+    def _stay_dense(self, why: str) -> None:
+        self._plan = self._pages = None
+        if why not in _refused:
+            _refused.add(why)
+            log.warning("ucmfs: sparse_type %s: dense: %s",
+                        self._wanted["sparse_type"], why)
+
+    def do_kv_cache_update(self, layer: Any, key: torch.Tensor,
+                           value: torch.Tensor, kv_cache: torch.Tensor,
+                           slot_mapping: torch.Tensor) -> None:
+        super().do_kv_cache_update(layer, key, value, kv_cache, slot_mapping)
+        if not self._plan:
+            return
+        cache = (kv_cache.data_ptr(), kv_cache.shape)
+        if self._cache != cache:
+            self._cache = cache
+            self._open(layer.layer_name, key, kv_cache)
+        if self._pages is not None and len(slot_mapping):
+            self._pages.written(key[:len(slot_mapping)], slot_mapping)
+
+    def _open(self, name: str, key: torch.Tensor, kv_cache: torch.Tensor,
+              ) -> None:
+        """Nothing is known of a new cache's pages."""
+        num_pages, _, page_tokens, _ = kv_cache.shape
+        blocks = self._config.cache_config.block_size
+        if page_tokens != blocks:
+            self._stay_dense(f"pages of {page_tokens} tokens, and blocks of "
+                             f"{blocks}")
+            return
+        self._plan = Plan(self._wanted, self._config, page_tokens)
+        spec = self._plan.config.repr_spec(methods.Model(
+            self.num_kv_heads, self.num_heads, self.head_size))
+        self._pages = Pages(name, spec, num_pages, self._plan.num_rows,
+                            key.dtype)
+
+    def forward(self, layer: Any, query: torch.Tensor, key: torch.Tensor,
+                value: torch.Tensor, kv_cache: torch.Tensor,
+                attn_metadata: Any, output: torch.Tensor, *args: Any,
+                **kwargs: Any) -> torch.Tensor:
+        if self._pages is not None and getattr(attn_metadata, "decode", ()):
+            try:
+                attn_metadata = self._sparse(layer, query, attn_metadata)
+            except UcmfsError as error:  # a query that is not finite
+                self._teller.warn("selection", "%s", error)
+        return super().forward(layer, query, key, value, kv_cache,
+                               attn_metadata, output, *args, **kwargs)
+
+    def _sparse(self, layer: Any, query: torch.Tensor,
+                dense: Metadata) -> Metadata:
+        """The metadata of all layers is left as it is."""
+        rows = dense.decode
+        table, lengths = dense.block_table.clone(), dense.seq_lens.clone()
+        sparse_pages.select_rows(
+            self._pages, self._plan.budget_of, rows,
+            query[dense.query_start_loc[rows].long()],
+            dense.block_table.numpy(), dense.seq_lens.numpy(),
+            table.numpy(), lengths.numpy())
+        return dataclasses.replace(
+            dense, block_table=table, seq_lens=lengths,
+            scheduler_metadata=ops.cpu_attn_get_scheduler_metadata(
+                num_reqs=len(lengths), num_heads=self.num_heads,
+                num_kv_heads=self.num_kv_heads, head_dim=self.head_size,
+                seq_lens=lengths, dtype=query.dtype,
+                query_start_loc=dense.query_start_loc, causal=dense.causal,
+                sliding_window_size=self.sliding_window, isa=layer.isa,
+                enable_kv_split=envs.VLLM_CPU_ATTN_SPLIT_KV,
+                dynamic_causal=dense.dynamic_causal,
+                kv_cache_dtype=self.kv_cache_dtype))

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands for the pages of a layer's KV cache, and which pages a token
+attends to. Nothing here knows an engine.
+
+Pages has a slot and a valid byte for each page. A page's representation is
+made of the keys as they are written, since the cache itself is packed by the
+engine's kernel. A page is
+
+  absent   until all of its tokens have been written in their order; also again
+           from the first write into it on, and when it is forgotten because
+           its bytes came from elsewhere (a load)
+  growing  absent, with its first tokens in a row of kept keys
+  valid    its slot stands for exactly the keys that it holds
+
+A page that is not valid is always attended to.
+
+Cost. A page that is written at once is built from the engine's tensor. A page
+that grows is built when it is full, from a copy of its keys: there is a row of
+them for each page that may grow, two for each request that may run (a step can
+end one page and begin the next), and a layer takes half a page of memory for
+each row that has been used. The alternative, ucm_repr_add() for each token,
+takes less memory and a call for each row and layer. If there is no row left,
+the page that grew longest ago gives up its own.
+
+One thread at a time.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Callable, Iterable, Optional, Sequence
+
+import numpy as np
+import torch
+
+from .. import sparse
+from ..errors import UcmfsError
+from .mount import Teller
+
+Budgets = Callable[[int], Optional[sparse.Budget]]
+
+_layers: weakref.WeakSet[Pages] = weakref.WeakSet()
+
+
+def forget(pages: Iterable[int]) -> None:
+    """Other bytes than those that were written are in these pages, or will
+    be."""
+    for layer in _layers:
+        layer.forget(pages)
+
+
+class Pages:
+    """Of one layer."""
+
+    def __init__(self, name: str, spec: sparse.Spec, num_pages: int,
+                 num_rows: int, dtype: torch.dtype) -> None:
+        self.name = name
+        self.spec = spec
+        self.slab = spec.slab(num_pages)
+        self.valid = np.zeros(num_pages, np.uint8)
+        # memory is taken when a row is first written
+        self._keys = torch.empty((num_rows, spec.block_size, spec.num_heads,
+                                  spec.head_dim), dtype=dtype)
+        self._free = list(reversed(range(num_rows)))
+        # pages that grow: [row, tokens]; the one written longest ago first
+        self._growing: dict[int, list[int]] = {}
+        self._teller = Teller(name)
+        _layers.add(self)
+
+    def forget(self, pages: Iterable[int]) -> None:
+        for page in pages:
+            self.valid[page] = 0
+            self._stop(page)
+
+    def written(self, keys: torch.Tensor, slots: torch.Tensor) -> None:
+        """keys [token, head, channel] are in these slots now: slot s is token
+        s % block_size of page s // block_size, below 0 nowhere."""
+        size = self.spec.block_size
+        places = slots.numpy()
+        begins = np.flatnonzero((np.diff(places, prepend=places[:1] - 2) != 1)
+                                | (places % size == 0))
+        lengths = np.diff(begins, append=len(places))
+        whole, full, source, target = [], [], [], []
+        for at, num, slot in zip(begins.tolist(), lengths.tolist(),
+                                 places[begins].tolist()):
+            page, first = divmod(slot, size)
+            if page < 0:
+                continue
+            self.valid[page] = 0
+            if num == size:
+                self._stop(page)
+                whole.append((at, page))
+                continue
+            row = self._grow(page, first, num)
+            if row is None:
+                continue
+            begin = row * size + first
+            source += range(at, at + num)
+            target += range(begin, begin + num)
+            if first + num == size:
+                full.append((row, page))
+        if source:
+            self._keys.flatten(0, 1)[torch.tensor(target)] = \
+                keys[torch.tensor(source)]
+        self._build(windows_of(keys, size) if whole else keys, whole)
+        self._build(self._keys, full)
+        for _, page in full:
+            self._stop(page)
+
+    def _grow(self, page: int, first: int, num: int) -> int | None:
+        """The row for tokens that are written to a page; None: they do not
+        follow those that are kept."""
+        grown = self._growing.pop(page, None)
+        if not grown and first == 0:
+            grown = [self._row(), 0]
+        elif grown and first not in (0, grown[1]):
+            self._free.append(grown[0])
+            grown = None
+        if not grown:
+            return None
+        self._growing[page] = [grown[0], first + num]
+        return grown[0]
+
+    def _row(self) -> int:
+        if not self._free:
+            self._stop(next(iter(self._growing)))
+        return self._free.pop()
+
+    def _stop(self, page: int) -> None:
+        grown = self._growing.pop(page, None)
+        if grown:
+            self._free.append(grown[0])
+
+    def _build(self, keys: torch.Tensor, pairs: Sequence[tuple[int, int]],
+               ) -> None:
+        """Pages, each from a block of keys."""
+        if not pairs:
+            return
+        blocks, pages = [b for b, _ in pairs], [p for _, p in pairs]
+        try:
+            self.spec.build(keys, self.slab, blocks=blocks, slots=pages)
+        except UcmfsError as error:  # a key that is not finite
+            self._teller.warn("representations", "%s", error)
+            return
+        self.valid[pages] = 1
+
+
+def windows_of(keys: torch.Tensor, size: int) -> torch.Tensor:
+    """[token, head, channel] as blocks, one from each token on."""
+    token, head, channel = keys.stride()
+    return keys.as_strided(
+        (len(keys) - size + 1, size, *keys.shape[1:]),
+        (token, token, head, channel), keys.storage_offset())
+
+
+def select_rows(pages: Pages, budget_of: Budgets, rows: Sequence[int],
+                queries: torch.Tensor, table: np.ndarray, lengths: np.ndarray,
+                table_out: np.ndarray, lengths_out: np.ndarray) -> None:
+    """For each of these rows of a block table and its query, of
+    [row, head, channel], write the table of the pages to attend to, and the
+    tokens in them. Rows that budget_of() has no budget for stay as they are;
+    the outputs begin as copies.
+
+    The budget is of all blocks; pages without a representation come on top of
+    what it chooses by score.
+    """
+    spec, wanted = pages.spec, []
+    for row, query in zip(rows, queries):
+        tokens = int(lengths[row])
+        budget = budget_of(tokens)
+        if not budget:
+            continue
+        ids = table[row, :budget.num_blocks]
+        wanted.append((row, tokens, budget, ids, sparse.Scoring(
+            spec.query(query), pages.slab, ids)))
+    scores = sparse.score_all([each[-1] for each in wanted])
+    for (row, tokens, budget, ids, _), found in zip(wanted, scores):
+        absent = pages.valid[ids] == 0
+        score = np.asarray(found)
+        score[absent] = np.inf
+        between = budget.num_blocks - budget.first - budget.last
+        extra = int(absent[budget.first:budget.first + between].sum())
+        chosen, length = sparse.select_table(
+            ids, spec.block_size, tokens, sparse.select(score, budget._replace(
+                topk=min(budget.topk + extra, between))))
+        table_out[row, :len(chosen)] = chosen
+        lengths_out[row] = length
