@@ -414,8 +414,8 @@ class Batch:
             _tensor.Memory(4 * num * width).view("i", num, width),
             _tensor.Memory(4 * num).view("i", num))
         to = _int_rows(self.tables, self.lengths, num, "out: ")
-        skip = dense if dense is None else _tensor.array_of(
-            dense, "dense", (("row", num),), ("uint8",))
+        skip = _tensor.array_of(dense, "dense", (("row", num),), ("uint8",)) \
+            if dense is not None else None
         self._keep = table, length, to, skip
         self._rows = _c.SparseRows(
             num=num, tables=table.pointer, stride_table=table.strides[0],

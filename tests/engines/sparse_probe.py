@@ -18,17 +18,15 @@ from ucmfs.vllm import sparse_pages
 _select = sparse_pages.select_rows
 
 
-def watched(pages, budget_of, rows, queries, table, lengths, table_out,
-            lengths_out):
+def watched(pages, rows, queries, table, lengths, out):
     if os.environ.get("UCMFS_TEST_INVERT"):
         queries = -queries
-    _select(pages, budget_of, rows, queries, table, lengths, table_out,
-            lengths_out)
+    _select(pages, rows, queries, table, lengths, out)
     size = pages.spec.block_size
     said = []
     for row in rows:
         num = -(-int(lengths[row]) // size)
-        left = int(lengths_out[row])
+        left = int(out[1][row])
         said.append([int(lengths[row]),
                      int((pages.valid[table[row, :num]] == 0).sum()),
                      -(-left // size), left])

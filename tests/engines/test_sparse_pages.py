@@ -124,27 +124,28 @@ class Selected(unittest.TestCase):
     def one(self, seed: int) -> None:
         source = np.random.default_rng(seed)
         torch.manual_seed(seed)
-        pages = Pages("layer", spec(), PAGES, ROWS, torch.float32)
+        pages = Pages("layer", spec(), PAGES, ROWS, torch.float32,
+                      sparse.BudgetConfig(SIZE, 1, 2, ratio=0.4))
         keys = torch.randn(PAGES * SIZE, HEADS, DIM)
         pages.written(keys, torch.arange(PAGES * SIZE))
         gone = source.choice(PAGES, 3, replace=False)
         pages.forget(gone.tolist())
-        config = sparse.BudgetConfig(SIZE, 1, 2, ratio=0.4)
         rows = [0, 2]
         table = np.stack([source.permutation(PAGES) for _ in range(3)]
                          ).astype(np.int32)
         lengths = source.integers(SIZE + 1, PAGES * SIZE, 3).astype(np.int32)
-        queries = torch.randn(len(rows), 2 * HEADS, DIM)
+        queries = torch.randn(len(table), 2 * HEADS, DIM)
+        queries[1] = torch.nan  # is not looked at
         table_out, lengths_out = table.copy(), lengths.copy()
-        select_rows(pages, config.of, rows, queries, table, lengths,
-                    table_out, lengths_out)
+        select_rows(pages, rows, queries, table, lengths,
+                    (table_out, lengths_out))
         self.assertEqual(table_out[1].tolist(), table[1].tolist())
         self.assertEqual(lengths_out[1], lengths[1])
         means = keys.view(PAGES, SIZE, HEADS, DIM).mean(1)
-        for row, query in zip(rows, queries):
+        for row in rows:
             tokens = int(lengths[row])
             num = -(-tokens // SIZE)
-            q = query.view(HEADS, 2, DIM).mean(1)
+            q = queries[row].view(HEADS, 2, DIM).mean(1)
             ids = table[row, :num]
             score = (means[ids] * q).sum((1, 2)).numpy()
             between = [i for i in range(1, num - 2)]

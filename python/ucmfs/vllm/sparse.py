@@ -15,7 +15,6 @@ do (refusal()) is said once, by name, and it stays dense.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, Sequence
 
 import numpy as np
@@ -30,7 +29,6 @@ from vllm.v1.attention.backends.cpu_attn import (
 
 from .. import methods
 from ..errors import UcmfsError
-from ..sparse import Budget
 from . import sparse_pages
 from .mount import Teller, log
 from .plugin import asked
@@ -94,15 +92,13 @@ class Plan:
             num_layers=vllm_config.model_config.get_num_layers(
                 vllm_config.parallel_config))
         self._min_blocks = self.config.values["min_blocks"]
-        self._budget = self.config.budget
+        self._page_tokens = page_tokens
         # Of all requests in a step, one page that ends and one that begins.
         self.num_rows = 2 * vllm_config.scheduler_config.max_num_seqs
-        self.budget_of = functools.lru_cache(4096)(self._budget_of)
 
-    def _budget_of(self, tokens: int) -> Budget | None:
-        """None: a request of so many tokens is dense."""
-        budget = self._budget.of(tokens)
-        return None if budget.num_blocks < self._min_blocks else budget
+    def is_long(self, tokens: int) -> bool:
+        """Whether a request of so many tokens may be sparse."""
+        return -(-tokens // self._page_tokens) >= self._min_blocks
 
 
 def refusal(impl: CPUAttentionBackendImpl, vllm_config: Any,
@@ -184,7 +180,7 @@ class CpuImpl(CPUAttentionBackendImpl):
         spec = self._plan.config.repr_spec(methods.Model(
             self.num_kv_heads, self.num_heads, self.head_size))
         self._pages = Pages(name, spec, num_pages, self._plan.num_rows,
-                            key.dtype)
+                            key.dtype, self._plan.config.budget)
 
     def forward(self, layer: Any, query: torch.Tensor, key: torch.Tensor,
                 value: torch.Tensor, kv_cache: torch.Tensor,
@@ -201,13 +197,13 @@ class CpuImpl(CPUAttentionBackendImpl):
     def _sparse(self, layer: Any, query: torch.Tensor,
                 dense: Metadata) -> Metadata:
         """The metadata of all layers is left as it is."""
-        rows = dense.decode
+        before = dense.seq_lens.numpy()
+        rows = [row for row in dense.decode if self._plan.is_long(before[row])]
         table, lengths = dense.block_table.clone(), dense.seq_lens.clone()
+        first = dense.query_start_loc[:len(before)].clamp(max=len(query) - 1)
         sparse_pages.select_rows(
-            self._pages, self._plan.budget_of, rows,
-            query[dense.query_start_loc[rows].long()],
-            dense.block_table.numpy(), dense.seq_lens.numpy(),
-            table.numpy(), lengths.numpy())
+            self._pages, rows, query[first], dense.block_table.numpy(), before,
+            (table.numpy(), lengths.numpy()))
         return dataclasses.replace(
             dense, block_table=table, seq_lens=lengths,
             scheduler_metadata=ops.cpu_attn_get_scheduler_metadata(

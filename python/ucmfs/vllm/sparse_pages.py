@@ -28,7 +28,7 @@ One thread at a time.
 from __future__ import annotations
 
 import weakref
-from typing import Any, Callable, Iterable, Optional, Sequence
+from typing import Any, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -36,8 +36,6 @@ import torch
 from .. import sparse
 from ..errors import UcmfsError
 from .mount import Teller
-
-Budgets = Callable[[int], Optional[sparse.Budget]]
 
 _layers: weakref.WeakSet[Pages] = weakref.WeakSet()
 
@@ -53,11 +51,14 @@ class Pages:
     """Of one layer."""
 
     def __init__(self, name: str, spec: sparse.Spec, num_pages: int,
-                 num_rows: int, dtype: torch.dtype) -> None:
+                 num_rows: int, dtype: torch.dtype,
+                 budget: sparse.BudgetConfig | None = None) -> None:
         self.name = name
         self.spec = spec
         self.slab = spec.slab(num_pages)
         self.valid = np.zeros(num_pages, np.uint8)
+        self.chooser = sparse.Rows(spec, self.slab, budget, built=self.valid) \
+            if budget else None
         # memory is taken when a row is first written
         self._keys = torch.empty((num_rows, spec.block_size, spec.num_heads,
                                   spec.head_dim), dtype=dtype)
@@ -153,35 +154,18 @@ def windows_of(keys: torch.Tensor, size: int) -> torch.Tensor:
         (token, token, head, channel), keys.storage_offset())
 
 
-def select_rows(pages: Pages, budget_of: Budgets, rows: Sequence[int],
-                queries: torch.Tensor, table: np.ndarray, lengths: np.ndarray,
-                table_out: np.ndarray, lengths_out: np.ndarray) -> None:
-    """For each of these rows of a block table and its query, of
-    [row, head, channel], write the table of the pages to attend to, and the
-    tokens in them. Rows that budget_of() has no budget for stay as they are;
-    the outputs begin as copies.
+def select_rows(pages: Pages, rows: Sequence[int], queries: torch.Tensor,
+                table: np.ndarray, lengths: np.ndarray,
+                out: tuple[np.ndarray, np.ndarray]) -> None:
+    """Write the table of the pages that each row of a block table attends to,
+    and the tokens in them: of these rows by their queries, of [row, head,
+    channel], and by the pages' budget; all others are copied.
 
     The budget is of all blocks; pages without a representation come on top of
     what it chooses by score.
     """
-    spec, wanted = pages.spec, []
-    for row, query in zip(rows, queries):
-        tokens = int(lengths[row])
-        budget = budget_of(tokens)
-        if not budget:
-            continue
-        ids = table[row, :budget.num_blocks]
-        wanted.append((row, tokens, budget, ids, sparse.Scoring(
-            spec.query(query), pages.slab, ids)))
-    scores = sparse.score_all([each[-1] for each in wanted])
-    for (row, tokens, budget, ids, _), found in zip(wanted, scores):
-        absent = pages.valid[ids] == 0
-        score = np.asarray(found)
-        score[absent] = np.inf
-        between = budget.num_blocks - budget.first - budget.last
-        extra = int(absent[budget.first:budget.first + between].sum())
-        chosen, length = sparse.select_table(
-            ids, spec.block_size, tokens, sparse.select(score, budget._replace(
-                topk=min(budget.topk + extra, between))))
-        table_out[row, :len(chosen)] = chosen
-        lengths_out[row] = length
+    assert pages.chooser is not None
+    dense = np.ones(len(lengths), np.uint8)
+    dense[rows] = 0
+    pages.chooser.select(queries, sparse.Batch(table, lengths, dense=dense,
+                                               out=out))
