@@ -576,11 +576,12 @@ class FakeRunner:
 
     def settle(self) -> None:
         """No more requests: all must finish and give back their blocks."""
-        deadline = time.monotonic() + self.config.patience
-        last = self.step_no + 1000
-        while self.step():
-            if self.step_no > last and time.monotonic() > deadline:
-                break
+        self.run_out()
+        if self.is_held_up():
+            self.stats["held up"] += 1
+            for req_id in list(self.scheduler.requests):
+                self.abort(req_id)
+            self.run_out()
         if self.scheduler.has_requests() or self.queue:
             raise self.violation(
                 "never finished: " + ", ".join(
@@ -599,6 +600,21 @@ class FakeRunner:
             if +rank.loads:
                 raise self.violation(
                     f"rank {rank.rank} never reported: {dict(rank.loads)}")
+
+    def run_out(self) -> None:
+        """Until nothing is left, or nothing has moved for long."""
+        deadline = time.monotonic() + self.config.patience
+        last = self.step_no + 1000
+        while self.step():
+            if self.step_no > last and time.monotonic() > deadline:
+                break
+
+    def is_held_up(self) -> bool:
+        """vLLM 0.32: a request whose load has failed keeps its blocks until it
+        is scheduled; one that waits before it may need them, and then nothing
+        goes on, whatever the connector does. Users abort."""
+        return bool(not self.scheduler.running
+                    and self.scheduler.failed_recving_kv_req_ids)
 
     def note(self, blocks, what: str) -> None:
         for block in blocks:
