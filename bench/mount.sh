@@ -17,6 +17,7 @@ umask 022
 . "$(dirname "$0")/machine.sh"
 : "${top_builddir:=$PWD}"
 ucmfs=$top_builddir/ucmfs
+ucm=$top_builddir/ucm
 mkblocks=$top_builddir/tests/lib/mkblocks
 bench=$top_builddir/bench/mount_bench
 
@@ -24,7 +25,7 @@ rounds=15
 count=64
 blocks=100000
 sizes='2 4'
-sections='direct buffered write latency list start'
+sections='direct buffered write latency movers list start'
 places='tmpfs disk'
 tmpfs_dir=/dev/shm
 disk_dir=/var/tmp
@@ -34,6 +35,8 @@ peer=
 tsv=
 
 work=
+source=
+slow=
 pid=
 table=
 
@@ -114,7 +117,7 @@ start_daemon() {
 	esac
 	rm -f "$work/ready"
 	mkfifo "$work/ready" || die 'mkfifo failed'
-	"$ucmfs" "$work/tier" "$work/mnt" -f \
+	"$ucmfs" "$source" "$work/mnt" -f \
 		-o "ready-fd=9,log_level=warning,$options$more_options" \
 		9>"$work/ready" >"$work/log" 2>&1 &
 	pid=$!
@@ -173,6 +176,7 @@ make_work() {
 	esac
 	work=$(mktemp -d "$where/ucmfs-bench.XXXXXX") || die 'mktemp failed'
 	mkdir "$work/tier" "$work/plain" "$work/mnt" "$work/empty"
+	source=$work/tier
 	place=$(stat -f -c %T "$work")
 	[ "$place" != ext2/ext3 ] || place=$(awk -v dev="$(stat -c %d "$work")" '
 		{ split($3, d, ":"); if (d[1] * 256 + d[2] == dev) {
@@ -185,8 +189,9 @@ remove_work() {
 	if grep -q " $work/mnt " /proc/self/mountinfo; then
 		umount "$work/mnt" 2>/dev/null || umount -l "$work/mnt"
 	fi
-	rm -rf --one-file-system "$work"
+	rm -rf --one-file-system "$work" ${slow:+"$slow"}
 	work=
+	slow=
 }
 
 at_exit() {
@@ -296,6 +301,33 @@ measure_names() {
 	remove_work
 }
 
+# Blocks of a tier that nothing leaves, alone and while others move to the disk.
+measure_movers() {
+	make_work "$current"
+	progress "$place: opens beside movers"
+	slow=$(mktemp -d "$disk_dir/ucmfs-bench.XXXXXX") || die 'mktemp failed'
+	mkdir -p "$work/tier/blocks" "$work/away/blocks"
+	"$mkblocks" --quiet --count "$count" --tokens 16 "$work/tier/blocks" &&
+		"$mkblocks" --quiet --count $((count * 16)) --seed 1 --tokens 16 \
+			"$work/away/blocks" || die 'mkblocks failed'
+	source="stays=$work/tier:goes=$work/away:slow=$slow"
+	more_options=$more_options,promote=never
+	start_daemon /dev/fuse
+	for beside in alone 'beside movers'; do
+		[ "$beside" = alone ] ||
+			"$ucm" drain -b -m "$work/mnt" "$work/away" >"$work/drain" ||
+			die 'the drain did not start'
+		measure --label "$place, $beside" --section movers \
+			--count "$count" "$work/tier" "$work/mnt" ||
+			die 'movers failed'
+	done
+	find "$work/away/blocks" -name '*.bin' | grep -q . ||
+		die 'the movers were done first: give a larger --count'
+	stop_daemon
+	remove_work
+	more_options=${more_options%,promote=never}
+}
+
 facts() {
 	tell_facts
 	for dir in "$tmpfs_dir" "$disk_dir"; do
@@ -314,6 +346,7 @@ measure_all() {
 		if wants latency list start; then
 			measure_names
 		fi
+		! wants movers || measure_movers
 	done
 }
 

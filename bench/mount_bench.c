@@ -31,7 +31,7 @@ static const char usage_text[] =
 	"usage: " ME " [options] TIER MOUNT   (TIER: its one directory)\n"
 	"       " ME " --format <FILE.tsv     (a table of them)\n"
 	"\n"
-	"  --section NAME   direct, buffered, write, latency, list or start\n"
+	"  --section NAME   direct, buffered, write, latency, movers, list or start\n"
 	"                   (all but start)\n"
 	"  --rounds N       that count (15)\n"
 	"  --min-ms N       least time of a side's round, for rates (200)\n"

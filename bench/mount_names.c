@@ -165,6 +165,31 @@ static int run_stat_known(struct bench *bench, const struct side *side,
 	return err ? err : time_calls(bench, side, timed_stat, out);
 }
 
+static int timed_read(const struct side *side, const struct name *name,
+		      double *us)
+{
+	uint64_t began = now_ns();
+	int fd = openat(side->dirfd, name->path, O_RDONLY | O_CLOEXEC);
+	char page[4096];
+
+	if (fd < 0 || pread(fd, page, sizeof(page), 0) <= 0)
+		return complain(name->path, "read");
+	close(fd);
+	*us = (double)(now_ns() - began) / 1e3;
+	return 0;
+}
+
+/* What one of a hundred readers waits at least. */
+static int run_read_p99(struct bench *bench, const struct side *side,
+			const struct work *work, double *out)
+{
+	int err = time_calls(bench, side, timed_read, out);
+
+	(void)work;
+	*out = quantile(bench->samples, bench->ops, 0.99);
+	return err;
+}
+
 /* A name that was never asked for: no negative entry helps. */
 static int run_stat_absent(struct bench *bench, const struct side *side,
 			   const struct work *work, double *out)
@@ -251,6 +276,8 @@ const struct work name_works[] = {
 	  .run = run_stat_known, .unit = UNIT_US, .max_value = 2 },
 	{ .section = "latency", .name = "stat, absent name",
 	  .run = run_stat_absent, .unit = UNIT_US, .max_value = 25 },
+	{ .section = "movers", .name = "open, read, close: p99",
+	  .run = run_read_p99, .unit = UNIT_US },
 	{ .section = "list", .name = "readdir of a bucket", .run = run_list,
 	  .unit = UNIT_MS, .max_value = 50 },
 	{ .section = "list", .name = "readdir and stat of a bucket",
