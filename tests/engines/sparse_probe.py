@@ -18,17 +18,17 @@ from ucmfs.vllm import sparse_pages
 _select = sparse_pages.select_rows
 
 
-def watched(pages, rows, queries, table, lengths, out):
+def watched(pages, step, queries):
     if os.environ.get("UCMFS_TEST_INVERT"):
         queries = -queries
-    _select(pages, rows, queries, table, lengths, out)
+    _select(pages, step, queries)
     size = pages.spec.block_size
     said = []
-    for row in rows:
-        num = -(-int(lengths[row]) // size)
-        left = int(out[1][row])
-        said.append([int(lengths[row]),
-                     int((pages.valid[table[row, :num]] == 0).sum()),
+    for row in step.rows:
+        num = -(-int(step.lengths[row]) // size)
+        left = int(step.tokens[row])
+        said.append([int(step.lengths[row]),
+                     int((pages.valid[step.table[row, :num]] == 0).sum()),
                      -(-left // size), left])
     with open(os.environ["UCMFS_TEST_SPARSE"], "a", encoding="utf-8") as file:
         print(json.dumps([pages.name, said]), file=file)

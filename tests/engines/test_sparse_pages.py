@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ucmfs import sparse
-from ucmfs.vllm.sparse_pages import Pages, forget, select_rows
+from ucmfs.vllm.sparse_pages import Pages, Step, forget, select_rows
 
 SIZE, HEADS, DIM, PAGES, ROWS = 8, 2, 32, 12, 4
 
@@ -136,9 +136,9 @@ class Selected(unittest.TestCase):
         lengths = source.integers(SIZE + 1, PAGES * SIZE, 3).astype(np.int32)
         queries = torch.randn(len(table), 2 * HEADS, DIM)
         queries[1] = torch.nan  # is not looked at
-        table_out, lengths_out = table.copy(), lengths.copy()
-        select_rows(pages, rows, queries, table, lengths,
-                    (table_out, lengths_out))
+        step = Step(rows, torch.from_numpy(table), torch.from_numpy(lengths))
+        select_rows(pages, step, queries)
+        table_out, lengths_out = step.attended.numpy(), step.tokens.numpy()
         self.assertEqual(table_out[1].tolist(), table[1].tolist())
         self.assertEqual(lengths_out[1], lengths[1])
         means = keys.view(PAGES, SIZE, HEADS, DIM).mean(1)

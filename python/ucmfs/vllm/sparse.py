@@ -32,7 +32,7 @@ from ..errors import UcmfsError
 from . import sparse_pages
 from .mount import Teller, log
 from .plugin import asked
-from .sparse_pages import Pages
+from .sparse_pages import Pages, Step
 
 OURS = "UcmfsConnector"  # it says which pages it loads
 
@@ -54,9 +54,11 @@ class CpuBackend(CPUAttentionBackend):
 
 @dataclasses.dataclass
 class Metadata(CPUAttentionMetadata):
-    """decode: the rows that may be sparse."""
+    """decode: the rows that may be sparse. step: made by the first layer that
+    chooses."""
 
     decode: Sequence[int] = ()
+    step: Step | None = None
 
 
 class CpuBuilder(CPUAttentionMetadataBuilder):
@@ -196,16 +198,18 @@ class CpuImpl(CPUAttentionBackendImpl):
 
     def _sparse(self, layer: Any, query: torch.Tensor,
                 dense: Metadata) -> Metadata:
-        """The metadata of all layers is left as it is."""
-        before = dense.seq_lens.numpy()
-        rows = [row for row in dense.decode if self._plan.is_long(before[row])]
-        table, lengths = dense.block_table.clone(), dense.seq_lens.clone()
-        first = dense.query_start_loc[:len(before)].clamp(max=len(query) - 1)
-        sparse_pages.select_rows(
-            self._pages, rows, query[first], dense.block_table.numpy(), before,
-            (table.numpy(), lengths.numpy()))
+        """What the layers share is left as it is."""
+        step = dense.step
+        if not step:
+            step = dense.step = Step(
+                [row for row in dense.decode
+                 if self._plan.is_long(int(dense.seq_lens[row]))],
+                dense.block_table, dense.seq_lens)
+        lengths = step.tokens
+        first = dense.query_start_loc[:len(lengths)].clamp(max=len(query) - 1)
+        sparse_pages.select_rows(self._pages, step, query[first])
         return dataclasses.replace(
-            dense, block_table=table, seq_lens=lengths,
+            dense, block_table=step.attended, seq_lens=lengths,
             scheduler_metadata=ops.cpu_attn_get_scheduler_metadata(
                 num_reqs=len(lengths), num_heads=self.num_heads,
                 num_kv_heads=self.num_kv_heads, head_dim=self.head_size,

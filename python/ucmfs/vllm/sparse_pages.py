@@ -154,18 +154,28 @@ def windows_of(keys: torch.Tensor, size: int) -> torch.Tensor:
         (token, token, head, channel), keys.storage_offset())
 
 
-def select_rows(pages: Pages, rows: Sequence[int], queries: torch.Tensor,
-                table: np.ndarray, lengths: np.ndarray,
-                out: tuple[np.ndarray, np.ndarray]) -> None:
-    """Write the table of the pages that each row of a block table attends to,
-    and the tokens in them: of these rows by their queries, of [row, head,
-    channel], and by the pages' budget; all others are copied.
+class Step:
+    """The rows of a step's batch, looked at once for all layers. table and
+    lengths, and what to attend to instead, which each layer overwrites:
+    attended and tokens. Rows that are not in rows are copied."""
+
+    def __init__(self, rows: Sequence[int], table: torch.Tensor,
+                 lengths: torch.Tensor) -> None:
+        self.rows = rows
+        self.table, self.lengths = table.numpy(), lengths.numpy()
+        self.attended, self.tokens = table.clone(), lengths.clone()
+        dense = np.ones(len(lengths), np.uint8)
+        dense[rows] = 0
+        self.batch = sparse.Batch(
+            self.table, self.lengths, dense=dense,
+            out=(self.attended.numpy(), self.tokens.numpy()))
+
+
+def select_rows(pages: Pages, step: Step, queries: torch.Tensor) -> None:
+    """Choose for a layer by its queries, of [row, head, channel].
 
     The budget is of all blocks; pages without a representation come on top of
     what it chooses by score.
     """
     assert pages.chooser is not None
-    dense = np.ones(len(lengths), np.uint8)
-    dense[rows] = 0
-    pages.chooser.select(queries, sparse.Batch(table, lengths, dense=dense,
-                                               out=out))
+    pages.chooser.select(queries, step.batch)
