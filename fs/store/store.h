@@ -322,9 +322,10 @@ int ucm_store_commit_evicting(struct ucm_store *store, struct ucm_temp *temp,
 int ucm_store_refuse(struct ucm_store *store, const struct ucm_key *key,
 		     enum ucm_fault fault, const char *detail);
 
-/* Has it not been written to since its commit was last tried? */
-bool ucm_store_unchanged(const struct ucm_temp *temp,
-			 const struct ucm_file *file);
+/* Has it been written to since its commit was last tried? After an error, too,
+ * that counts. */
+int ucm_store_changed(const struct ucm_temp *temp, const struct ucm_file *file,
+		      bool *changed);
 
 /* A committed file is closed for the last time: has it been written to
  * since? A wrong file is quarantined. */

@@ -200,6 +200,9 @@ while read -r operation syscalls <&6; do
 	with_kills "$operation" "$syscalls"
 	starts_clean
 done 6<"$work/operations"
+# also the second try, when the file is closed for the last time
+try every "$(daemon_pid)" commit '?fstat,?newfstatat' EINTR 3+2
+starts_clean
 met=0
 disturb_all scan
 disturb_all recovery

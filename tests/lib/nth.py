@@ -13,6 +13,8 @@ usage: nth.py WORK MOUNT SEED CALL [ARGUMENT...]
   sample PID OPERATION SYSCALLS ERRNOS
                             every so many fail, from some one on, with one of
                             these errors
+  every PID OPERATION SYSCALL ERRNO WHEN
+                            those of WHEN fail, in the words of strace
   kill PID OPERATION SYSCALL NTH
                             PID dies when it begins the nth; status 3 if so
   verify                    what the last operation left
@@ -408,6 +410,15 @@ def sample(pid, name, syscalls, errnos):
     print(f"{name}: {total} faults")
 
 
+def every(pid, name, syscall, error, when):
+    world = World()
+    try:
+        must(try_with(world, pid, name, syscall, f"error={error}:when={when}",
+                      6), f"{syscall}: not met")
+    finally:
+        save(world.state)
+
+
 def kill(pid, name, syscalls, nth):
     world = World()
     operation = OPERATIONS[name](world)
@@ -484,8 +495,8 @@ def operations():
 
 
 CALLS = {"new": new, "operations": operations, "errors": errors,
-         "sample": sample, "kill": kill, "verify": verify, "tear": tear,
-         "all": everything}
+         "sample": sample, "every": every, "kill": kill, "verify": verify,
+         "tear": tear, "all": everything}
 try:
     CALLS[CALL](*sys.argv[5:])
 except Failure as failure:

@@ -161,8 +161,10 @@ int fx_commit_temp(struct ucm_temp *temp, int number,
 bool fx_unchanged(const struct ucm_temp *temp, int number)
 {
 	const struct ucm_file file = file_of(temp, number);
+	bool changed;
 
-	return ucm_store_unchanged(temp, &file);
+	ucm_store_changed(temp, &file, &changed);
+	return !changed;
 }
 
 void fx_recheck(const struct ucm_temp *temp, int number)

@@ -293,11 +293,10 @@ static int staging_open_locked(fuse_req_t req, struct ucm_handle *file,
 	if (fi->flags & O_TRUNC) {
 		int err = ucm_os_truncate(file->fd, 0);
 
-		if (err) {
-			if (!file->opens)
-				ucm_handle_close_file(daemon, file);
+		if (err && !file->opens)
+			ucm_handle_close_file(daemon, file);
+		if (err)
 			return err;
-		}
 	}
 	ucm_handle_count_open(file, fi);
 	return 0;
@@ -430,12 +429,11 @@ static int staging_fsync_writer(struct ucm_account *account,
 
 static int staging_flush(struct ucm_account *account, struct ucm_handle *file)
 {
-	const struct ucm_dirs *dirs = &account->daemon->store->dirs;
 	int err;
 
 	if (file->temp.committed)
 		return 0;
-	err = ucm_wait_long(dirs, file->dir);
+	err = ucm_wait_long(&account->daemon->store->dirs, file->dir);
 	if (!err)
 		err = staging_commit_writer(account, file, UCM_COMMIT_IF_WHOLE);
 	return err == -EAGAIN ? 0 : err;
@@ -458,14 +456,14 @@ static int staging_finish_writer(struct ucm_account *within,
 	const struct ucm_file opened = ucm_file_of(file->temp.medium, file->fd);
 	struct ucm_store *store = within->daemon->store;
 	int err = ucm_wait_for(&store->dirs, file->dir);
-	bool unchanged;
+	bool changed;
 
 	if (err)
 		return err;
-	unchanged = ucm_store_unchanged(&file->temp, &opened);
-	if (file->refused && unchanged)
+	ucm_store_changed(&file->temp, &opened, &changed);
+	if (file->refused && !changed)
 		return 0; /* close(2) has failed, and the log says why */
-	if (!file->temp.committed || !unchanged)
+	if (!file->temp.committed || changed)
 		err = ucm_wait_long(&store->dirs, file->dir);
 	if (err)
 		return err;

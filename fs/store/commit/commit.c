@@ -344,9 +344,10 @@ static int make_block(struct ucm_store *store, struct ucm_temp *temp,
 		      const struct ucm_file *file, struct ucm_space *space,
 		      const struct ucm_key *key, const struct ucm_id *parent)
 {
-	int err;
+	int err = ucm_store_changed(temp, file, &temp->changed);
 
-	temp->changed = !ucm_store_unchanged(temp, file);
+	if (err)
+		return tier_failed(store, temp, key, "read", err);
 	if (temp->changed)
 		return -EAGAIN;
 	err = commit_link_block(store, temp, space, key);
@@ -380,12 +381,12 @@ static int check_size(struct ucm_store *store, const struct ucm_key *key,
 static int commit_promise(struct ucm_store *store, struct ucm_temp *temp,
 			  struct ucm_space *space, const struct ucm_key *key)
 {
-	return ucm_index_find(store->index, key, NULL, NULL) ||
-			       !ucm_quota_try(space,
-					      ucm_store_takes(&temp->stamp),
-					      &temp->part)
-		       ? 0
-		       : -EDQUOT;
+	bool is_there = ucm_index_find(store->index, key, NULL, NULL);
+	uint64_t takes = ucm_store_takes(&temp->stamp);
+
+	if (!is_there && ucm_quota_try(space, takes, &temp->part))
+		return -EDQUOT;
+	return 0;
 }
 
 static ucm_ref commit_find_entry(struct ucm_store *store,

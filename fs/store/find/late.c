@@ -48,12 +48,14 @@ static bool same_stamp(const struct stat *a, const struct stat *b)
 	       !memcmp(&a->st_ctim, &b->st_ctim, sizeof(a->st_ctim));
 }
 
-bool ucm_store_unchanged(const struct ucm_temp *temp,
-			 const struct ucm_file *file)
+int ucm_store_changed(const struct ucm_temp *temp, const struct ucm_file *file,
+		      bool *changed)
 {
 	struct stat st;
+	int err = ucm_file_stat(file, &st);
 
-	return !ucm_file_stat(file, &st) && same_stamp(&st, &temp->stamp);
+	*changed = err || !same_stamp(&st, &temp->stamp);
+	return err;
 }
 
 /* Its size and mtime are those that the index knows, from the commit or from
