@@ -125,6 +125,23 @@ class Config:
         self._kept("star", model, None, out)
         return star.Spec.of(out, channels)
 
+    def by(self, model: Model) -> tuple[Any, codes.Method | None]:
+        """What builds what the method keeps, and how codes are compared: as
+        sparse.Rows takes them."""
+        keeps = self.method.keeps
+        if keeps == "codes":
+            spec, method = self.code_spec(model)
+            return codes.Encoder(spec), method
+        return (self.star_spec if keeps == "channels" else self.repr_spec)(
+            model), None
+
+    def layer(self, number: int) -> Step:
+        """What a layer does at each step: see role and source."""
+        out = _c.Step()
+        _lib.call(self._lib.ucm_schedule_step, "schedule", self._c.schedule, 1,
+                  _pack.u32("schedule", "layer", number), out)
+        return step_of(out)
+
     def slots(self, prompt_tokens: int, output_tokens: int) -> int:
         """For how many blocks there must be slots."""
         out = ctypes.c_uint32()

@@ -6,7 +6,7 @@ an engine."""
 import importlib.util
 import random
 import unittest
-from typing import Dict, List
+from typing import Any, Dict, List, Set
 
 if importlib.util.find_spec("torch") is None:
     raise unittest.SkipTest("this Python has no torch")
@@ -14,59 +14,88 @@ if importlib.util.find_spec("torch") is None:
 import numpy as np
 import torch
 
-from ucmfs import sparse
-from ucmfs.vllm.sparse_pages import Pages, Step, forget, select_rows
+from ucmfs import codes, sparse, star
+from ucmfs.vllm.sparse_pages import (AT_ONCE, Pages, Step, forget, loaded,
+                                     select_rows)
 
 SIZE, HEADS, DIM, PAGES, ROWS = 8, 2, 32, 12, 4
+BUDGET = sparse.BudgetConfig(SIZE, 1, 2, ratio=0.4)
+CODES = codes.Encoder(codes.Spec("tokens", HEADS, DIM, 64, SIZE))
+HAMMING = codes.Method("hamming", "best", "block", 2 * HEADS)
+STAR = star.Spec("bfloat16", HEADS, DIM, SIZE, 2, DIM // 2)
 
 
-class Model:
-    """A cache whose pages are remembered token by token; None: not written
-    since the page was begun, or in another order."""
+class Cache:
+    """What is in the pages, and which of them a representation may be of."""
 
-    def __init__(self) -> None:
-        self.pages: Dict[int, List[torch.Tensor]] = {}
+    def __init__(self, num: int = PAGES, dtype: torch.dtype = torch.float32,
+                 ) -> None:
+        self.keys = torch.randn(num, SIZE, HEADS, DIM).to(dtype)
+        self.full: Set[int] = set()
 
     def write(self, page: int, first: int, keys: torch.Tensor) -> None:
-        if first == 0:
-            self.pages[page] = []
-        if page in self.pages and len(self.pages[page]) == first:
-            self.pages[page] += list(keys)
-        else:
-            self.pages.pop(page, None)
+        self.keys[page, first:first + len(keys)] = keys
+        self.full.discard(page)
+        if first + len(keys) == SIZE:
+            self.full.add(page)
 
-    def full(self, page: int) -> bool:
-        return len(self.pages.get(page, ())) == SIZE
+    def load(self, pages: List[int]) -> None:
+        forget(pages)
+        self.keys[pages] = torch.randn(len(pages), *self.keys.shape[1:]).to(
+            self.keys.dtype)
+        loaded(pages)
+        self.full.update(pages)
+
+    def pages(self, by: Any) -> Pages:
+        return Pages("layer", by, len(self.keys), BUDGET,
+                     lambda pages: self.keys[list(pages)],
+                     method=HAMMING if by is CODES else None)
 
 
 def spec(kind: str = "mean") -> sparse.Spec:
     return sparse.Spec(kind, "bfloat16", HEADS, DIM, SIZE)
 
 
+def built(pages: Pages, keys: torch.Tensor) -> sparse.Slab:
+    """Of one block, by what builds in these pages."""
+    by = CODES if pages.spec is CODES.spec else pages.spec
+    return by.build(keys[None])
+
+
 def bits(slab: sparse.Slab, slot: int) -> bytes:
     return bytes(slab.slot(slot))
 
 
-class Written(unittest.TestCase):
+class Case(unittest.TestCase):
 
-    def check(self, pages: Pages, model: Model, exact: bool) -> None:
-        for page in range(PAGES):
-            if pages.valid[page]:
-                self.assertTrue(model.full(page), page)
-                want = pages.spec.build(torch.stack(model.pages[page])[None])
-                self.assertEqual(bits(pages.slab, page), bits(want, 0), page)
-            elif exact:
-                self.assertFalse(model.full(page), page)
+    def setUp(self) -> None:
+        forget(range(2 * AT_ONCE))
 
-    def steps(self, seed: int, num_rows: int) -> None:
-        """Requests that write pages, end, and begin in pages of others."""
+    def check(self, pages: Pages, cache: Cache) -> None:
+        self.assertEqual(set(np.flatnonzero(pages.valid)), cache.full)
+        for page in cache.full:
+            self.assertEqual(bits(pages.slab, page),
+                             bits(built(pages, cache.keys[page]), 0), page)
+
+
+class Written(Case):
+
+    def test_a_valid_page_has_the_keys_that_are_in_the_cache(self) -> None:
+        for seed in range(40):
+            with self.subTest(seed=seed):
+                self.steps(seed)
+
+    def steps(self, seed: int) -> None:
+        """Requests that write pages, end, and begin in pages of others, beside
+        loads."""
+        forget(range(PAGES))
         source = random.Random(seed)
         torch.manual_seed(seed)
-        pages = Pages("layer", spec(source.choice(["mean", "minmax"])), PAGES,
-                      num_rows, torch.bfloat16)
-        model = Model()
+        cache = Cache(dtype=torch.bfloat16)
+        pages = cache.pages(source.choice([spec("mean"), spec("minmax"),
+                                           CODES, STAR]))
         at: Dict[int, int] = {}  # the page that a request writes, its tokens
-        for _ in range(200):
+        for _ in range(100):
             keys: List[torch.Tensor] = []
             slots: List[int] = []
             for page in source.sample(range(PAGES), ROWS // 2):
@@ -76,7 +105,7 @@ class Written(unittest.TestCase):
                 num = source.choice([1, 1, 1, source.randint(1, SIZE), SIZE])
                 num = min(num, SIZE - first)
                 new = torch.randn(num, HEADS, DIM).bfloat16()
-                model.write(page, first, new)
+                cache.write(page, first, new)
                 at[page] = first + num
                 keys.append(new)
                 slots += range(page * SIZE + first, page * SIZE + first + num)
@@ -89,19 +118,13 @@ class Written(unittest.TestCase):
             if source.random() < 0.1:
                 gone = source.randrange(PAGES)
                 forget([gone])
-                model.pages.pop(gone, None)
-            self.check(pages, model, exact=num_rows >= PAGES)
-
-    def test_a_valid_page_has_the_keys_that_were_written(self) -> None:
-        for seed in range(20):
-            self.steps(seed, PAGES)
-
-    def test_with_fewer_rows_than_pages_that_grow(self) -> None:
-        for seed in range(20):
-            self.steps(seed, ROWS)
+                cache.full.discard(gone)
+            if source.random() < 0.1:
+                cache.load(source.sample(range(PAGES), 2))
+            self.check(pages, cache)
 
     def test_keys_that_are_not_finite_make_no_page_valid(self) -> None:
-        pages = Pages("layer", spec(), PAGES, ROWS, torch.float32)
+        pages = Cache().pages(spec())
         keys = torch.zeros(SIZE, HEADS, DIM)
         keys[3, 1, 7] = torch.inf
         with self.assertLogs("vllm.ucmfs", "WARNING"):
@@ -109,11 +132,29 @@ class Written(unittest.TestCase):
         self.assertFalse(pages.valid.any())
 
     def test_no_tokens(self) -> None:
-        pages = Pages("layer", spec(), PAGES, ROWS, torch.float32)
-        pages.written(torch.zeros(0, HEADS, DIM), torch.zeros(0).long())
+        Cache().pages(spec()).written(torch.zeros(0, HEADS, DIM),
+                                      torch.zeros(0).long())
 
 
-class Selected(unittest.TestCase):
+class Loaded(Case):
+
+    def test_before_a_layer_is_there(self) -> None:
+        cache = Cache(AT_ONCE + 3)
+        cache.load(list(range(AT_ONCE + 3)))
+        forget([2])
+        cache.full.discard(2)
+        self.check(cache.pages(spec()), cache)
+
+    def test_pages_of_a_larger_cache(self) -> None:
+        small, large = Cache(), Cache(2 * AT_ONCE)
+        pages = small.pages(spec())
+        large.load([1, AT_ONCE])
+        self.check(large.pages(spec()), large)
+        small.full.add(1)
+        self.check(pages, small)
+
+
+class Selected(Case):
     """20 lines of numpy choose the same."""
 
     def test_as_by_hand(self) -> None:
@@ -124,8 +165,7 @@ class Selected(unittest.TestCase):
     def one(self, seed: int) -> None:
         source = np.random.default_rng(seed)
         torch.manual_seed(seed)
-        pages = Pages("layer", spec(), PAGES, ROWS, torch.float32,
-                      sparse.BudgetConfig(SIZE, 1, 2, ratio=0.4))
+        pages = Cache().pages(spec())
         keys = torch.randn(PAGES * SIZE, HEADS, DIM)
         pages.written(keys, torch.arange(PAGES * SIZE))
         gone = source.choice(PAGES, 3, replace=False)

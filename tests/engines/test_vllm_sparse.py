@@ -6,6 +6,7 @@ The engine finds the plug-in by an entry point, as in an environment where the
 package is installed.
 """
 
+import itertools
 import json
 import math
 import os
@@ -24,9 +25,9 @@ from suite import (BLOCK, CROWD, METRICS, PROMPTS, SETTLE, TRAFFIC, Start,
 
 TOKENS = 40
 CHUNKS = {"max_num_batched_tokens": 64}
-POOLINGS = {"mean": "ESA", "max": "GSA", "l2": "ESA", "minmax": "GSA"}
 WINDOWS = {"ESA": ("init_window_sz", "local_window_sz"),
-           "GSA": ("init_window_size", "local_window_size")}
+           "GSA": ("init_window_size", "local_window_size"),
+           "KVStarMultiStep": ("init_window_sz", "local_window_sz")}
 PYPROJECT = pathlib.Path(__file__).resolve().parents[2] / "python" / \
     "pyproject.toml"
 
@@ -54,6 +55,17 @@ def method(name: str, ratio: float, first: int = 1, last: int = 1,
     begin, end = WINDOWS[name]
     return {"sparse_type": name, name: {
         "sparse_ratio": ratio, begin: first, end: last, **more}}
+
+
+def codes(tokens: int, **more: Any) -> Dict[str, Any]:
+    return {"sparse_type": "GSAOnDevice", "GSAOnDevice": {
+        "hash_topk_tokens": tokens, "sink_token": BLOCK,
+        "recent_token": BLOCK, **more}}
+
+
+METHODS = [method("ESA", 1, pooling="mean"), method("GSA", 1, pooling="max"),
+           method("ESA", 1, pooling="l2"), method("GSA", 1, pooling="minmax"),
+           codes(1 << 20), method("KVStarMultiStep", 1)]
 
 
 class Case(unittest.TestCase):
@@ -118,10 +130,10 @@ class Selection(Case):
         steps = [generate(max_tokens=TOKENS), reset(),
                  generate(max_tokens=TOKENS, one_by_one=True),
                  generate(max_tokens=TOKENS)]
-        for pooling, name in POOLINGS.items():
-            with self.subTest(pooling=pooling):
+        for wanted in METHODS:
+            with self.subTest(wanted=wanted):
                 together, _, alone, again = self.run_engine(
-                    steps, method(name, 1, pooling=pooling), **CHUNKS)
+                    steps, wanted, **CHUNKS)
                 for result in together, alone, again:
                     self.check_tokens(result)
                 for each in TRAFFIC:
@@ -167,12 +179,31 @@ class Selection(Case):
 
     def test_scores_decide(self) -> None:
         steps = [generate("long", max_tokens=TOKENS)]
-        few = method("ESA", 0.1)
-        best, worst = (self.run_engine(steps, few, invert=invert)[0]
-                       for invert in (False, True))
+        for few in (method("ESA", 0.1), codes(8 * BLOCK),
+                    method("KVStarMultiStep", 0.1)):
+            with self.subTest(few=few):
+                best, worst = (self.run_engine(steps, few, invert=invert)[0]
+                               for invert in (False, True))
+                self.assertNotEqual(best["long"]["tokens"],
+                                    worst["long"]["tokens"])
         dense, = self.run_engine(steps, method("ESA", 1), invert=True)
         self.check_tokens(dense)
-        self.assertNotEqual(best["long"]["tokens"], worst["long"]["tokens"])
+
+    def test_layers_of_codes(self) -> None:
+        """One that stays dense, and one that takes another's choice."""
+        steps = [generate("long", max_tokens=TOKENS)]
+        told = {}
+        for key, layer in (("hash_rollback_layers", 0),
+                           ("hash_skip_layers", 1)):
+            result, = self.run_engine(steps, codes(8 * BLOCK, **{key: [layer]}))
+            self.assertEqual({row.layer.split(".")[2] for row in self.rows},
+                             {str(1 - layer)})
+            self.assertEqual({row.attended for row in self.rows}, {8})
+            told[key] = result["long"]["tokens"]
+        both, = self.run_engine(steps, codes(8 * BLOCK))
+        for tokens in told.values():
+            self.assertNotEqual(tokens, self.wanted["long"][:TOKENS])
+            self.assertNotEqual(tokens, both["long"]["tokens"])
 
     def test_a_short_request_stays_dense(self) -> None:
         steps = [generate("short", "exact", "middle", "long",
@@ -219,15 +250,12 @@ class Without(Case):
         self.assertEqual([name for name in modules if "sparse" in name], [])
 
     def test_what_cannot_be_had_is_refused_by_name(self) -> None:
-        for name, why in (("GSAOnDevice", "GSAOnDevice keeps codes"),
-                          ("KVStarMultiStep", "keeps channels"),
-                          ("ReRoPE", "keeps nothing")):
-            result, = self.run_engine([generate("short")],
-                                      {"sparse_type": name})
-            self.check_tokens(result)
-            self.assertEqual(self.rows, [])
-            self.assertEqual(len(self.warnings()), 1, self.said)
-            self.assertIn(why, self.warnings()[0])
+        result, = self.run_engine([generate("short")],
+                                  {"sparse_type": "ReRoPE"})
+        self.check_tokens(result)
+        self.assertEqual(self.rows, [])
+        self.assertEqual(len(self.warnings()), 1, self.said)
+        self.assertIn("ReRoPE chooses no blocks", self.warnings()[0])
 
     def test_a_wrong_key_ends_the_start(self) -> None:
         with self.assertRaisesRegex(AssertionError, "'xyzzy': GSA has none"):
@@ -235,8 +263,8 @@ class Without(Case):
 
 
 class Connector(Case):
-    """Pages that come from a store have no representation, and are attended
-    to."""
+    """Pages that come from a store are chosen like those that are
+    computed."""
 
     def transfer(self, mount: Mount, **more: Any) -> Dict[str, Any]:
         return {
@@ -246,10 +274,15 @@ class Connector(Case):
             "kv_connector_extra_config": {
                 **mount.where, "min_benefit": {"enabled": False}, **more}}
 
-    def test_loaded_pages_are_attended_to(self) -> None:
+    def test_loaded_pages(self) -> None:
+        for mode in "async", "layerwise":
+            with self.subTest(mode=mode):
+                self.loaded_pages(mode)
+
+    def loaded_pages(self, mode: str) -> None:
         mount = Mount()
         self.addCleanup(mount.close)
-        few = method("ESA", 0.1)
+        few = {**method("ESA", 0.1), "load": mode}
         transfer = self.transfer(mount, **few)
         # the others' pages are taken again for the loaded ones
         steps = [generate("long", max_tokens=TOKENS), SETTLE, reset(True),
@@ -262,7 +295,11 @@ class Connector(Case):
                             self.wanted["long"][:TOKENS])
         self.assertGreaterEqual(loaded["long"]["cached"],
                                 suite.cached_tokens("long", False))
-        self.check_tokens(loaded)
+        self.assertEqual(loaded["long"]["tokens"], computed["long"]["tokens"])
+        rows = [row for row in self.rows
+                if row.tokens > len(PROMPTS["long"])]
+        self.assertEqual(rows[:len(rows) // 2], rows[len(rows) // 2:])
+        self.assertEqual({row.absent for row in rows}, {0, 1})
 
     def test_the_last_token_of_a_prompt_is_dense(self) -> None:
         """Of a prompt that is loaded to its end it is the only one that is
@@ -270,13 +307,62 @@ class Connector(Case):
         mount = Mount()
         self.addCleanup(mount.close)
         steps = [generate("exact"), SETTLE, reset(True), generate("exact")]
-        *_, loaded = self.run_engine(
+        computed, *_, loaded = self.run_engine(
             steps, few := method("ESA", 0.1),
             transfer=self.transfer(mount, **few))
         self.assertEqual(loaded["exact"]["cached"], len(PROMPTS["exact"]))
-        self.check_tokens(loaded)
+        self.assertEqual(loaded["exact"]["tokens"],
+                         computed["exact"]["tokens"])
+        self.assertEqual(loaded["exact"]["tokens"][0],
+                         self.wanted["exact"][0])
         self.assertEqual(min(row.tokens for row in self.rows),
                          len(PROMPTS["exact"]) + 1)
+
+
+class KeysOrder(unittest.TestCase):
+    """Of the real kernels, by random keys."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        suite.require_engine()
+
+    def test_keys_are_found_where_the_kernel_has_put_them(self) -> None:
+        import torch
+        from vllm import _custom_ops as ops
+        from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
+
+        from ucmfs.vllm.sparse import keys_order
+
+        for dtype, tokens, channels in itertools.product(
+                (torch.float32, torch.bfloat16, torch.float16),
+                (16, 32, 128), (32, 80, 128)):
+            isa = _get_attn_isa(dtype, tokens, channels)
+
+            def write(key: Any, value: Any, cache: Any, slots: Any) -> None:
+                halves = cache.view(*cache.shape[:2], 2 * tokens, -1)
+                ops.cpu_attn_reshape_and_cache(key, value, *halves.chunk(
+                    2, dim=2), slots, isa)
+
+            with self.subTest(dtype=dtype, tokens=tokens, channels=channels):
+                order = keys_order(write, 3, tokens, channels, dtype)
+                key, value = torch.randn(2, tokens, 3, channels).to(dtype)
+                cache = torch.zeros(1, 3, tokens, 2 * channels, dtype=dtype)
+                write(key, value, cache, torch.arange(tokens))
+                got = cache[0].flatten(1)[:, order].unflatten(1, (tokens, -1))
+                self.assertTrue(torch.equal(got.transpose(0, 1), key))
+
+    def test_what_is_no_order(self) -> None:
+        import torch
+
+        from ucmfs.vllm.sparse import keys_order
+
+        def per_head(key: Any, _: Any, cache: Any, __: Any) -> None:
+            for head, keys in enumerate(key.unbind(1)):
+                cache.view(2, -1)[head, :keys.numel()] = \
+                    keys.flatten().roll(head)
+
+        for write in per_head, lambda key, value, cache, slots: None:
+            self.assertIsNone(keys_order(write, 2, 4, 8, torch.float32))
 
 
 class Refusals(unittest.TestCase):
@@ -310,9 +396,7 @@ class Refusals(unittest.TestCase):
 
     def test_each_by_name(self) -> None:
         for given, why in (
-                ({"name": "GSAOnDevice"}, "GSAOnDevice keeps codes"),
-                ({"name": "KVStar"}, "KVStarMultiStep keeps channels"),
-                ({"name": "Blend"}, "Blend keeps nothing"),
+                ({"name": "Blend"}, "Blend chooses no blocks"),
                 ({"context": 2}, "context parallelism"),
                 ({"attn_type": "encoder_decoder"},
                  "encoder_decoder attention"),

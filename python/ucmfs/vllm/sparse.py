@@ -8,6 +8,10 @@ and other lengths, in which the rows that decode name the chosen pages alone.
 Rows of more than one token, and the last token of a prompt, are dense: so a
 prompt's keys and values are exact, and a store may keep its blocks.
 
+Where the kernel puts a channel of a token differs by processor. So it is
+learnt: the kernel writes numbers into a page of ours. Then pages that have
+grown or were loaded can be read.
+
 A choice is made at each step in each layer. What a layer or an engine cannot
 do (refusal()) is said once, by name, and it stays dense.
 """
@@ -15,13 +19,15 @@ do (refusal()) is said once, by name, and it stays dense.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Sequence
+import functools
+from typing import Any, Callable, Sequence
 
 import numpy as np
 import torch
 from vllm import _custom_ops as ops
 from vllm import envs
 from vllm.config import get_current_vllm_config
+from vllm.model_executor.models.utils import extract_layer_index
 from vllm.v1.attention.backend import AttentionType
 from vllm.v1.attention.backends.cpu_attn import (
     CPUAttentionBackend, CPUAttentionBackendImpl, CPUAttentionMetadata,
@@ -55,10 +61,11 @@ class CpuBackend(CPUAttentionBackend):
 @dataclasses.dataclass
 class Metadata(CPUAttentionMetadata):
     """decode: the rows that may be sparse. step: made by the first layer that
-    chooses."""
+    chooses. chosen: what the last one has chosen, and its number."""
 
     decode: Sequence[int] = ()
     step: Step | None = None
+    chosen: tuple[int, CPUAttentionMetadata | None] = (-1, None)
 
 
 class CpuBuilder(CPUAttentionMetadataBuilder):
@@ -89,14 +96,12 @@ class Plan:
 
     def __init__(self, wanted: dict[str, Any], vllm_config: Any,
                  page_tokens: int) -> None:
+        model = vllm_config.model_config
         self.config = methods.parse(
             wanted, block_size=page_tokens,
-            num_layers=vllm_config.model_config.get_num_layers(
-                vllm_config.parallel_config))
+            num_layers=model.get_total_num_hidden_layers())
         self._min_blocks = self.config.values["min_blocks"]
         self._page_tokens = page_tokens
-        # Of all requests in a step, one page that ends and one that begins.
-        self.num_rows = 2 * vllm_config.scheduler_config.max_num_seqs
 
     def is_long(self, tokens: int) -> bool:
         """Whether a request of so many tokens may be sparse."""
@@ -110,8 +115,7 @@ def refusal(impl: CPUAttentionBackendImpl, vllm_config: Any,
     connector = transfer.kv_connector if transfer else None
     parallel = vllm_config.parallel_config
     reasons = {
-        f"{method.name} keeps {method.keeps} of blocks, which is not yet "
-        "under vLLM": method.keeps != "repr",
+        f"{method.name} chooses no blocks": method.keeps == "nothing",
         f"{connector} does not say which pages it loads":
             connector not in (None, OURS),
         "save_decode would store keys that are not exact": connector == OURS
@@ -165,30 +169,46 @@ class CpuImpl(CPUAttentionBackendImpl):
         cache = (kv_cache.data_ptr(), kv_cache.shape)
         if self._cache != cache:
             self._cache = cache
-            self._open(layer.layer_name, key, kv_cache)
+            self._open(layer, key, kv_cache)
         if self._pages is not None and len(slot_mapping):
             self._pages.written(key[:len(slot_mapping)], slot_mapping)
 
-    def _open(self, name: str, key: torch.Tensor, kv_cache: torch.Tensor,
+    def _open(self, layer: Any, key: torch.Tensor, kv_cache: torch.Tensor,
               ) -> None:
         """Nothing is known of a new cache's pages."""
-        num_pages, _, page_tokens, _ = kv_cache.shape
+        num_pages, heads, page_tokens, width = kv_cache.shape
         blocks = self._config.cache_config.block_size
         if page_tokens != blocks:
             self._stay_dense(f"pages of {page_tokens} tokens, and blocks of "
                              f"{blocks}")
             return
-        self._plan = Plan(self._wanted, self._config, page_tokens)
-        spec = self._plan.config.repr_spec(methods.Model(
+        self._plan = plan = Plan(self._wanted, self._config, page_tokens)
+        self._number = extract_layer_index(layer.layer_name)
+        self._layer = plan.config.layer(self._number)
+        if self._layer.role == "dense":
+            self._plan = None
+            return
+        write = functools.partial(super().do_kv_cache_update, layer)
+        order = keys_order(write, heads, page_tokens, width // 2, key.dtype)
+        if order is None:
+            self._stay_dense("the kernel's order of keys could not be learnt")
+            return
+
+        def keys_of(pages: Sequence[int]) -> torch.Tensor:
+            head = kv_cache[list(pages)].flatten(2)[:, :, order]
+            return head.unflatten(2, (page_tokens, -1)).transpose(1, 2)
+
+        by, method = plan.config.by(methods.Model(
             self.num_kv_heads, self.num_heads, self.head_size))
-        self._pages = Pages(name, spec, num_pages, self._plan.num_rows,
-                            key.dtype, self._plan.config.budget)
+        self._pages = Pages(layer.layer_name, by, num_pages,
+                            plan.config.budget, keys_of, method=method)
 
     def forward(self, layer: Any, query: torch.Tensor, key: torch.Tensor,
                 value: torch.Tensor, kv_cache: torch.Tensor,
                 attn_metadata: Any, output: torch.Tensor, *args: Any,
                 **kwargs: Any) -> torch.Tensor:
-        if self._pages is not None and getattr(attn_metadata, "decode", ()):
+        if self._pages and self._pages.chooser and \
+                getattr(attn_metadata, "decode", ()):
             try:
                 attn_metadata = self._sparse(layer, query, attn_metadata)
             except UcmfsError as error:  # a query that is not finite
@@ -199,6 +219,9 @@ class CpuImpl(CPUAttentionBackendImpl):
     def _sparse(self, layer: Any, query: torch.Tensor,
                 dense: Metadata) -> Metadata:
         """What the layers share is left as it is."""
+        source, chosen = dense.chosen
+        if self._layer.role == "reuses" and self._layer.source == source:
+            return chosen
         step = dense.step
         if not step:
             step = dense.step = Step(
@@ -208,7 +231,7 @@ class CpuImpl(CPUAttentionBackendImpl):
         lengths = step.tokens
         first = dense.query_start_loc[:len(lengths)].clamp(max=len(query) - 1)
         sparse_pages.select_rows(self._pages, step, query[first])
-        return dataclasses.replace(
+        chosen = dataclasses.replace(
             dense, block_table=step.attended, seq_lens=lengths,
             scheduler_metadata=ops.cpu_attn_get_scheduler_metadata(
                 num_reqs=len(lengths), num_heads=self.num_heads,
@@ -219,3 +242,23 @@ class CpuImpl(CPUAttentionBackendImpl):
                 enable_kv_split=envs.VLLM_CPU_ATTN_SPLIT_KV,
                 dynamic_causal=dense.dynamic_causal,
                 kv_cache_dtype=self.kv_cache_dtype))
+        dense.chosen = self._number, chosen
+        return chosen
+
+
+def keys_order(write: Callable[..., None], heads: int, tokens: int,
+               channels: int, dtype: torch.dtype) -> torch.Tensor | None:
+    """Where the kernel keeps channel c of token t in the first half of a
+    head's part of a page: order[t * channels + c]. None: it is no order."""
+    num, base = tokens * channels, 128  # exact in all dtypes
+    numbers = torch.arange(num)
+    found = torch.zeros(heads, num, dtype=torch.int64)
+    for power in (1, base, base ** 2):
+        key = (numbers // power % base).to(dtype).view(tokens, 1, channels)
+        key = key.expand(-1, heads, -1).contiguous()
+        cache = torch.zeros(1, heads, tokens, 2 * channels, dtype=dtype)
+        write(key, torch.zeros_like(key), cache, numbers[:tokens])
+        found += power * cache.view(heads, -1)[:, :num].long()
+    order = found[0].argsort()
+    return order if torch.equal(found[:, order], numbers.expand(heads, -1)) \
+        else None

@@ -2,25 +2,18 @@
 """What stands for the pages of a layer's KV cache, and which pages a token
 attends to. Nothing here knows an engine.
 
-Pages has a slot and a valid byte for each page. A page's representation is
-made of the keys as they are written, since the cache itself is packed by the
-engine's kernel. A page is
+Pages has a slot and a valid byte for each page. What stands for a page is made
+of its keys when its last token has been written, or a load into it has ended
+well. It is absent again from the next write on, and from the start of a load
+on; a page that is absent is always attended to. So a valid slot stands for
+exactly the keys of its page.
 
-  absent   until all of its tokens have been written in their order; also again
-           from the first write into it on, and when it is forgotten because
-           its bytes came from elsewhere (a load)
-  growing  absent, with its first tokens in a row of kept keys
-  valid    its slot stands for exactly the keys that it holds
+A page that is written at once is built from the engine's tensor. One that has
+grown, or was loaded, is read from the cache, which takes ten times as long.
 
-A page that is not valid is always attended to.
-
-Cost. A page that is written at once is built from the engine's tensor. A page
-that grows is built when it is full, from a copy of its keys: there is a row of
-them for each page that may grow, two for each request that may run (a step can
-end one page and begin the next), and a layer takes half a page of memory for
-each row that has been used. The alternative, ucm_repr_add() for each token,
-takes less memory and a call for each row and layer. If there is no row left,
-the page that grew longest ago gives up its own.
+KVStar keeps a part of the channels, the same of all pages, or their scores
+could not be compared: those of the largest keys in the first pages that are
+built.
 
 One thread at a time.
 """
@@ -28,50 +21,70 @@ One thread at a time.
 from __future__ import annotations
 
 import weakref
-from typing import Any, Iterable, Sequence
+from typing import Any, Callable, Sequence
 
 import numpy as np
 import torch
 
-from .. import sparse
+from .. import sparse, star
 from ..errors import UcmfsError
 from .mount import Teller
 
+AT_ONCE = 32  # pages of which the keys are read
+
 _layers: weakref.WeakSet[Pages] = weakref.WeakSet()
+_loaded: set[int] = set()  # for layers that are not there yet
 
 
-def forget(pages: Iterable[int]) -> None:
+def forget(pages: Sequence[int]) -> None:
     """Other bytes than those that were written are in these pages, or will
     be."""
+    _loaded.difference_update(pages)
     for layer in _layers:
         layer.forget(pages)
 
 
-class Pages:
-    """Of one layer."""
+def loaded(pages: Sequence[int]) -> None:
+    """Loads into these pages have ended well."""
+    _loaded.update(pages)
+    for layer in _layers:
+        layer.loaded(pages)
 
-    def __init__(self, name: str, spec: sparse.Spec, num_pages: int,
-                 num_rows: int, dtype: torch.dtype,
-                 budget: sparse.BudgetConfig | None = None) -> None:
+
+class Pages:
+    """Of one layer.
+
+    by, method: as sparse.Rows takes them. keys_of: pages -> their keys in the
+    cache, [page, token, head, channel].
+    """
+
+    def __init__(self, name: str, by: Any, num_pages: int,
+                 budget: sparse.BudgetConfig,
+                 keys_of: Callable[[Sequence[int]], torch.Tensor], *,
+                 method: Any = None) -> None:
         self.name = name
-        self.spec = spec
-        self.slab = spec.slab(num_pages)
+        self.spec = by if isinstance(by, sparse.Kept) else by.spec
         self.valid = np.zeros(num_pages, np.uint8)
-        self.chooser = sparse.Rows(spec, self.slab, budget, built=self.valid) \
-            if budget else None
-        # memory is taken when a row is first written
-        self._keys = torch.empty((num_rows, spec.block_size, spec.num_heads,
-                                  spec.head_dim), dtype=dtype)
-        self._free = list(reversed(range(num_rows)))
-        # pages that grow: [row, tokens]; the one written longest ago first
-        self._growing: dict[int, list[int]] = {}
+        self.slab: sparse.Slab | None = None  # until something is built
+        self.chooser: sparse.Rows | None = None  # likewise
+        self._by, self._method, self._budget = by, method, budget
+        self._keys_of = keys_of
         self._teller = Teller(name)
         _layers.add(self)
+        self.loaded(sorted(_loaded))
 
-    def forget(self, pages: Iterable[int]) -> None:
-        for page in pages:
-            self.valid[page] = 0
-            self._stop(page)
+    def _own(self, pages: Sequence[int]) -> list[int]:
+        """Of these; another engine of the process may have more."""
+        return [page for page in pages if page < len(self.valid)]
+
+    def forget(self, pages: Sequence[int]) -> None:
+        self.valid[self._own(pages)] = 0
+
+    def loaded(self, pages: Sequence[int]) -> None:
+        pages = self._own(pages)
+        for at in range(0, len(pages), AT_ONCE):
+            some = pages[at:at + AT_ONCE]
+            self._build(self._keys_of(some), list(enumerate(some)))
 
     def written(self, keys: torch.Tensor, slots: torch.Tensor) -> None:
         """keys [token, head, channel] are in these slots now: slot s is token
@@ -81,7 +94,7 @@ class Pages:
         begins = np.flatnonzero((np.diff(places, prepend=places[:1] - 2) != 1)
                                 | (places % size == 0))
         lengths = np.diff(begins, append=len(places))
-        whole, full, source, target = [], [], [], []
+        whole, ended = [], []
         for at, num, slot in zip(begins.tolist(), lengths.tolist(),
                                  places[begins].tolist()):
             page, first = divmod(slot, size)
@@ -89,61 +102,32 @@ class Pages:
                 continue
             self.valid[page] = 0
             if num == size:
-                self._stop(page)
                 whole.append((at, page))
-                continue
-            row = self._grow(page, first, num)
-            if row is None:
-                continue
-            begin = row * size + first
-            source += range(at, at + num)
-            target += range(begin, begin + num)
-            if first + num == size:
-                full.append((row, page))
-        if source:
-            self._keys.flatten(0, 1)[torch.tensor(target)] = \
-                keys[torch.tensor(source)]
-        self._build(windows_of(keys, size) if whole else keys, whole)
-        self._build(self._keys, full)
-        for _, page in full:
-            self._stop(page)
-
-    def _grow(self, page: int, first: int, num: int) -> int | None:
-        """The row for tokens that are written to a page; None: they do not
-        follow those that are kept."""
-        grown = self._growing.pop(page, None)
-        if not grown and first == 0:
-            grown = [self._row(), 0]
-        elif grown and first not in (0, grown[1]):
-            self._free.append(grown[0])
-            grown = None
-        if not grown:
-            return None
-        self._growing[page] = [grown[0], first + num]
-        return grown[0]
-
-    def _row(self) -> int:
-        if not self._free:
-            self._stop(next(iter(self._growing)))
-        return self._free.pop()
-
-    def _stop(self, page: int) -> None:
-        grown = self._growing.pop(page, None)
-        if grown:
-            self._free.append(grown[0])
+            elif first + num == size:
+                ended.append(page)
+        if whole:
+            self._build(windows_of(keys, size), whole)
+        self.loaded(ended)
 
     def _build(self, keys: torch.Tensor, pairs: Sequence[tuple[int, int]],
                ) -> None:
         """Pages, each from a block of keys."""
-        if not pairs:
-            return
         blocks, pages = [b for b, _ in pairs], [p for _, p in pairs]
         try:
-            self.spec.build(keys, self.slab, blocks=blocks, slots=pages)
+            if not self.chooser:
+                self._begin(keys, blocks)
+            self._by.build(keys, self.slab, blocks=blocks, slots=pages)
         except UcmfsError as error:  # a key that is not finite
             self._teller.warn("representations", "%s", error)
             return
         self.valid[pages] = 1
+
+    def _begin(self, keys: torch.Tensor, blocks: Sequence[int]) -> None:
+        if isinstance(self.spec, star.Spec):
+            self.spec = self._by = self.spec.choose(keys, blocks=blocks)
+        self.slab = self.spec.slab(len(self.valid))
+        self.chooser = sparse.Rows(self._by, self.slab, self._budget,
+                                   method=self._method, built=self.valid)
 
 
 def windows_of(keys: torch.Tensor, size: int) -> torch.Tensor:

@@ -337,7 +337,7 @@ class UcmfsWorker:
             self._give_up_saves(self._queued)
             self._queued = []
         for job in meta.loads:
-            self._forget(job)
+            self._tell_sparse("forget", self._here(job))
             transfer = self._start_load(job, ready)
             if self._mode != "async":
                 self._sync.append(transfer)
@@ -347,12 +347,12 @@ class UcmfsWorker:
         if self._mode == "sync":
             self._wait_sync()
 
-    def _forget(self, job: Job) -> None:
-        """What sparse attention knows of pages that are about to change."""
+    @staticmethod
+    def _tell_sparse(what: str, parts: Sequence[Part]) -> None:
+        """Sparse attention, of pages that are about to change, or have."""
         pages = sys.modules.get("ucmfs.vllm.sparse_pages")
-        if pages is not None:
-            for part in self._here(job):
-                pages.forget(array("I", part.pages))
+        for part in parts if pages is not None else ():
+            getattr(pages, what)(array("I", part.pages))
 
     def _start_load(self, job: Job, ready: bool) -> Transfer:
         transfer = Transfer(job, True, self._here(job), [], time.monotonic(),
@@ -558,6 +558,8 @@ class UcmfsWorker:
                 self._fail(part, errors, told, all_bad)
                 if task is not None:
                     self._drop_damaged(transfer, part, task)
+        if not told.failed:
+            self._tell_sparse("loaded", transfer.parts)
         now = time.monotonic()
         # It has ended at some time since it was last looked at.
         late = (now - max(self._polled, transfer.began)) / 2
