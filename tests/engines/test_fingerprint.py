@@ -224,6 +224,20 @@ class SingleFields(unittest.TestCase):
             self.assertNotIn(id, seen, change)
             seen.add(id)
 
+    def test_sparse_attention_makes_another_space(self) -> None:
+        for place in ("kv_transfer_config", "additional_config"):
+            found = []
+            for wanted in ({}, {"sparse_type": "ESA"},
+                           {"sparse_type": "ESA", "ESA": {"min_blocks": 9}}):
+                configs = engine()
+                put(place, SimpleNamespace(kv_connector_extra_config=wanted)
+                    if place == "kv_transfer_config" else {"ucmfs": wanted})(
+                        configs)
+                found.append(manifest_of(configs).get("sparse"))
+            self.assertEqual(found, [None, {"sparse_type": "ESA"},
+                                     {"sparse_type": "ESA",
+                                      "ESA": {"min_blocks": 9}}])
+
     def test_the_same_is_the_same(self) -> None:
         want = space_id(manifest_of(engine()))
         self.assertEqual(space_id(manifest_of(engine())), want)

@@ -14,7 +14,7 @@ import pathlib
 import re
 import unittest
 from types import SimpleNamespace
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Set
 
 import suite
 from mount import Mount
@@ -301,6 +301,20 @@ class Connector(Case):
         self.assertEqual(rows[:len(rows) // 2], rows[len(rows) // 2:])
         self.assertEqual({row.absent for row in rows}, {0, 1})
 
+    def test_blocks_are_no_dense_engines(self) -> None:
+        """Generated tokens come to be part of a prompt."""
+        mount = Mount()
+        self.addCleanup(mount.close)
+        few, steps = method("ESA", 0.1), [generate("middle"), SETTLE]
+        known: Set[str] = set()
+        for wanted in (None, few, None, few, method("ESA", 0.2)):
+            result, _ = self.run_engine(
+                steps, wanted, transfer=self.transfer(mount, **(wanted or {})))
+            with self.subTest(wanted=wanted):
+                self.assertEqual(result["middle"]["cached"] > 0,
+                                 str(wanted) in known)
+                known.add(str(wanted))
+
     def test_the_last_token_of_a_prompt_is_dense(self) -> None:
         """Of a prompt that is loaded to its end it is the only one that is
         computed, and its key may be stored."""
@@ -390,9 +404,8 @@ class Refusals(unittest.TestCase):
             self.assertEqual(self.why(transfer=connector), "")
 
     @staticmethod
-    def connector(name: str, **extra: Any) -> SimpleNamespace:
-        return SimpleNamespace(kv_connector=name,
-                               kv_connector_extra_config=extra)
+    def connector(name: str) -> SimpleNamespace:
+        return SimpleNamespace(kv_connector=name)
 
     def test_each_by_name(self) -> None:
         for given, why in (
@@ -408,10 +421,7 @@ class Refusals(unittest.TestCase):
                  "a KV cache of fp8"),
                 ({"alibi_slopes": [1.0]}, "ALiBi"),
                 ({"transfer": self.connector("OffloadingConnector")},
-                 "OffloadingConnector does not say which pages it loads"),
-                ({"transfer": self.connector("UcmfsConnector",
-                                             save_decode=True)},
-                 "save_decode")):
+                 "OffloadingConnector does not say which pages it loads")):
             with self.subTest(given=given):
                 self.assertIn(why, self.why(**given))
 

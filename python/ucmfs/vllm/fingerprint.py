@@ -27,6 +27,7 @@ from typing import Any, Iterable, Iterator, NamedTuple
 from ucmfs.errors import ConfigError
 
 from . import settings
+from .plugin import asked
 
 FULL = "full"  # as a name of weights: read all of them
 SAMPLES = 2048  # pieces of a model's files that are read, at most
@@ -480,6 +481,7 @@ def engine_manifest(configs: EngineConfigs, *, hash_block_size: int,
     """
     config = configs.vllm
     groups = list(configs.kv_cache.kv_cache_groups)
+    sparse = asked(config)
     refuse_counted_media(config)
     return {
         "engine": {"name": "vllm", "era": _era(overrides.era)},
@@ -494,4 +496,5 @@ def engine_manifest(configs: EngineConfigs, *, hash_block_size: int,
         "hash": hashes(config, hash_block_size),
         "tenant": overrides.tenant,
         "epoch": overrides.epoch,
+        **({"sparse": plain(sparse)} if sparse else {}),
     }

@@ -5,8 +5,10 @@ method of ucm_retrieve(3) chooses.
 vLLM's own backend runs below. Ours builds representations where keys are
 written (sparse_pages.py), and hands each layer's kernel another block table
 and other lengths, in which the rows that decode name the chosen pages alone.
-Rows of more than one token, and the last token of a prompt, are dense: so a
-prompt's keys and values are exact, and a store may keep its blocks.
+Rows of more than one token, and the last token of a prompt, are dense. Their
+keys and values are exact all the same only if all tokens before them were
+prompts: generated ones may be part of the next prompt. So a store keeps such
+an engine's blocks apart (fingerprint.py).
 
 Where the kernel puts a channel of a token differs by processor. So it is
 learnt: the kernel writes numbers into a page of ours. Then pages that have
@@ -111,15 +113,12 @@ class Plan:
 def refusal(impl: CPUAttentionBackendImpl, vllm_config: Any,
             method: methods.Method) -> str:
     """Why a layer stays dense; "": it need not."""
-    transfer = vllm_config.kv_transfer_config
-    connector = transfer.kv_connector if transfer else None
+    connector = getattr(vllm_config.kv_transfer_config, "kv_connector", None)
     parallel = vllm_config.parallel_config
     reasons = {
         f"{method.name} chooses no blocks": method.keeps == "nothing",
         f"{connector} does not say which pages it loads":
             connector not in (None, OURS),
-        "save_decode would store keys that are not exact": connector == OURS
-            and transfer.kv_connector_extra_config.get("save_decode"),
         "context parallelism": max(
             getattr(parallel, f"{kind}_context_parallel_size", 1)
             for kind in ("decode", "prefill")) > 1,
