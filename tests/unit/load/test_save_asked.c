@@ -93,14 +93,17 @@ static void list_threads(struct threads *threads)
 	while ((entry = readdir(tasks))) {
 		char path[64], name[32] = "";
 		FILE *file;
+		bool there;
 
 		snprintf(path, sizeof(path), "/proc/self/task/%.20s/comm",
 			 entry->d_name);
 		file = fopen(path, "re");
 		if (!file)
 			continue;
-		must(fgets(name, sizeof(name), file));
+		there = fgets(name, sizeof(name), file);
 		fclose(file);
+		if (!there) /* it has just ended */
+			continue;
 		if (strcmp(name, "ucm-io\n"))
 			threads->others++;
 		else if (threads->num_io < NUM_ROWS(threads->io))
