@@ -200,5 +200,30 @@ class Selected(Case):
             self.assertEqual(lengths_out[row], length)
 
 
+class Needles(Case):
+    """One key among many that a query looks for."""
+
+    NUM = 64
+
+    def found(self, by: Any, seed: int) -> bool:
+        torch.manual_seed(seed)
+        cache = Cache(self.NUM)
+        page = random.Random(seed).randrange(2, self.NUM - 2)
+        query = torch.randn(1, HEADS, DIM)
+        cache.keys[page, seed % SIZE] = 2 * query[0]
+        pages = cache.pages(by)
+        loaded(list(range(self.NUM)))
+        step = Step([0], torch.arange(self.NUM, dtype=torch.int32)[None],
+                    torch.tensor([self.NUM * SIZE], dtype=torch.int32))
+        select_rows(pages, step, query.repeat_interleave(2, 1))
+        return page in step.attended[0, :step.tokens // SIZE].tolist()
+
+    def test_what_finds_them(self) -> None:
+        """Bounds and codes do. Means of 8 keys find most, and those of a
+        page of use would not."""
+        for by in spec("minmax"), CODES:
+            self.assertTrue(all(self.found(by, seed) for seed in range(40)))
+
+
 if __name__ == "__main__":
     unittest.main()

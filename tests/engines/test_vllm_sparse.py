@@ -333,8 +333,8 @@ class Connector(Case):
                          len(PROMPTS["exact"]) + 1)
 
 
-class KeysOrder(unittest.TestCase):
-    """Of the real kernels, by random keys."""
+class Kernels(unittest.TestCase):
+    """vLLM's own, by random keys."""
 
     @classmethod
     def setUpClass(cls) -> None:
@@ -364,6 +364,43 @@ class KeysOrder(unittest.TestCase):
                 write(key, value, cache, torch.arange(tokens))
                 got = cache[0].flatten(1)[:, order].unflatten(1, (tokens, -1))
                 self.assertTrue(torch.equal(got.transpose(0, 1), key))
+
+    def test_a_kernel_attends_to_what_a_table_names(self) -> None:
+        """o - o_sel = e (o_drop - o_sel), where e is the part of all weights
+        that what was dropped has."""
+        import torch
+        from vllm import _custom_ops as ops
+        from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
+
+        size, num, channels = 32, 9, 64
+        isa = _get_attn_isa(torch.float32, size, channels)
+        keys, values = torch.randn(2, num * size, 1, channels)
+        cache = torch.zeros(num, 1, 2 * size, channels).chunk(2, dim=2)
+        ops.cpu_attn_reshape_and_cache(keys, values, *cache,
+                                       torch.arange(num * size), isa)
+        query = torch.randn(1, 2, channels)
+
+        def attend(pages: List[int]) -> Any:
+            begin = torch.tensor([0, 1], dtype=torch.int32)
+            length = torch.tensor([size * len(pages)], dtype=torch.int32)
+            out = torch.empty_like(query)
+            ops.cpu_attention_with_kv_cache(
+                query, *cache, out, begin, length, channels ** -0.5, True,
+                None, -1, torch.tensor([pages], dtype=torch.int32), 0,
+                ops.cpu_attn_get_scheduler_metadata(
+                    1, 2, 1, channels, length, torch.float32, begin, True, -1,
+                    isa, True), None)
+            return out
+
+        weights = torch.softmax(
+            query[0] @ keys[:, 0].T * channels ** -0.5, 1).view(2, num, size)
+        chosen = [0, 3, 4, 7, 8]
+        dropped = [page for page in range(num) if page not in chosen]
+        part = weights[:, dropped].sum((1, 2))[None, :, None]
+        some = attend(chosen)
+        torch.testing.assert_close(
+            attend(list(range(num))) - some,
+            part * (attend(dropped) - some), atol=1e-5, rtol=1e-4)
 
     def test_what_is_no_order(self) -> None:
         import torch
