@@ -11,8 +11,7 @@ opposite has the opposite scores.
 import json
 import os
 
-from vllm.v1.worker.cpu_worker import CPUWorker
-
+from pipeline_worker import PipelineWorker
 from ucmfs.vllm import sparse_pages
 
 _select = sparse_pages.select_rows
@@ -34,5 +33,5 @@ def watched(pages, step, queries):
         print(json.dumps([pages.name, said]), file=file)
 
 
-class ProbeWorker(CPUWorker):
+class ProbeWorker(PipelineWorker):
     sparse_pages.select_rows = watched

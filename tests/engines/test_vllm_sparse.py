@@ -240,6 +240,19 @@ class TensorParallel(Case):
         self.assertEqual(len(self.rows), 2 * 2 * 3 * 15)
 
 
+class Pipeline(Case):
+    """Two stages of a layer each. The second layer's choice would be the
+    first's, which another process has made."""
+
+    parallel = suite.Parallel(pipeline=2)
+
+    def test_all_pages_give_the_tokens_of_the_dense_engine(self) -> None:
+        result, = self.run_engine([generate("long", "short", "middle")],
+                                  codes(1 << 20, hash_skip_layers=[1]))
+        self.check_tokens(result)
+        self.assertEqual(len({row.layer for row in self.rows}), 2)
+
+
 class Without(Case):
 
     def test_nothing_is_changed_where_it_is_not_asked_for(self) -> None:
