@@ -12,7 +12,8 @@ python_tests test_package test_layout test_hash test_config test_documents test_
 	test_connector_parts test_connector_plans test_vllm_options test_vllm_mount \
 	test_hugepages test_directories
 if [ -f "$top_builddir/libucmsparse.la" ]; then
-	python_tests test_arguments test_sparse test_position test_methods
+	python_tests test_arguments test_sparse test_sparse_base test_position \
+		test_methods
 else
 	left_out 'sparse retrieval: it is not built'
 fi

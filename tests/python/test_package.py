@@ -94,6 +94,7 @@ class Imports(unittest.TestCase):
             "ucmfs.Hasher, ucmfs.ensure_space, ucmfs.validate_config\n"
             "import ucmfs.factory, ucmfs.presets, ucmfs.codes\n"
             "import ucmfs.attention, ucmfs.repr_space, ucmfs.retrieve\n"
+            "import ucmfs.sparse_base\n"
             f"print([m for m in {HEAVY} if m in sys.modules])\n"
             "print(ucmfs._lib._library)")
         self.assertEqual(said, "[]\nNone\n")
