@@ -337,15 +337,21 @@ class Told(Case):
         from ucmfs.vllm.metrics import UcmfsStats
 
         rank0 = UcmfsStats(data={"loads": 1, "loaded_bytes": 10**9,
-                                 "load_seconds": [0.5]})
+                                 "load_seconds": [0.5], "sparse_blocks": 40,
+                                 "sparse_attended_blocks": 11})
         rank1 = UcmfsStats(data={"loads": 1, "loaded_bytes": 10**9,
-                                 "load_seconds": [0.5], "pinned_blocks": 3})
+                                 "load_seconds": [0.5], "pinned_blocks": 3,
+                                 "sparse_blocks": 8,
+                                 "sparse_attended_blocks": 5})
         both = UcmfsConnector.build_kv_connector_stats(
             rank0.aggregate(rank1).to_dict())
         self.assertEqual(both.data["loads"], 2)
         reduced = both.reduce()
         self.assertEqual(reduced["ucmfs load GB/s"], 2.0)
         self.assertEqual(reduced["ucmfs pinned blocks"], 3)
+        self.assertEqual(reduced["ucmfs sparse ratio"], 0.3333)
+        self.assertNotIn("ucmfs sparse ratio", UcmfsStats(
+            data={"loads": 1}).reduce())
         self.assertTrue(UcmfsConnector.build_kv_connector_stats().is_empty())
 
     def test_prometheus(self) -> None:

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from ucmfs import codes, sparse, star
-from ucmfs.vllm.sparse_pages import (AT_ONCE, Pages, Step, forget, loaded,
-                                     select_rows)
+from ucmfs.vllm.sparse_pages import (AT_ONCE, Pages, Step, count, forget,
+                                     loaded, select_rows, taken)
 
 SIZE, HEADS, DIM, PAGES, ROWS = 8, 2, 32, 12, 4
 BUDGET = sparse.BudgetConfig(SIZE, 1, 2, ratio=0.4)
@@ -177,7 +177,12 @@ class Selected(Case):
         queries = torch.randn(len(table), 2 * HEADS, DIM)
         queries[1] = torch.nan  # is not looked at
         step = Step(rows, torch.from_numpy(table), torch.from_numpy(lengths))
+        taken()
         select_rows(pages, step, queries)
+        attended, blocks = (counted := taken()).values()
+        self.assertEqual(list(counted), ["sparse_attended_blocks",
+                                         "sparse_blocks"])
+        self.assertEqual(taken(), {})
         table_out, lengths_out = step.attended.numpy(), step.tokens.numpy()
         self.assertEqual(table_out[1].tolist(), table[1].tolist())
         self.assertEqual(lengths_out[1], lengths[1])
@@ -198,6 +203,27 @@ class Selected(Case):
             self.assertEqual(table_out[row, :len(keep)].tolist(),
                              ids[keep].tolist())
             self.assertEqual(lengths_out[row], length)
+            attended -= len(keep)
+            blocks -= num
+        self.assertEqual((attended, blocks), (0, 0), "counts others too")
+
+    def test_rows_that_decode_are_counted(self) -> None:
+        """Also those that are not chosen for, and in all layers."""
+        cache = Cache()
+        layers = [cache.pages(spec()) for _ in range(2)]
+        loaded(list(range(PAGES)))
+        table = torch.arange(PAGES, dtype=torch.int32).expand(3, -1)
+        lengths = torch.tensor([10 * SIZE, 3 * SIZE - 1, 7 * SIZE],
+                               dtype=torch.int32)
+        step = Step([0], table.contiguous(), lengths, decode=[0, 1])
+        taken()
+        for pages in layers:
+            select_rows(pages, step, torch.randn(3, 2 * HEADS, DIM))
+        count(step)  # one that takes the choice of the second
+        kept = -(-int(step.tokens[0]) // SIZE)
+        self.assertLess(kept, 10)
+        self.assertEqual(list(taken().values()),
+                         [3 * (kept + 3), 3 * (10 + 3)])
 
 
 class Needles(Case):

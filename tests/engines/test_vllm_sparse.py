@@ -345,88 +345,25 @@ class Connector(Case):
         self.assertEqual(min(row.tokens for row in self.rows),
                          len(PROMPTS["exact"]) + 1)
 
-
-class Kernels(unittest.TestCase):
-    """vLLM's own, by random keys."""
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        suite.require_engine()
-
-    def test_keys_are_found_where_the_kernel_has_put_them(self) -> None:
-        import torch
-        from vllm import _custom_ops as ops
-        from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
-
-        from ucmfs.vllm.sparse import keys_order
-
-        for dtype, tokens, channels in itertools.product(
-                (torch.float32, torch.bfloat16, torch.float16),
-                (16, 32, 128), (32, 80, 128)):
-            isa = _get_attn_isa(dtype, tokens, channels)
-
-            def write(key: Any, value: Any, cache: Any, slots: Any) -> None:
-                halves = cache.view(*cache.shape[:2], 2 * tokens, -1)
-                ops.cpu_attn_reshape_and_cache(key, value, *halves.chunk(
-                    2, dim=2), slots, isa)
-
-            with self.subTest(dtype=dtype, tokens=tokens, channels=channels):
-                order = keys_order(write, 3, tokens, channels, dtype)
-                key, value = torch.randn(2, tokens, 3, channels).to(dtype)
-                cache = torch.zeros(1, 3, tokens, 2 * channels, dtype=dtype)
-                write(key, value, cache, torch.arange(tokens))
-                got = cache[0].flatten(1)[:, order].unflatten(1, (tokens, -1))
-                self.assertTrue(torch.equal(got.transpose(0, 1), key))
-
-    def test_a_kernel_attends_to_what_a_table_names(self) -> None:
-        """o - o_sel = e (o_drop - o_sel), where e is the part of all weights
-        that what was dropped has."""
-        import torch
-        from vllm import _custom_ops as ops
-        from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
-
-        size, num, channels = 32, 9, 64
-        isa = _get_attn_isa(torch.float32, size, channels)
-        keys, values = torch.randn(2, num * size, 1, channels)
-        cache = torch.zeros(num, 1, 2 * size, channels).chunk(2, dim=2)
-        ops.cpu_attn_reshape_and_cache(keys, values, *cache,
-                                       torch.arange(num * size), isa)
-        query = torch.randn(1, 2, channels)
-
-        def attend(pages: List[int]) -> Any:
-            begin = torch.tensor([0, 1], dtype=torch.int32)
-            length = torch.tensor([size * len(pages)], dtype=torch.int32)
-            out = torch.empty_like(query)
-            ops.cpu_attention_with_kv_cache(
-                query, *cache, out, begin, length, channels ** -0.5, True,
-                None, -1, torch.tensor([pages], dtype=torch.int32), 0,
-                ops.cpu_attn_get_scheduler_metadata(
-                    1, 2, 1, channels, length, torch.float32, begin, True, -1,
-                    isa, True), None)
-            return out
-
-        weights = torch.softmax(
-            query[0] @ keys[:, 0].T * channels ** -0.5, 1).view(2, num, size)
-        chosen = [0, 3, 4, 7, 8]
-        dropped = [page for page in range(num) if page not in chosen]
-        part = weights[:, dropped].sum((1, 2))[None, :, None]
-        some = attend(chosen)
-        torch.testing.assert_close(
-            attend(list(range(num))) - some,
-            part * (attend(dropped) - some), atol=1e-5, rtol=1e-4)
-
-    def test_what_is_no_order(self) -> None:
-        import torch
-
-        from ucmfs.vllm.sparse import keys_order
-
-        def per_head(key: Any, _: Any, cache: Any, __: Any) -> None:
-            for head, keys in enumerate(key.unbind(1)):
-                cache.view(2, -1)[head, :keys.numel()] = \
-                    keys.flatten().roll(head)
-
-        for write in per_head, lambda key, value, cache, slots: None:
-            self.assertIsNone(keys_order(write, 2, 4, 8, torch.float32))
+    def test_the_metrics_have_the_ratio(self) -> None:
+        """A prompt's rows, which are in a batch with those that decode, are
+        left out. A layer that takes the choice of the one before it counts,
+        though it is not watched."""
+        for few, layers in ((method("GSA", 0.25, 2, 3), 1),
+                            (codes(8 * BLOCK, hash_skip_layers=[1]), 2)):
+            mount = Mount()
+            self.addCleanup(mount.close)
+            _, metrics = self.run_engine(
+                [generate(max_tokens=TOKENS), METRICS], few,
+                transfer=self.transfer(mount, **few), **CHUNKS)
+            attended, blocks = (samples(metrics, f"vllm:ucmfs_{name}_total")
+                                for name in ("sparse_attended_blocks",
+                                             "sparse_blocks"))
+            self.assertEqual(attended, layers * sum(
+                row.attended for row in self.rows))
+            self.assertEqual(blocks, layers * sum(
+                -(-row.tokens // BLOCK) for row in self.rows))
+            self.assertGreater(blocks, 2 * attended)
 
 
 class Refusals(unittest.TestCase):

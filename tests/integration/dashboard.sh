@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Each metric that the dashboard shows, and each label that it shows it by, is one
-# that a mount exports; and its queries are ones that Prometheus can read.
+# that a mount exports, or an engine's connector; and its queries are ones that Prometheus can read.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test root fuse python3 setfattr
@@ -17,7 +17,8 @@ done
 ls "$mnt/blocks/none" >/dev/null 2>&1
 cat "$mnt/.ucmfs/metrics" >"$work/metrics"
 check 'the dashboard asks for what there is' python3 - \
-	"$top_srcdir/doc/grafana/ucmfs.json" "$work/metrics" "$work/rules" <<'END'
+	"$top_srcdir/doc/grafana/ucmfs.json" "$work/metrics" "$work/rules" \
+	"$top_srcdir/python/ucmfs/vllm/metrics.py" <<'END'
 import json, re, sys
 
 board = json.load(open(sys.argv[1]))
@@ -31,6 +32,10 @@ for line in open(sys.argv[2]):
         labels.setdefault(name, set()).update(re.findall(r'([a-z_]+)="', rest))
 # the errnos of tiers come as they happen, and none has
 labels.setdefault("ucmfs_tier_errors_total", {"mount", "tier", "errno"})
+counters = open(sys.argv[4]).read().split("COUNTERS:")[1].split("GAUGES:")[0]
+for name in re.findall(r'^    \("([a-z_]+)", "', counters, re.M):
+    types[f"vllm:ucmfs_{name}_total"] = "counter"
+    labels[f"vllm:ucmfs_{name}_total"] = {"model_name", "engine"}
 
 panels = [p for p in board["panels"] if p["type"] != "row"]
 assert len({p["id"] for p in board["panels"]}) == len(board["panels"])
@@ -39,7 +44,7 @@ exprs = [(p["title"], t["expr"], t["legendFormat"])
          for p in panels for t in p["targets"]]
 used = set()
 for title, expr, legend in exprs:
-    names = re.findall(r"\b(ucmfs_[a-z_]+)", expr)
+    names = re.findall(r"\b((?:vllm:)?ucmfs_[a-z_]+)", expr)
     assert names, (title, expr)
     for name in names:
         base = re.sub(r"_(bucket|sum|count)$", "", name)
@@ -55,7 +60,8 @@ for title, expr, legend in exprs:
         for label in re.findall(r"\{\{([a-z_]+)\}\}", legend):
             assert label in have, (title, name, "has no label", label)
         used.add(family)
-    assert 'mount=~"$mount"' in expr, (title, "not of the mount chosen")
+    assert ('mount=~"$mount"' in expr) != ("vllm:" in expr), (
+        title, "not of the mount chosen")
 for what in ("hits", "misses", "tier_opened_bytes", "tier_committed_bytes",
              "request_duration_seconds", "tier_used_bytes", "tier_limit_bytes",
              "tier_errors", "request_errors", "commit_refused", "quarantined",

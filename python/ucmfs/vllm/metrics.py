@@ -45,6 +45,9 @@ COUNTERS: tuple[tuple[str, str], ...] = (
      "from could not be loaded."),
     ("mount_losses", "Times the mount has ended."),
     ("resets", "Times the cache was reset."),
+    ("sparse_attended_blocks", "Blocks that rows which decode attended to, "
+     "summed over steps, layers and ranks."),
+    ("sparse_blocks", "Blocks that these rows had."),
 )
 GAUGES: tuple[tuple[str, str], ...] = (
     ("pinned_blocks", "Blocks kept from reuse until they are copied."),
@@ -121,6 +124,10 @@ class UcmfsStats(KVConnectorStats):
             if total > 0:
                 out["ucmfs load GB/s"] = round(
                     data.get("loaded_bytes", 0) / total / 1e9, 3)
+        blocks = data.get("sparse_blocks")
+        if blocks:
+            out["ucmfs sparse ratio"] = round(
+                data.get("sparse_attended_blocks", 0) / blocks, 4)
         return out
 
 

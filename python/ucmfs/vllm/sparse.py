@@ -219,14 +219,15 @@ class CpuImpl(CPUAttentionBackendImpl):
                 dense: Metadata) -> Metadata:
         """What the layers share is left as it is."""
         source, chosen = dense.chosen
-        if self._layer.role == "reuses" and self._layer.source == source:
-            return chosen
         step = dense.step
+        if self._layer.role == "reuses" and self._layer.source == source:
+            sparse_pages.count(step)
+            return chosen
         if not step:
             step = dense.step = Step(
                 [row for row in dense.decode
                  if self._plan.is_long(int(dense.seq_lens[row]))],
-                dense.block_table, dense.seq_lens)
+                dense.block_table, dense.seq_lens, dense.decode)
         lengths = step.tokens
         first = dense.query_start_loc[:len(lengths)].clamp(max=len(query) - 1)
         sparse_pages.select_rows(self._pages, step, query[first])

@@ -21,6 +21,7 @@ One thread at a time.
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from typing import Any, Callable, Sequence
 
 import numpy as np
@@ -34,6 +35,20 @@ AT_ONCE = 32  # pages of which the keys are read
 
 _layers: weakref.WeakSet[Pages] = weakref.WeakSet()
 _loaded: set[int] = set()  # for layers that are not there yet
+_counted: Counter[str] = Counter()
+
+
+def taken() -> dict[str, int]:
+    """What was counted since the last call, in all layers: metrics.COUNTERS.
+    """
+    counted = dict(_counted)
+    _counted.clear()
+    return counted
+
+
+def count(step: Step) -> None:
+    """For a layer, which attends to what was chosen last."""
+    _counted.update(step.counts)
 
 
 def forget(pages: Sequence[int]) -> None:
@@ -141,13 +156,17 @@ def windows_of(keys: torch.Tensor, size: int) -> torch.Tensor:
 class Step:
     """The rows of a step's batch, looked at once for all layers. table and
     lengths, and what to attend to instead, which each layer overwrites:
-    attended and tokens. Rows that are not in rows are copied."""
+    attended and tokens. Rows that are not in rows are copied; those that
+    decode are counted, by default rows."""
 
     def __init__(self, rows: Sequence[int], table: torch.Tensor,
-                 lengths: torch.Tensor) -> None:
+                 lengths: torch.Tensor,
+                 decode: Sequence[int] = ()) -> None:
         self.rows = rows
         self.table, self.lengths = table.numpy(), lengths.numpy()
         self.attended, self.tokens = table.clone(), lengths.clone()
+        self.prompts = np.delete(self.lengths, decode or rows)
+        self.counts: dict[str, int] = {}
         dense = np.ones(len(lengths), np.uint8)
         dense[rows] = 0
         self.batch = sparse.Batch(
@@ -162,4 +181,8 @@ def select_rows(pages: Pages, step: Step, queries: torch.Tensor) -> None:
     what it chooses by score.
     """
     assert pages.chooser is not None
-    pages.chooser.select(queries, step.batch)
+    attended, blocks = pages.chooser.select(queries, step.batch)
+    prompts = int(-(-step.prompts // pages.spec.block_size).sum())
+    step.counts = {"sparse_attended_blocks": attended - prompts,
+                   "sparse_blocks": blocks - prompts}
+    count(step)

@@ -643,6 +643,9 @@ class UcmfsWorker:
         return None if meta == UcmfsWorkerMetadata() else meta
 
     def get_stats(self) -> UcmfsStats | None:
+        pages = sys.modules.get("ucmfs.vllm.sparse_pages")
+        if pages is not None:
+            self.stats.aggregate(UcmfsStats(data=pages.taken()))
         return None if self.stats.is_empty() else self.stats.take()
 
     def shutdown(self) -> None:
