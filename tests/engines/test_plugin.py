@@ -19,7 +19,7 @@ class Plugin(unittest.TestCase):
         from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
 
         for _ in range(2):  # vLLM may call it any number of times
-            plugin.register()
+            self.assertEqual(plugin.register(), {})
         self.assertIs(SecondaryTierFactory.get_tier_class({"type": "ucmfs"}),
                       UcmfsTier)
 
@@ -32,7 +32,8 @@ class Plugin(unittest.TestCase):
                                  "vllm.v1.attention.backends.registry"))
         with mock.patch.dict("sys.modules", lacking), \
                 self.assertLogs("vllm.ucmfs", "INFO") as said:
-            plugin.register()
+            lacks = plugin.register()
+        self.assertEqual(list(lacks), ['the tier "ucmfs"', "sparse attention"])
         self.assertEqual(len(said.output), 2)
         for line, what in zip(said.output, ("tier", "sparse attention")):
             self.assertRegex(line, rf"vLLM \S+ lacks a hook, so .*{what}")

@@ -114,7 +114,7 @@ echo '    kv_load_failure_policy: Literal["recompute", "fail"] = "fail"' \
 	>"$transfer"
 echo "__version__ = \"$version\"" >"$work/lib/ucmfs/__init__.py"
 echo 'def crc32c(data): pass' >"$work/lib/ucmfs/hash.py"
-unset PYTHONHASHSEED
+unset PYTHONHASHSEED VLLM_PLUGINS
 export VIRTUAL_ENV="$work/venv"
 
 # engine STATUS argument...
@@ -150,6 +150,44 @@ check 'JSON of an engine' python3 -c 'import json, sys
 x = {f["subject"]: f for f in json.load(open(sys.argv[1]))["findings"]}
 assert x["vllm"]["verdict"] == x["ucmfs"]["verdict"] == "OK", x
 assert x["load failures"]["mend"].startswith("\"kv_load"), x' "$work/said"
+
+# the entry point of a package that is installed, and vLLM's hooks for it
+engine 0 "$mnt"
+says WARN 'plug-in: no tier .*: no entry point ucmfs of vllm.general_plugins; .*UcmfsTier'
+mkdir "$work/lib/ucmfs-0.dist-info" "$work/lib/ucmfs/vllm"
+: >"$work/lib/ucmfs/vllm/__init__.py"
+cp "$top_srcdir/python/ucmfs/vllm/plugin.py" "$work/lib/ucmfs/vllm"
+printf 'Metadata-Version: 2.1\nName: ucmfs\nVersion: 0\n' \
+	>"$work/lib/ucmfs-0.dist-info/METADATA"
+sed -n '/"vllm.general_plugins"/,/^$/s/"//gp' "$top_srcdir/python/pyproject.toml" |
+	sed 's/^.project.entry-points./[/' \
+	>"$work/lib/ucmfs-0.dist-info/entry_points.txt"
+engine 0 "$mnt"
+says WARN 'plug-in: no tier .*: the tier "ucmfs": No module .*; sparse attention: No'
+tiering=$vllm/v1/kv_offload/tiering/factory.py
+mkdir -p "${tiering%/*}"
+cat >"$tiering" <<'END'
+class SecondaryTierFactory:
+    @staticmethod
+    def register_tier(*names): assert names[0] == "ucmfs"
+END
+cat >"$vllm/platforms.py" <<'END'
+class current_platform:
+    @staticmethod
+    def is_cpu(): return False
+END
+engine 0 "$mnt"
+says OK 'plug-in: the tier "ucmfs" and, on a CPU, sparse attention are known'
+VLLM_PLUGINS=other && export VLLM_PLUGINS
+engine 0 "$mnt"
+says WARN 'plug-in: no tier .*: .VLLM_PLUGINS leaves ucmfs out; .*; mend: .*add ucmfs'
+VLLM_PLUGINS=other,ucmfs
+engine 0 "$mnt"
+says OK 'plug-in: '
+echo 'raise ImportError("half installed")' >"$work/lib/ucmfs/vllm/plugin.py"
+engine 0 "$mnt"
+says WARN 'plug-in: no tier .*: ImportError: half installed; '
+unset VLLM_PLUGINS
 
 echo 'nothing of that name' >"$hashing"
 engine 1 "$mnt"

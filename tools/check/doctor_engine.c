@@ -65,6 +65,18 @@ static const char probe[] =
 	"    say('policy', policy.group(1) if policy else '')\n"
 	"except BaseException as error:\n"
 	"    say('vllm_fault', fault(error))\n"
+	"try:\n"
+	"    from importlib.metadata import entry_points\n"
+	"    group = entry_points(group='vllm.general_plugins')\n"
+	"    if 'ucmfs' not in group.names:\n"
+	"        say('plugin', 'no entry point ucmfs of vllm.general_plugins')\n"
+	"    elif 'ucmfs' not in os.environ.get('VLLM_PLUGINS', 'ucmfs').split(','):\n"
+	"        say('plugin', '$VLLM_PLUGINS leaves ucmfs out')\n"
+	"    elif 'vllm' in sys.modules:\n" /* it could be imported */
+	"        lacking = group['ucmfs'].load()().items()\n"
+	"        say('plugin', '; '.join(map(': '.join, lacking)))\n"
+	"except BaseException as error:\n"
+	"    say('plugin', fault(error))\n"
 	"print('ucm\\tend', flush=True)\n";
 
 static json_t *answers; /* by the probe's names for them */
@@ -74,12 +86,19 @@ static const char *answer(const char *name)
 	return json_string_value(json_object_get(answers, name));
 }
 
+static const char *answer_or_fault(const char *name)
+{
+	const char *value = answer(name);
+
+	return value ? value : "it does not come back";
+}
+
 /* In a process group of its own, with what it imports and starts. */
 static void become_python(int out)
 {
 	const char *venv = getenv("VIRTUAL_ENV");
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	char path[4096];
+	char path[4096] = "python3";
 
 	setpgid(0, 0);
 	dup2(null, 0);
@@ -87,12 +106,9 @@ static void become_python(int out)
 	dup2(null, 2);
 	setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
 	setenv("VLLM_NO_USAGE_STATS", "1", 1);
-	if (venv && *venv) {
+	if (venv && *venv)
 		snprintf(path, sizeof(path), "%s/bin/python3", venv);
-		execl(path, path, "-c", probe, NULL);
-	} else {
-		execlp("python3", "python3", "-c", probe, NULL);
-	}
+	execlp(path, path, "-c", probe, NULL);
 	_exit(127);
 }
 
@@ -167,14 +183,13 @@ static int ask_python(unsigned patience_s)
 static void check_vllm(void)
 {
 	const char *version = answer("vllm");
-	const char *fault = answer("vllm_fault");
 	const char *python = answer("executable");
 
 	if (!version)
 		ucm_doctor_fail("vllm", "activate its virtual environment, "
 				"or pip install vllm",
 				"%s cannot import it: %s", python,
-				fault ? fault : "it does not come back");
+				answer_or_fault("vllm_fault"));
 	else if (!ucm_release_is(version, 0, 31) ||
 		 ucm_release_is(version, 0, 34))
 		ucm_doctor_warn("vllm", "pip install vllm==0.32.0",
@@ -216,8 +231,7 @@ static void check_seed(void)
 		ucm_doctor_ok("hash seed", "PYTHONHASHSEED=%s; the same for "
 			      "all that share blocks", seed);
 	else if (answer("vllm"))
-		check_own_seed(answer("vllm"),
-			       answer("seed"));
+		check_own_seed(answer("vllm"), answer("seed"));
 }
 
 static void check_policy(void)
@@ -240,14 +254,13 @@ static void check_policy(void)
 static void check_package(void)
 {
 	const char *version = answer("package");
-	const char *fault = answer("package_fault");
 
 	if (!version)
 		ucm_doctor_warn("ucmfs",
 				"make wheel, and pip install what it makes",
 				"no Python package: %s; UcmfsTier and "
 				"UcmfsConnector need it, MOUNT/files does "
-				"not", fault ? fault : "it does not come back");
+				"not", answer_or_fault("package_fault"));
 	else if (strcmp(version, PACKAGE_VERSION))
 		ucm_doctor_fail("ucmfs", "install both from one version",
 				"the Python package is %s, ucm is %s", version,
@@ -256,11 +269,27 @@ static void check_package(void)
 		ucm_doctor_fail("ucmfs", "make install and ldconfig, or "
 				"export UCMFS_LIBRARY=PATH/libucm.so",
 				"the Python package finds no libucm: %s",
-				fault ? fault : "it does not come back");
+				answer_or_fault("package_fault"));
 	else
 		ucm_doctor_ok("ucmfs",
 			      "the Python package is %s, and loads libucm",
 			      version);
+}
+
+/* What vLLM has by the package's entry point: the probe says what it lacks. */
+static void check_plugin(void)
+{
+	const char *lacking = answer_or_fault("plugin");
+
+	if (!*lacking)
+		ucm_doctor_ok("plug-in", "the tier \"ucmfs\" and, on a CPU, "
+			      "sparse attention are known to vLLM");
+	else if (answer("vllm") && answer("package"))
+		ucm_doctor_warn("plug-in", "pip install the package and "
+				"vllm==0.32.0; if VLLM_PLUGINS is set, add "
+				"ucmfs to it", "no tier \"ucmfs\" or no sparse "
+				"attention: %s; UcmfsConnector and, with "
+				"module_path, UcmfsTier work without", lacking);
 }
 
 /* vLLM keeps its primary tier there. */
@@ -289,24 +318,24 @@ void ucm_doctor_engine(unsigned patience_s)
 {
 	int err = ask_python(patience_s);
 
-	if (err == -ETIMEDOUT)
+	if (err == -ETIMEDOUT) {
 		ucm_doctor_fail("python3",
 				"--patience, or see what it waits for",
 				"it has not imported vllm and ucmfs within "
 				"%u s", patience_s);
-	else if (err)
+	} else if (err) {
 		ucm_doctor_fail("python3",
 				"install it, or activate a virtual environment",
 				"%s",
 				err == -ENOENT ? "it does not run" : strerror(-err));
-	else
+	} else {
 		ucm_doctor_ok("python3", "%s, %s", answer("python"),
 			      answer("executable"));
-	if (!err) {
 		check_vllm();
 		check_seed();
 		check_policy();
 		check_package();
+		check_plugin();
 	}
 	check_shm();
 }

@@ -30,8 +30,10 @@ ATTENTION = "CPU_ATTN"
 BACKENDS = (ATTENTION, "CPU_MLA", "AMX_MLA")
 
 
-def register() -> None:
-    """Called by vLLM, any number of times."""
+def register() -> dict[str, str]:
+    """Called by vLLM, any number of times. What cannot be had, and why, for
+    ucm doctor."""
+    lacking: dict[str, str] = {}
     for what, hook in (("the tier \"ucmfs\"", _register_tier),
                        ("sparse attention", _register_backends)):
         try:
@@ -39,6 +41,8 @@ def register() -> None:
         except Exception as error:  # whatever it is, vLLM runs without it
             log.info("ucmfs: vLLM %s lacks a hook, so %s cannot be had: %s",
                      _version(), what, error)
+            lacking[what] = str(error)
+    return lacking
 
 
 def _version() -> str:
