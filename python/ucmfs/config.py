@@ -160,9 +160,8 @@ _3FS = Note("there is no client of 3FS here: its files are read through "
 _BLEND = Refuse("blocks are reused after the prefix that they were computed "
                 "for, and nowhere else: there is no blending; UcmfsConnector "
                 "reuses prefixes, without this key")
-_SPARSE = Note("attention is full, unless sparse_type is in vLLM's "
-               "kv_connector_extra_config itself; ucmfs.methods reads these "
-               "keys for a program that retrieves blocks itself")
+_SPARSE = Note("the store is the same with any; sparse attention under vLLM "
+               "reads it, and ucmfs.methods")
 _MOONCAKE = Refuse(NO_MOONCAKE)
 _SWITCHES = Note("these are vLLM's, and given to it: --kv-transfer-config, "
                  "--enable-prefix-caching")
@@ -305,12 +304,13 @@ def validate_config(source: Source = None, *,
     directories. ConfigError names the key.
     """
     reader = _Reader(check_paths)
-    reader.top(_content(source), "")
+    reader.top(content(source), "")
     reader.finish()
     return reader.out
 
 
-def _content(source: Source) -> Mapping[str, Any]:
+def content(source: Source) -> Mapping[str, Any]:
+    """What a source of validate_config() has, with its file's keys."""
     if source is None:
         source = os.environ.get(ENVIRONMENT)
         if not source:
@@ -403,7 +403,7 @@ class _Reader:
 
     def set_kv_connector_extra_config(self, key: str, value: Any) -> None:
         """Of all that vLLM is given, the part that is a connector's."""
-        self.top(_content(_mapping(key, value)), key)
+        self.top(content(mapping_of(key, value)), key)
 
     def set_kv_connector(self, key: str, value: Any) -> None:
         if value == "BlendConnector":
@@ -412,7 +412,7 @@ class _Reader:
 
     def set_storage(self, key: str, value: Any) -> None:
         """{backend, path}, and keys of a store."""
-        rest = dict(_mapping(key, value))
+        rest = dict(mapping_of(key, value))
         for name, function in (("backend", self.set_storage_backend),
                                ("path", self.set_storage_path)):
             if name in rest:
@@ -544,7 +544,7 @@ class _Reader:
     def set_cache(self, key: str, value: Any) -> None:
         """What is for one stage of a pipeline."""
         self.stage_maps.append((key, key.rpartition(".")[2]))
-        self.store(_mapping(key, value), key)
+        self.store(mapping_of(key, value), key)
 
     set_posix = set_nfs = set_pc = set_ds3fs = set_cache
 
@@ -585,7 +585,7 @@ class _Reader:
             raise ConfigError(key, "a stage is needed")
         for i, stage in enumerate(stages):
             where = f"{key}[{i}]"
-            rest = dict(_mapping(where, stage))
+            rest = dict(mapping_of(where, stage))
             kind = self.kind(f"{where}.type", rest.pop("type", None))
             self.stages.append(kind)
             if kind == "cache":
@@ -689,7 +689,7 @@ def _under(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
 
 
-def _mapping(key: str, value: Any) -> Mapping[str, Any]:
+def mapping_of(key: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ConfigError(key, "a mapping is needed")
     return value

@@ -2,7 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a vLLM knows of ucmfs by its entry point."""
 
+import json
+import tempfile
 import unittest
+from types import SimpleNamespace
+from typing import Any, Dict
 from unittest import mock
 
 import suite
@@ -37,6 +41,58 @@ class Plugin(unittest.TestCase):
         self.assertEqual(len(said.output), 2)
         for line, what in zip(said.output, ("tier", "sparse attention")):
             self.assertRegex(line, rf"vLLM \S+ lacks a hook, so .*{what}")
+
+
+class Asked(unittest.TestCase):
+    """What a configuration says of sparse attention."""
+
+    def asked(self, extra: Any, more: Any = None) -> Any:
+        from ucmfs.vllm.plugin import asked
+
+        return asked(SimpleNamespace(
+            kv_transfer_config=SimpleNamespace(kv_connector_extra_config=extra),
+            additional_config=more))
+
+    def test_ours(self) -> None:
+        ours: Dict[str, Any] = {"sparse_type": "GSA", "GSA": {"topk_ratio": 1}}
+        self.assertEqual(self.asked({"mount": "/kv", **ours}), ours)
+        self.assertEqual(self.asked(None, {"ucmfs": ours, "x": 1}), ours)
+        self.assertEqual(self.asked({**ours, "ucm_sparse_method": "ESA"}), ours)
+        for nothing in (None, {}, {"mount": "/kv"}, {"sparse_type": ""}):
+            self.assertIsNone(self.asked(nothing, nothing))
+
+    def test_ucms(self) -> None:
+        part = {"sparse_ratio": 0.2}
+        for given in (
+                {"ucm_sparse_config": {"ESA": part}},
+                {"ucm_sparse_config": {"sparse_type": "ESA", "ESA": part}},
+                {"ucm_sparse_method": "ESA",
+                 "ucm_sparse_config": {"ESA": part, "GSA": {}}},
+                {"sparse": {"enabled": True, "type": "ESA", "config": part}},
+                {"sparse_type": "ESA", "ESA": part}):
+            wanted = {"sparse_type": "ESA", "ESA": part}
+            self.assertEqual(self.asked(given), wanted, given)
+            with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+                json.dump(given, file)
+                file.flush()
+                self.assertEqual(self.asked({"UCM_CONFIG_FILE": file.name}),
+                                 wanted)
+        self.assertEqual(self.asked({"ucm_sparse_method": "GSA"}),
+                         {"sparse_type": "GSA"})
+        self.assertIsNone(self.asked({"sparse": {"enabled": False,
+                                                 "type": "GSA"}}))
+
+    def test_several_are_none(self) -> None:
+        from ucmfs import methods
+        from ucmfs.errors import ConfigError, NotFound
+
+        wanted = self.asked({"ucm_sparse_config": {"ESA": {}, "GSA": {}}})
+        with self.assertRaisesRegex(NotFound, "ESA/GSA"):
+            methods.parse(wanted, block_size=16, num_layers=2)
+        with self.assertRaisesRegex(ConfigError, "/none"):
+            self.asked({"UCM_CONFIG_FILE": "/none"})
+        with self.assertRaisesRegex(ConfigError, "sparse_config: a mapping"):
+            self.asked({"ucm_sparse_config": "GSA"})
 
 
 if __name__ == "__main__":

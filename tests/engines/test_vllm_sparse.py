@@ -334,9 +334,10 @@ class Connector(Case):
         mount = Mount()
         self.addCleanup(mount.close)
         steps = [generate("exact"), SETTLE, reset(True), generate("exact")]
+        few = method("ESA", 0.1)
         computed, *_, loaded = self.run_engine(
-            steps, few := method("ESA", 0.1),
-            transfer=self.transfer(mount, **few))
+            steps, few, transfer=self.transfer(mount, ucm_sparse_config={
+                few["sparse_type"]: few[few["sparse_type"]]}))
         self.assertEqual(loaded["exact"]["cached"], len(PROMPTS["exact"]))
         self.assertEqual(loaded["exact"]["tokens"],
                          computed["exact"]["tokens"])

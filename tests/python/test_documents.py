@@ -35,7 +35,7 @@ try:
 except ImportError:
     yaml = None
 
-SPARSE = "ucmfs.methods reads these keys"
+SPARSE = "sparse attention under vLLM reads it"
 CACHE = "a tier of the mount"
 DIRECTORY = "shows what it stands on"
 

@@ -237,11 +237,10 @@ def connector_options(extra: Mapping[str, Any], *,
     """From kv_connector_extra_config.
 
     check_paths: look whether what upstream's keys name are mounts, or may be
-    tiers. Without, no file system is asked and both may be missing. With
-    sparse_type, keys of sparse attention are not the connector's.
+    tiers. Without, no file system is asked and both may be missing. Keys of
+    sparse attention are not the connector's.
     """
-    if extra.get("sparse_type"):
-        extra = {k: v for k, v in extra.items() if not is_key(k)}
+    extra = {k: v for k, v in extra.items() if not is_key(k, extra)}
     if any(key in extra for key in SEEDS):
         extra = _from_seeds(extra, check_paths)
     return parse(ConnectorOptions, extra, check_paths)

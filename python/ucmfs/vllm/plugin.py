@@ -28,6 +28,8 @@ TIER = "ucmfs"
 ATTENTION = "CPU_ATTN"
 # Backends of a CPU: ours, and those that are refused by name.
 BACKENDS = (ATTENTION, "CPU_MLA", "AMX_MLA")
+# UCM's keys of sparse attention, beside ours.
+UCMS = ("sparse", "ucm_sparse_method", "ucm_sparse_config")
 
 
 def register() -> dict[str, str]:
@@ -92,26 +94,50 @@ def __getattr__(name: str) -> Any:
     return resolve_obj_by_qualname(AttentionBackendEnum[name].value)
 
 
-def is_key(key: str) -> bool:
-    """Whether sparse attention is configured by it: sparse_type, and a
-    dictionary under a method's name. (Blend is no attention.)"""
+def is_key(key: str, given: Mapping[str, Any]) -> bool:
+    """Whether sparse attention is configured by it: sparse_type, and beside
+    that a dictionary under a method's name (Blend is no attention); or UCM's
+    keys."""
     from .._lib import METHODS
 
-    return key == "sparse_type" or (key in METHODS and key != "Blend")
+    return key in UCMS or bool(given.get("sparse_type")) and (
+        key == "sparse_type" or (key in METHODS and key != "Blend"))
 
 
 def asked(vllm_config: Any) -> dict[str, Any] | None:
     """What an engine's configuration says of sparse attention: in its
     connector's extra configuration, or under "ucmfs" in its additional one,
     which an engine without a connector has too. Both come along to all
-    workers, which a variable of the environment need not. None: nothing."""
+    workers, which a variable of the environment need not. None: nothing.
+    ConfigError: it names a file of UCM's that cannot be read."""
     transfer = getattr(vllm_config, "kv_transfer_config", None)
     more = getattr(vllm_config, "additional_config", None)
     for place in (getattr(transfer, "kv_connector_extra_config", None),
                   more.get("ucmfs") if isinstance(more, Mapping) else None):
-        if isinstance(place, Mapping) and place.get("sparse_type"):
-            return {key: place[key] for key in place if is_key(key)}
+        found = _said(place) if isinstance(place, Mapping) else None
+        if found:
+            return found
     return None
+
+
+def _said(place: Mapping[str, Any]) -> dict[str, Any] | None:
+    from .._lib import METHODS
+    from ..config import content, mapping_of
+
+    given = content(place)
+    if given.get("sparse_type"):
+        return {key: given[key] for key in given
+                if key not in UCMS and is_key(key, given)}
+    section, theirs = (mapping_of(key, given.get(key) or {})
+                       for key in ("sparse", "ucm_sparse_config"))
+    if section.get("enabled", True) and section.get("type"):
+        return {"sparse_type": section["type"],
+                section["type"]: section.get("config") or {}}
+    named = [name for name in METHODS if name in theirs]
+    name = given.get("ucm_sparse_method") or theirs.get("sparse_type") \
+        or "/".join(named)
+    return {"sparse_type": name, **{key: theirs[key] for key in named
+                                    if key == name}} if name else None
 
 
 def warn_if_dense(vllm_config: Any) -> None:
