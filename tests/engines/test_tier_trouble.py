@@ -240,7 +240,7 @@ class Trouble(MountCase):
         self.assert_slots(slots, {32 + n: data[n] for n in range(32)})
 
     def test_a_daemon_that_hangs_holds_up_nothing(self) -> None:
-        slots = self.slots(deadline_ms=300)
+        slots = self.slots(deadline_ms=2000)
         slots.fill(*range(4))
         keys = keys_of(*range(4))
         slots.store(keys, list(range(4)))
@@ -252,14 +252,14 @@ class Trouble(MountCase):
                     for n in range(4)]
             jobs += [slots.submit(False, keys_of(20 + n), [n])
                      for n in range(4)]
-            self.assertLess(time.monotonic() - start, 0.5)
+            self.assertLess(time.monotonic() - start, 1.5)
             for job in jobs:
-                slots.wait(job, 5.0)
+                slots.wait(job, 15.0)
             # no request waits for the next deadline
             self.assertEqual(slots.hits(keys), [False] * 4)
             start = time.monotonic()
             self.assertFalse(slots.store(keys_of(30), [0]).success)
-            self.assertLess(time.monotonic() - start, 0.2)
+            self.assertLess(time.monotonic() - start, 1.5)
         finally:
             self.mount.thaw()
         slots.tier._store._pause.ended(0, 0.0)
