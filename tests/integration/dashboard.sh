@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Each metric that the dashboard shows, and each label that it shows it by, is one
-# that a mount exports, or an engine's connector; and its queries are ones that Prometheus can read.
+# that a mount exports, or an engine's connector; and its queries are ones that
+# Prometheus can read.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test root fuse python3 setfattr

@@ -16,7 +16,7 @@ from ..config import (NO_MOUNT, REMOVED, Config, check_bool, check_count,
                       checked, one_of, unknown, validate_config)
 from ..errors import ConfigError
 from .mount import log
-from .plugin import is_key
+from .plugin import rest_of
 
 SEEDS = ("UCM_CONFIG_FILE", "ucm_config_path", "ucm_connectors",
          "use_layerwise", "storage", "storage_backends", "storage_path",
@@ -240,7 +240,7 @@ def connector_options(extra: Mapping[str, Any], *,
     tiers. Without, no file system is asked and both may be missing. Keys of
     sparse attention are not the connector's.
     """
-    extra = {k: v for k, v in extra.items() if not is_key(k, extra)}
+    extra = rest_of(extra)
     if any(key in extra for key in SEEDS):
         extra = _from_seeds(extra, check_paths)
     return parse(ConnectorOptions, extra, check_paths)

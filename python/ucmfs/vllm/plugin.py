@@ -94,14 +94,19 @@ def __getattr__(name: str) -> Any:
     return resolve_obj_by_qualname(AttentionBackendEnum[name].value)
 
 
-def is_key(key: str, given: Mapping[str, Any]) -> bool:
-    """Whether sparse attention is configured by it: sparse_type, and beside
-    that a dictionary under a method's name (Blend is no attention); or UCM's
-    keys."""
+def _ours(given: Mapping[str, Any]) -> dict[str, Any]:
+    """sparse_type, and beside it dictionaries under methods' names. (Blend is
+    no attention.)"""
     from .._lib import METHODS
 
-    return key in UCMS or bool(given.get("sparse_type")) and (
-        key == "sparse_type" or (key in METHODS and key != "Blend"))
+    return {key: given[key] for key in given if given.get("sparse_type")
+            and (key == "sparse_type" or (key in METHODS and key != "Blend"))}
+
+
+def rest_of(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """A connector's configuration without what it says of sparse attention."""
+    drop = {*UCMS, *_ours(extra)}
+    return {key: extra[key] for key in extra if key not in drop}
 
 
 def asked(vllm_config: Any) -> dict[str, Any] | None:
@@ -126,8 +131,7 @@ def _said(place: Mapping[str, Any]) -> dict[str, Any] | None:
 
     given = content(place)
     if given.get("sparse_type"):
-        return {key: given[key] for key in given
-                if key not in UCMS and is_key(key, given)}
+        return _ours(given)
     section, theirs = (mapping_of(key, given.get(key) or {})
                        for key in ("sparse", "ucm_sparse_config"))
     if section.get("enabled", True) and section.get("type"):
