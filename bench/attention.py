@@ -80,11 +80,9 @@ class Layer:
             sliding_window=-1, block_table=table, softcap=0,
             scheduler_metadata=schedule, s_aux=None)
 
-    def sides(self, pages: Pages) -> tuple[Callable[[], Any],
-                                           Callable[[], Any]]:
-        # one for all layers of a step
-        dense = self.schedule(self.lengths)
-        step = Step(range(len(self.lengths)), self.table, self.lengths)
+    def sides(self, pages: Pages, step: Step) -> tuple[Callable[[], Any],
+                                                       Callable[[], Any]]:
+        dense = self.schedule(self.lengths)  # one for all layers of a step
 
         def sparse() -> None:
             select_rows(pages, step, self.query)
@@ -132,13 +130,10 @@ def main() -> None:
                                 None, method=method)
         layer.write(list(named.values()))
         for text, pages in named.items():
-            dense, sparse = layer.sides(pages)
-            times = measure((dense, sparse), arguments.rounds)
+            step = Step(range(arguments.rows), layer.table, layer.lengths, PAGE)
+            times = measure(layer.sides(pages, step), arguments.rounds)
             ratio = statistics.median(d / s for d, s in zip(*times))
-            rows, out = len(layer.lengths), Step(
-                range(len(layer.lengths)), layer.table, layer.lengths)
-            select_rows(pages, out, layer.query)
-            print(tokens, text, int(out.tokens.sum()) // rows,
+            print(tokens, text, int(step.tokens.sum()) // arguments.rows,
                   *(round(statistics.median(t)) for t in times),
                   round(ratio, 2), sep="\t", flush=True)
 

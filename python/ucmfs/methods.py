@@ -238,3 +238,43 @@ class Request:
         """Of all blocks, the part that was attended to so far."""
         every = self._c.blocks_in_all
         return self._c.blocks_attended / every if every else 1.0
+
+
+# ---- pages ----
+
+def spec_of(by: Any) -> Any:
+    """Of what builds, by Config.by(): an encoder has one."""
+    return getattr(by, "spec", by)
+
+
+class Pages:
+    """What is kept of a layer's pages, of page p in slot p, and rows, which
+    chooses among them. Memory is taken when the first are built; until then
+    there is no slab, nor rows.
+
+    Merged channels are the same of all pages, or their scores could not be
+    compared: those of the largest keys in the first pages that are built.
+
+    by, method: of Config.by(). built: uint8 [page], which pages rows may
+    score; the caller's to clear. One thread at a time.
+    """
+
+    rows: sparse.Rows | None = None
+
+    def __init__(self, by: Any, budget: BudgetConfig, built: Any,
+                 method: codes.Method | None = None) -> None:
+        self.spec, self.built = spec_of(by), built
+        self._by, self._method, self._budget = by, method, budget
+
+    def build(self, keys: Any, blocks: Sequence[int],
+              pages: Sequence[int]) -> None:
+        """Pages, each from a block of keys [block, token, head, channel]."""
+        if not self.rows:
+            if isinstance(self._by, star.Spec):
+                self.spec = self._by = self._by.choose(keys, blocks=blocks)
+            self.slab = self.spec.slab(len(self.built))
+            self.rows = sparse.Rows(self._by, self.slab, self._budget,
+                                    method=self._method, built=self.built)
+        self._by.build(keys, self.slab, blocks=blocks, slots=pages)
+        for page in pages:
+            self.built[page] = 1

@@ -31,7 +31,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Mapping, NamedTuple, Sequence
 
-from . import codes, methods, sparse, star
+from . import codes, methods, sparse
 from .errors import ConfigError, InvalidArgument
 from .retrieve import Step
 
@@ -169,34 +169,22 @@ class _Step:
         return query[[min(at, query.shape[0] - 1) for at in self._first]]
 
 
-class _Layer:
-    """What is kept of a layer's pages, in memory that is taken when the first
-    of them is full. built: of which pages."""
+class _Layer(methods.Pages):
+    """What is kept of a layer's pages that are full."""
 
-    rows: sparse.Rows | None = None
-
-    def __init__(self, plan: Step, keys: Any, num_pages: int) -> None:
+    def __init__(self, plan: Step, keys: Any, num_pages: int,
+                 budget: sparse.BudgetConfig, by: Any,
+                 method: codes.Method | None) -> None:
+        super().__init__(by, budget, bytearray(num_pages), method)
         self.plan, self.keys = plan, keys
-        self.built = bytearray(num_pages)
 
-    def build(self, pages: dict[int, bool], config: methods.Config, by: Any,
-              method: codes.Method | None) -> None:
-        """Of those pages that are full; by and method: of config.by()."""
-        full = [page for page in pages if pages[page]]
-        if full and not self.rows:
-            self._by = by.choose(self.keys, blocks=full) \
-                if isinstance(by, star.Spec) else by
-            self._slab = _spec_of(self._by).slab(len(self.built))
-            self.rows = sparse.Rows(self._by, self._slab, config.budget,
-                                    method=method, built=self.built)
-        if full:
-            self._by.build(self.keys, self._slab, blocks=full, slots=full)
+    def update(self, pages: dict[int, bool]) -> None:
+        """Pages have got tokens, and are full or not."""
         for page in pages:
-            self.built[page] = pages[page]
-
-
-def _spec_of(by: Any) -> Any:
-    return getattr(by, "spec", by)  # an Encoder has one
+            self.built[page] = 0
+        full = [page for page in pages if pages[page]]
+        if full:
+            self.build(self.keys, full, full)
 
 
 # ---- methods ----
@@ -266,11 +254,12 @@ class Sparse(UcmSparseBase):
         self._layers = {}
         for place, (name, cache) in enumerate(kv_caches.items()):
             keys = cache[0] if isinstance(cache, (tuple, list)) else cache
-            found = _spec_of(self._kept[0]).keys_of(
+            found = methods.spec_of(self._kept[0]).keys_of(
                 keys, None, page=None, token=self._block_size)[1]
             numbers = [int(part) for part in name.split(".") if part.isdigit()]
             self._layers[name] = _Layer(self.config.layer(
-                (numbers or [place])[0]), keys, found.shape[0])
+                (numbers or [place])[0]), keys, found.shape[0],
+                self.config.budget, *self._kept)
 
     def execute_begin(self, scheduler_output: Any = None) -> None:
         """Takes what was bound. Requests in scheduler_output.finished_req_ids
@@ -333,7 +322,7 @@ class Sparse(UcmSparseBase):
             self._dense = None
         layer = self._layers.get(layer_name)
         if layer and layer.plan.role == "chooses" and self._step:
-            layer.build(self._step.pages, self.config, *self._kept)
+            layer.update(self._step.pages)
 
     def execute_finished(self, logits_indices: Any = None) -> Any:
         self._step = None

@@ -27,7 +27,7 @@ def watched(pages, step, queries):
         num = -(-int(step.lengths[row]) // size)
         left = int(step.tokens[row])
         said.append([int(step.lengths[row]),
-                     int((pages.valid[step.table[row, :num]] == 0).sum()),
+                     int((pages.built[step.table[row, :num]] == 0).sum()),
                      -(-left // size), left])
     with open(os.environ["UCMFS_TEST_SPARSE"], "a", encoding="utf-8") as file:
         print(json.dumps([pages.name, said]), file=file)

@@ -72,7 +72,7 @@ class Case(unittest.TestCase):
         forget(range(2 * AT_ONCE))
 
     def check(self, pages: Pages, cache: Cache) -> None:
-        self.assertEqual(set(np.flatnonzero(pages.valid)), cache.full)
+        self.assertEqual(set(np.flatnonzero(pages.built)), cache.full)
         for page in cache.full:
             self.assertEqual(bits(pages.slab, page),
                              bits(built(pages, cache.keys[page]), 0), page)
@@ -129,7 +129,7 @@ class Written(Case):
         keys[3, 1, 7] = torch.inf
         with self.assertLogs("vllm.ucmfs", "WARNING"):
             pages.written(keys, torch.arange(SIZE))
-        self.assertFalse(pages.valid.any())
+        self.assertFalse(pages.built.any())
 
     def test_no_tokens(self) -> None:
         Cache().pages(spec()).written(torch.zeros(0, HEADS, DIM),
@@ -176,7 +176,8 @@ class Selected(Case):
         lengths = source.integers(SIZE + 1, PAGES * SIZE, 3).astype(np.int32)
         queries = torch.randn(len(table), 2 * HEADS, DIM)
         queries[1] = torch.nan  # is not looked at
-        step = Step(rows, torch.from_numpy(table), torch.from_numpy(lengths))
+        step = Step(rows, torch.from_numpy(table), torch.from_numpy(lengths),
+                    SIZE)
         taken()
         select_rows(pages, step, queries)
         attended, blocks = (counted := taken()).values()
@@ -215,7 +216,7 @@ class Selected(Case):
         table = torch.arange(PAGES, dtype=torch.int32).expand(3, -1)
         lengths = torch.tensor([10 * SIZE, 3 * SIZE - 1, 7 * SIZE],
                                dtype=torch.int32)
-        step = Step([0], table.contiguous(), lengths, decode=[0, 1])
+        step = Step([0], table.contiguous(), lengths, SIZE, [0, 1])
         taken()
         for pages in layers:
             select_rows(pages, step, torch.randn(3, 2 * HEADS, DIM))
@@ -240,7 +241,7 @@ class Needles(Case):
         pages = cache.pages(by)
         loaded(list(range(self.NUM)))
         step = Step([0], torch.arange(self.NUM, dtype=torch.int32)[None],
-                    torch.tensor([self.NUM * SIZE], dtype=torch.int32))
+                    torch.tensor([self.NUM * SIZE], dtype=torch.int32), SIZE)
         select_rows(pages, step, query.repeat_interleave(2, 1))
         return page in step.attended[0, :step.tokens // SIZE].tolist()
 

@@ -98,16 +98,15 @@ class Plan:
 
     def __init__(self, wanted: dict[str, Any], vllm_config: Any,
                  page_tokens: int) -> None:
-        model = vllm_config.model_config
         self.config = methods.parse(
             wanted, block_size=page_tokens,
-            num_layers=model.get_total_num_hidden_layers())
+            num_layers=vllm_config.model_config.get_total_num_hidden_layers())
         self._min_blocks = self.config.values["min_blocks"]
-        self._page_tokens = page_tokens
+        self.page_tokens = page_tokens
 
     def is_long(self, tokens: int) -> bool:
         """Whether a request of so many tokens may be sparse."""
-        return -(-tokens // self._page_tokens) >= self._min_blocks
+        return -(-tokens // self.page_tokens) >= self._min_blocks
 
 
 def refusal(impl: CPUAttentionBackendImpl, vllm_config: Any,
@@ -206,7 +205,7 @@ class CpuImpl(CPUAttentionBackendImpl):
                 value: torch.Tensor, kv_cache: torch.Tensor,
                 attn_metadata: Any, output: torch.Tensor, *args: Any,
                 **kwargs: Any) -> torch.Tensor:
-        if self._pages and self._pages.chooser and \
+        if self._pages and self._pages.rows and \
                 getattr(attn_metadata, "decode", ()):
             try:
                 attn_metadata = self._sparse(layer, query, attn_metadata)
@@ -227,7 +226,8 @@ class CpuImpl(CPUAttentionBackendImpl):
             step = dense.step = Step(
                 [row for row in dense.decode
                  if self._plan.is_long(int(dense.seq_lens[row]))],
-                dense.block_table, dense.seq_lens, dense.decode)
+                dense.block_table, dense.seq_lens, self._plan.page_tokens,
+                dense.decode)
         lengths = step.tokens
         first = dense.query_start_loc[:len(lengths)].clamp(max=len(query) - 1)
         sparse_pages.select_rows(self._pages, step, query[first])

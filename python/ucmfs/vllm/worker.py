@@ -67,6 +67,11 @@ def _without_tokens(raw: Raw, name: str) -> tuple[Raw, str]:
     ), {1: "BD", 2: "BHD"}[len(inner)]
 
 
+def sparse_pages() -> Any:
+    """The module of that name, if an engine's layers have loaded it."""
+    return sys.modules.get("ucmfs.vllm.sparse_pages")
+
+
 class Spaces(NamedTuple):
     """What blocks are moved in, for each group of the plan that this stage has
     layers of: a loader's group, and whose hasher makes the names of other
@@ -350,9 +355,8 @@ class UcmfsWorker:
     @staticmethod
     def _tell_sparse(what: str, parts: Sequence[Part]) -> None:
         """Sparse attention, of pages that are about to change, or have."""
-        pages = sys.modules.get("ucmfs.vllm.sparse_pages")
-        for part in parts if pages is not None else ():
-            getattr(pages, what)(array("I", part.pages))
+        for part in parts if sparse_pages() else ():
+            getattr(sparse_pages(), what)(array("I", part.pages))
 
     def _start_load(self, job: Job, ready: bool) -> Transfer:
         transfer = Transfer(job, True, self._here(job), [], time.monotonic(),
@@ -643,9 +647,8 @@ class UcmfsWorker:
         return None if meta == UcmfsWorkerMetadata() else meta
 
     def get_stats(self) -> UcmfsStats | None:
-        pages = sys.modules.get("ucmfs.vllm.sparse_pages")
-        if pages is not None:
-            self.stats.aggregate(UcmfsStats(data=pages.taken()))
+        if sparse_pages():
+            self.stats.aggregate(UcmfsStats(data=sparse_pages().taken()))
         return None if self.stats.is_empty() else self.stats.take()
 
     def shutdown(self) -> None:
