@@ -157,9 +157,8 @@ _QUEUES = Note("requests queue without a limit; saves may wait with four "
                "times `staging_bytes`")
 _3FS = Note("there is no client of 3FS here: its files are read through "
             "where it is mounted")
-_BLEND = Refuse("blocks are reused after the prefix that they were computed "
-                "for, and nowhere else: there is no blending; UcmfsConnector "
-                "reuses prefixes, without this key")
+_BLEND = Refuse("UcmfsConnector reuses prefixes and nothing else; "
+                "UcmfsBlendConnector reuses text anywhere in a prompt")
 _SPARSE = Note("the store is the same with any; sparse attention under vLLM "
                "reads it, and ucmfs.methods")
 _MOONCAKE = Refuse(NO_MOONCAKE)

@@ -26,6 +26,8 @@ Prompts: {name: [token...]}. Steps, in order:
         "connector": true also what the connector holds in memory
     {"do": "scale", "part": TEXT, "factor": F}
         change the weights in place: the parameters with TEXT in their names
+    {"do": "save_cache", "path": PATH}
+        the first pages of the KV cache, of all layers, into PATH.npy
     {"do": "settle"}      step until nothing is left to save
     {"do": "until_cached", "cached": {name: tokens}, "connector": true}
         reset and generate these, again and again until so many tokens of each
@@ -187,6 +189,9 @@ class Engine:
         )
         return min(of_ranks)
 
+    def _save_cache(self, path: str) -> None:
+        self._core.model_executor.collective_rpc(save_cache, args=(path,))
+
     def _is_due(self, request: Request, when: str | None, stage: str) -> bool:
         if when == "loading":
             return self._is_loading(request.core_key)
@@ -265,6 +270,14 @@ def scale(worker: Any, part: str, factor: float) -> int:
     for parameter in found:
         parameter.data.mul_(factor)
     return len(found)
+
+
+def save_cache(worker: Any, path: str) -> None:
+    """In a worker."""
+    import numpy
+
+    numpy.save(path, numpy.stack(
+        [cache[:64].numpy() for cache in worker.model_runner.kv_caches]))
 
 
 def result(output: Any) -> dict:

@@ -104,7 +104,7 @@ class Documents(unittest.TestCase):
                          ["/a", "/b:c"])
 
     def test_blending_is_refused(self):
-        refused(self, BLEND, "blend_chunk_size", "no blending")
+        refused(self, BLEND, "blend_chunk_size", "UcmfsBlendConnector")
 
     def test_a_cache_in_front_of_a_backend(self):
         found = read({"cache_size": 1, "backend": {

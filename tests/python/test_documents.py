@@ -154,7 +154,7 @@ preallocate_kv_cache: true
 ]
 
 MOONCAKE = ("Mooncake is not here", "mem@SIZE")
-BLENDING = ("there is no blending", "UcmfsConnector reuses prefixes")
+BLENDING = ("UcmfsConnector reuses prefixes", "UcmfsBlendConnector reuses text")
 ADDRESS = ("is an address", "ucmfs nfs=DIRECTORY MOUNT")
 
 REFUSED: List[Refused] = [

@@ -15,6 +15,7 @@ from typing import Any
 _CLASSES = {
     "UcmfsTier": "ucmfs.vllm.tier",
     "UcmfsConnector": "ucmfs.vllm.connector",
+    "UcmfsBlendConnector": "ucmfs.vllm.blend_connector",
     "UcmfsOffloadingConnector": "ucmfs.vllm.offloading",
 }
 

@@ -25,7 +25,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from ..errors import ConfigError
 from .metadata import UcmfsHandshake, UcmfsMetadata
 from .metrics import UcmfsPromMetrics, UcmfsStats
-from .options import connector_options
+from .options import ConnectorOptions, connector_options
 from .plugin import warn_if_dense
 from .scheduler import UcmfsScheduler
 from .worker import UcmfsWorker
@@ -46,12 +46,22 @@ class UcmfsConnector(KVConnectorBase_V1, SupportsHMA):
     """See KVConnectorBase_V1."""
 
     _cache_hit_source = _HIT_SOURCE
+    # The options' class, and the two halves'.
+    _parts: tuple[type, type, type] = (ConnectorOptions, UcmfsScheduler,
+                                       UcmfsWorker)
+
+    @classmethod
+    def _options(cls, extra: dict[str, Any],
+                 check_paths: bool = True) -> Any:
+        return connector_options(extra, check_paths=check_paths,
+                                 kind=cls._parts[0])
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole,
                  kv_cache_config: Any = None, *args: Any,
                  **kwargs: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
-        options = connector_options(
+        _, scheduler, worker = self._parts
+        options = self._options(
             vllm_config.kv_transfer_config.kv_connector_extra_config)
         if kv_cache_config is None:
             raise ConfigError("kv_cache_config", "vLLM has given none: it is "
@@ -59,10 +69,9 @@ class UcmfsConnector(KVConnectorBase_V1, SupportsHMA):
         self._scheduler: Any = None
         self._worker: Any = None
         if role == KVConnectorRole.SCHEDULER:
-            self._scheduler = UcmfsScheduler(vllm_config, kv_cache_config,
-                                             options)
+            self._scheduler = scheduler(vllm_config, kv_cache_config, options)
         else:
-            self._worker = UcmfsWorker(vllm_config, kv_cache_config, options)
+            self._worker = worker(vllm_config, kv_cache_config, options)
         num = len((self._scheduler or self._worker).plan.groups)
         if num > 1 and not _TELLS_REQUESTS:
             raise ConfigError(
@@ -80,15 +89,14 @@ class UcmfsConnector(KVConnectorBase_V1, SupportsHMA):
     @classmethod
     def requires_piecewise_for_cudagraph(cls, extra_config: dict[str, Any],
                                          *args: Any, **kwargs: Any) -> bool:
-        return connector_options(extra_config,
-                                 check_paths=False).load == "layerwise"
+        return cls._options(extra_config, False).load == "layerwise"
 
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config: Any, *args: Any,
                                     **kwargs: Any) -> str | None:
-        layout = connector_options(
+        layout = cls._options(
             vllm_config.kv_transfer_config.kv_connector_extra_config,
-            check_paths=False).layout
+            False).layout
         return None if layout in ("", "auto") else layout
 
     @classmethod

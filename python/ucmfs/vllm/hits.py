@@ -88,6 +88,17 @@ def of_groups(plan: Plan, homes: Sequence[Home],
     return [Stages(plan, each) for each in of_group]
 
 
+def ids_of_shards(hasher: Any, hashes: Sequence[bytes], group: int,
+                  shards: int) -> tuple[bytes, bytes]:
+    """The ids of blocks with these hashes: those that each shard makes its own
+    of, and those of all shards, block by block."""
+    base = hasher.external(b"".join(hashes), len(hashes[0]), group)
+    if shards == 1:
+        return base, base
+    return base, interleave([hasher.rank_ids(shard, base)
+                             for shard in range(shards)])
+
+
 class Ids:
     """The ids of a request's blocks, group by group.
 
@@ -127,14 +138,10 @@ class Ids:
         if not more:
             self.base[g], self.all[g] = base, self.all[g][:have * step]
             return
-        new = self._hashers[g].external(b"".join(more), len(more[0]),
-                                        group.index)
-        shards = [new] + [self._hashers[g].rank_ids(s, new)
-                          for s in range(1, self._plan.shards)]
-        if self._plan.shards > 1:
-            shards[0] = self._hashers[g].rank_ids(0, new)
+        new, every = ids_of_shards(self._hashers[g], more, group.index,
+                                   self._plan.shards)
         self.base[g] = base + new
-        self.all[g] = self.all[g][:have * step] + interleave(shards)
+        self.all[g] = self.all[g][:have * step] + every
 
     def blocks(self, g: int) -> int:
         return len(self.base[g]) // ID

@@ -46,7 +46,7 @@ class Part:
 
 @dataclass
 class Job:
-    """A load or a save of a request's blocks, with a number of its own."""
+    """A load or a save of a request's blocks, with its number."""
 
     job: int
     request: str

@@ -48,6 +48,8 @@ COUNTERS: tuple[tuple[str, str], ...] = (
     ("sparse_attended_blocks", "Blocks that rows which decode attended to, "
      "summed over steps, layers and ranks."),
     ("sparse_blocks", "Blocks that these rows had."),
+    ("blended_tokens", "Tokens of spans with text that was cached elsewhere."),
+    ("blend_computed_tokens", "Tokens of these that were computed."),
 )
 GAUGES: tuple[tuple[str, str], ...] = (
     ("pinned_blocks", "Blocks kept from reuse until they are copied."),

@@ -232,9 +232,10 @@ def parse(kind: type[Some], given: Mapping[str, Any],
     return replace(options, mount=options.mount or options.socket, socket="")
 
 
-def connector_options(extra: Mapping[str, Any], *,
-                      check_paths: bool = True) -> ConnectorOptions:
-    """From kv_connector_extra_config.
+def connector_options(extra: Mapping[str, Any], *, check_paths: bool = True,
+                      kind: type[ConnectorOptions] = ConnectorOptions,
+                      ) -> ConnectorOptions:
+    """From kv_connector_extra_config, of a kind.
 
     check_paths: look whether what upstream's keys name are mounts, or may be
     tiers. Without, no file system is asked and both may be missing. Keys of
@@ -242,13 +243,14 @@ def connector_options(extra: Mapping[str, Any], *,
     """
     extra = rest_of(extra)
     if any(key in extra for key in SEEDS):
-        extra = _from_seeds(extra, check_paths)
-    return parse(ConnectorOptions, extra, check_paths)
+        extra = _from_seeds(extra, check_paths, kind)
+    return parse(kind, extra, check_paths)
 
 
-def _from_seeds(given: Mapping[str, Any], check_paths: bool) -> dict[str, Any]:
+def _from_seeds(given: Mapping[str, Any], check_paths: bool,
+                kind: type[ConnectorOptions]) -> dict[str, Any]:
     """The same with upstream's keys replaced by ours; ours win."""
-    known = {f.name for f in fields(ConnectorOptions)}
+    known = {f.name for f in fields(kind)}
     ours = {k: v for k, v in given.items() if k in known and v is not None}
     seeds = {k: v for k, v in given.items() if k not in known
              and k not in ConnectorOptions.FOREIGN}

@@ -337,14 +337,18 @@ class UcmfsScheduler:
                 of_stage(self.plan, known.ids.all[g][first * step:last * step],
                          stage), name)
 
+    def _may_hit(self, known: Known) -> bool:
+        # vLLM keeps steps that are under way off the pages of loads only
+        # where it has been told to expect loads.
+        request = known.request
+        return (self._may_load and not known.failed and known.wishes.load
+                and not request.skip_reading_prefix_cache
+                and self._adapters.keep(known, request.lora_request))
+
     def _hit(self, known: Known, local: int) -> int:
         """Tokens of a request that are here or in the store; 0: no more."""
         request = known.request
-        # vLLM keeps steps that are under way off the pages of loads only
-        # where it has been told to expect loads.
-        if (not self._may_load or known.failed or not known.wishes.load
-                or request.skip_reading_prefix_cache
-                or not self._adapters.keep(known, request.lora_request)):
+        if not self._may_hit(known):
             return 0
         # The last token is computed anew in any case. A load that is not of
         # this step may bring it, but not where the token before the window

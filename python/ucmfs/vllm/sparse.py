@@ -10,9 +10,8 @@ keys and values are exact all the same only if all tokens before them were
 prompts: generated ones may be part of the next prompt. So a store keeps such
 an engine's blocks apart (fingerprint.py).
 
-Where the kernel puts a channel of a token differs by processor. So it is
-learnt: the kernel writes numbers into a page of ours. Then pages that have
-grown or were loaded can be read.
+Pages that have grown or were loaded are read in the kernel's own order
+(cpu_cache.py).
 
 A choice is made at each step in each layer. What a layer or an engine cannot
 do (refusal()) is said once, by name, and it stays dense.
@@ -38,6 +37,7 @@ from vllm.v1.attention.backends.cpu_attn import (
 from .. import methods
 from ..errors import UcmfsError
 from . import sparse_pages
+from .cpu_cache import order_of
 from .mount import Teller, log
 from .plugin import asked
 from .sparse_pages import Pages, Step
@@ -187,7 +187,7 @@ class CpuImpl(CPUAttentionBackendImpl):
             self._plan = None
             return
         write = functools.partial(super().do_kv_cache_update, layer)
-        order = keys_order(write, heads, page_tokens, width // 2, key.dtype)
+        order = order_of(write, heads, page_tokens, width // 2, key.dtype)
         if order is None:
             self._stay_dense("the kernel's order of keys could not be learnt")
             return
@@ -244,21 +244,3 @@ class CpuImpl(CPUAttentionBackendImpl):
                 kv_cache_dtype=self.kv_cache_dtype))
         dense.chosen = self._number, chosen
         return chosen
-
-
-def keys_order(write: Callable[..., None], heads: int, tokens: int,
-               channels: int, dtype: torch.dtype) -> torch.Tensor | None:
-    """Where the kernel keeps channel c of token t in the first half of a
-    head's part of a page: order[t * channels + c]. None: it is no order."""
-    num, base = tokens * channels, 128  # exact in all dtypes
-    numbers = torch.arange(num)
-    found = torch.zeros(heads, num, dtype=torch.int64)
-    for power in (1, base, base ** 2):
-        key = (numbers // power % base).to(dtype).view(tokens, 1, channels)
-        key = key.expand(-1, heads, -1).contiguous()
-        cache = torch.zeros(1, heads, tokens, 2 * channels, dtype=dtype)
-        write(key, torch.zeros_like(key), cache, numbers[:tokens])
-        found += power * cache.view(heads, -1)[:, :num].long()
-    order = found[0].argsort()
-    return order if torch.equal(found[:, order], numbers.expand(heads, -1)) \
-        else None

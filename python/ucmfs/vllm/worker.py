@@ -468,7 +468,7 @@ class UcmfsWorker:
             self.stats.add_failed("save_failed_blocks", [errno.ENOTCONN] * num)
 
     def get_finished(self, finished: set[str]) -> set[str]:
-        """Requests whose loads have ended; each is told once."""
+        """Requests whose loads have ended; each is reported once."""
         for request in finished:
             if request in self._loads:
                 self._loads[request].cancel()
