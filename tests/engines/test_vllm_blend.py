@@ -209,6 +209,21 @@ class Blending(Case):
         self.check(result)
         self.assertGreater(samples(metrics, COUNT % "load_failed_blocks"), 0)
 
+    def test_what_follows_a_damaged_block_is_not_kept(self) -> None:
+        """It is computed from garbage at first, in the step that completes
+        the prompt."""
+        mount = self.mount()
+        self.fill(mount, "ab")
+        before = self.stored(mount)
+        for path in before:
+            if "-chunks" not in str(path):
+                flipped(str(path))
+        result, _ = self.blend(mount, [self.generate("prefix"), SETTLE],
+                               blend_min_chunks=100)
+        self.check(result)
+        self.assertEqual([path for path in self.stored(mount) - before
+                          if "-chunks" in str(path)], [])
+
     def test_the_daemon_is_killed_between_look_up_and_load(self) -> None:
         mount = self.mount()
         self.fill(mount, "ab", "c")

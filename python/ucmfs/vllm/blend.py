@@ -19,6 +19,7 @@ before the engine's first step, in which the workers get to know the model.
 
 from __future__ import annotations
 
+import errno
 import time
 from array import array
 from dataclasses import dataclass, field, fields
@@ -35,7 +36,7 @@ from .chunks import Seen, absent, bounds, name_of, whole
 from .groups import Group, Home, Plan
 from .hits import ID, all_shards, ids_of_shards
 from .metadata import UcmfsMetadata
-from .mount import Space
+from .mount import LATE_SECONDS, Space
 from .options import ConnectorOptions, _option, _share
 from .scheduler import NONE, Known, UcmfsScheduler
 from .spaces import load_mode, plan_for
@@ -238,7 +239,6 @@ class Prompt:
     chunks: list[Chunk] = field(default_factory=list)
     reused_ids: bytes = b""
     blended: bool = False
-    kept: bool = False
 
 
 class BlendScheduler(UcmfsScheduler):
@@ -252,6 +252,7 @@ class BlendScheduler(UcmfsScheduler):
         self._group = chunk_group(kv_cache_config, plan, options)
         self._seen = Seen(options.chunks)
         self._prompts: dict[str, Prompt] = {}
+        self._unkept: set[str] = set()  # prompts that are not yet computed
         self._blends: list[Blend] = []
         self._warm = False  # the workers have seen the model
         self._chunk_space: tuple[str, bytes] | tuple[()] = ()
@@ -275,6 +276,7 @@ class BlendScheduler(UcmfsScheduler):
                 request, tokens, getattr(request, "cache_salt", None) or "",
                 bounds(tokens, self._group.block_tokens,
                        self._blend_options.blend_end_token))
+            self._unkept.add(request.request_id)
         return self._prompts[request.request_id]
 
     def _name(self, hasher: Any,
@@ -306,6 +308,7 @@ class BlendScheduler(UcmfsScheduler):
                                        len(prompt.tokens)))
             except Timeout:
                 known.cut = True
+                self._pause.ended(errno.ETIMEDOUT, LATE_SECONDS)
             except UcmfsError as error:
                 self._link.lost(error)
         if not prompt.chunks:
@@ -402,13 +405,14 @@ class BlendScheduler(UcmfsScheduler):
         keeps = []
         tables = getattr(output, "kv_connector_block_state", None)
         table_of = tables.get_block_ids if tables else self.block_ids
-        for request_id, prompt in self._prompts.items():
+        for request_id in list(self._unkept):
             tokens = output.num_scheduled_tokens.get(request_id, 0)
-            known = self._requests[request_id]
-            if prompt.kept or not tokens or not table_of or known.request \
+            known, prompt = (self._requests[request_id],
+                             self._prompts[request_id])
+            if not tokens or not table_of or known.request \
                     .num_computed_tokens + tokens < len(prompt.tokens):
                 continue
-            prompt.kept = True
+            self._unkept.discard(request_id)
             if known.stale or not self._saves_of(known):
                 continue
             keep = self._keep(prompt, request_id, table_of(request_id), here)
@@ -418,8 +422,10 @@ class BlendScheduler(UcmfsScheduler):
     def _keep(self, prompt: Prompt, request_id: str,
               tables: Sequence[Sequence[int]], here: Any) -> Keep:
         self._have_ids(prompt, here.hashers[-1])
+        # Without a map the daemon finds out when they are saved.
         present = all_shards(here.indexes[-1].lookup(prompt.all_ids)[0],
-                             self.plan.shards)
+                             self.plan.shards) \
+            if here.mapped else bytes(len(prompt.bounds))
         places = []
         for place, (begin, end) in enumerate(prompt.bounds):
             if end - begin == self._group.block_tokens:
@@ -434,4 +440,5 @@ class BlendScheduler(UcmfsScheduler):
     def request_finished(self, request: Any) -> tuple[bool, None]:
         ended = super().request_finished(request)
         self._prompts.pop(request.request_id, None)
+        self._unkept.discard(request.request_id)
         return ended

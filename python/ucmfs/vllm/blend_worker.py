@@ -204,8 +204,13 @@ class BlendWorker(UcmfsWorker):
                        layer + 1)
         where = torch.arange(blend.begin, blend.end)
         fresh = self._pass.caches[layer].keys(self._pass.slots(pages, where))
-        scores = over_ranks(torch.tensor(position.deviation(
-            cached[None], fresh.contiguous()).tolist()))
+        try:
+            scores = torch.tensor(position.deviation(
+                cached[None], fresh.contiguous()).tolist())
+        except UcmfsError as error:  # a key that is not finite
+            self._teller.warn("blend", "%s", error)
+            scores = torch.full((len(tokens),), torch.inf)
+        over_ranks(scores)
         for begin, end in known:
             scores[begin - blend.begin:end - blend.begin] = -torch.inf
         chosen = position.select_tokens(scores, "ratio", ratio)
@@ -216,7 +221,13 @@ class BlendWorker(UcmfsWorker):
     def wait_for_save(self) -> None:
         super().wait_for_save()
         step: Any = self._step
-        if step is not None and step.space == self._space:
+        if step is None or not step.keeps:
+            return
+        # What was computed from a block that some rank could not load must
+        # not be saved.
+        failed = over_ranks(torch.tensor([step.step in self.meta.sync_failed]
+                                         ).int())
+        if step.space == self._space and not failed:
             for keep in step.keeps:
                 self._keep(keep)
 
