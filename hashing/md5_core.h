@@ -110,16 +110,6 @@ void CORE_NAME(uint32_t state[4][CORE_LANES],
 	memcpy(state[3], &d, sizeof(d));
 }
 
-#undef CORE_F
-#undef CORE_H
-#undef CORE_I
-#undef CORE_TURN
-#undef CORE_STEP
-#undef CORE_STEP_G
-#undef CORE_4F
-#undef CORE_4G
-#undef CORE_4H
-#undef CORE_4I
 #undef CORE_NAME
 #undef CORE_LANES
 #undef CORE_VECTOR

@@ -61,13 +61,6 @@ typedef uint64_t quads2 __attribute__((vector_size(16)));
 	for (int j_ = 0; j_ < 4; j_++)                                        \
 		(mask) |= (uint64_t)((v)[j_] > 0) << j_
 #include "sparse/code_kernels_core.h"
-#undef CORE_POPCOUNT
-#undef CORE_TIMES
-#undef CORE_LEAST
-#undef CORE_ADD_UP
-#undef CORE_NORMS
-#undef CORE_MOST
-#undef CORE_POSITIVE
 
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -117,13 +110,6 @@ typedef uint64_t quads2 __attribute__((vector_size(16)));
 	(mask) = (unsigned)_mm256_movemask_ps(                                \
 		_mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_GT_OQ))
 #include "sparse/code_kernels_core.h"
-#undef CORE_POPCOUNT
-#undef CORE_TIMES
-#undef CORE_LEAST
-#undef CORE_ADD_UP
-#undef CORE_NORMS
-#undef CORE_MOST
-#undef CORE_POSITIVE
 
 /* ---- AVX-512 ---- */
 
@@ -149,43 +135,29 @@ typedef uint64_t quads2 __attribute__((vector_size(16)));
 #define CORE_POSITIVE(mask, v)                                                \
 	(mask) = _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_GT_OQ)
 #include "sparse/code_kernels_core.h"
-#undef CORE_POPCOUNT
-#undef CORE_TIMES
-#undef CORE_LEAST
-#undef CORE_ADD_UP
-#undef CORE_NORMS
-#undef CORE_MOST
-#undef CORE_POSITIVE
-
-static const struct ucm_code_kernels *kernels_named(const char *name)
-{
-	if (!strcmp(name, "avx512") && __builtin_cpu_supports("avx512f") &&
-	    __builtin_cpu_supports("avx512vpopcntdq"))
-		return &avx512_kernels;
-	if (!strcmp(name, "avx2") && __builtin_cpu_supports("avx2"))
-		return &avx2_kernels;
-	return strcmp(name, "plain") ? NULL : &plain_kernels;
-}
-
-#else
-
-static const struct ucm_code_kernels *kernels_named(const char *name)
-{
-	return strcmp(name, "plain") ? NULL : &plain_kernels;
-}
-
 #endif
 
 const struct ucm_code_kernels *ucm_code_kernels_used;
 
 bool ucm_code_kernels_use(const char *name)
 {
-	static const char *const names[] = { "avx512", "avx2", "plain" };
-	const struct ucm_code_kernels *found = name ? kernels_named(name)
-						     : NULL;
+	const struct {
+		const struct ucm_code_kernels *kernels;
+		bool can;
+	} ways[] = { /* the best first */
+#ifdef __x86_64__
+		{ &avx512_kernels, __builtin_cpu_supports("avx512f") &&
+				   __builtin_cpu_supports("avx512vpopcntdq") },
+		{ &avx2_kernels, __builtin_cpu_supports("avx2") },
+#endif
+		{ &plain_kernels, true },
+	};
+	const struct ucm_code_kernels *found = NULL;
 
-	for (size_t i = 0; !name && !found; i++)
-		found = kernels_named(names[i]);
+	for (size_t i = 0; !found && i < sizeof(ways) / sizeof(*ways); i++) {
+		if (ways[i].can && (!name || !strcmp(ways[i].kernels->name, name)))
+			found = ways[i].kernels;
+	}
 	if (found)
 		__atomic_store_n(&ucm_code_kernels_used, found,
 				 __ATOMIC_RELAXED);

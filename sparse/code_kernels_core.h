@@ -371,23 +371,17 @@ static const struct ucm_code_kernels CORE(kernels) = {
 	.best = CORE(best),
 };
 
-#undef CORE_PASTE2
-#undef CORE_PASTE
-#undef CORE
-#undef CORE_TEXT2
-#undef CORE_TEXT
-#undef QUADS
-#undef HALVES
-#undef SINGLES
-#undef STEPS
-#undef CORE_FOR_ROWS
-#undef CORE_ALL_ROWS
-#undef CORE_BEYOND
-#undef CORE_BY_PLANES
-#undef CORE_BY_SHAPE
+/* What the next inclusion says otherwise; other macros are the same for all. */
 #undef CORE_NAME
 #undef CORE_TARGET
 #undef CORE_QUADS
 #undef CORE_SINGLES
 #undef CORE_VECTORS
 #undef CORE_SPAN
+#undef CORE_POPCOUNT
+#undef CORE_TIMES
+#undef CORE_LEAST
+#undef CORE_ADD_UP
+#undef CORE_NORMS
+#undef CORE_MOST
+#undef CORE_POSITIVE

@@ -240,18 +240,6 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 	for (int j_ = 0; j_ < 4; j_++)                                        \
 		(mask) |= (unsigned)((x)[j_] >= (y)[j_]) << j_
 #include "sparse/kernels_core.h"
-#undef CORE_LOAD_FLOAT16
-#undef CORE_LOAD_BFLOAT16
-#undef CORE_LOAD_INT8
-#undef CORE_STORE_FLOAT16
-#undef CORE_STORE_BFLOAT16
-#undef CORE_PACK
-#undef CORE_ONE_MORE
-#undef CORE_SWAPPED
-#undef CORE_ADD_PRODUCTS
-#undef CORE_LAST
-#undef CORE_MOST
-#undef CORE_AT_LEAST
 
 #ifdef __x86_64__
 #include <cpuid.h>
@@ -334,18 +322,6 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 #define CORE_AT_LEAST(mask, x, y)                                             \
 	(mask) = (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(x, y, _CMP_GE_OQ))
 #include "sparse/kernels_core.h"
-#undef CORE_LOAD_FLOAT16
-#undef CORE_LOAD_BFLOAT16
-#undef CORE_LOAD_INT8
-#undef CORE_STORE_FLOAT16
-#undef CORE_STORE_BFLOAT16
-#undef CORE_PACK
-#undef CORE_ONE_MORE
-#undef CORE_SWAPPED
-#undef CORE_ADD_PRODUCTS
-#undef CORE_LAST
-#undef CORE_MOST
-#undef CORE_AT_LEAST
 
 /* ---- AVX-512 ---- */
 
@@ -402,18 +378,6 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 #define CORE_AT_LEAST(mask, x, y)                                             \
 	(mask) = _mm512_cmp_ps_mask(x, y, _CMP_GE_OQ)
 #include "sparse/kernels_core.h"
-#undef CORE_LOAD_FLOAT16
-#undef CORE_LOAD_BFLOAT16
-#undef CORE_LOAD_INT8
-#undef CORE_STORE_FLOAT16
-#undef CORE_STORE_BFLOAT16
-#undef CORE_PACK
-#undef CORE_ONE_MORE
-#undef CORE_SWAPPED
-#undef CORE_ADD_PRODUCTS
-#undef CORE_LAST
-#undef CORE_MOST
-#undef CORE_AT_LEAST
 
 static bool cpu_has_f16c(void)
 {
@@ -421,37 +385,30 @@ static bool cpu_has_f16c(void)
 
 	return __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
 }
-
-static const struct ucm_sparse_kernels *kernels_named(const char *name)
-{
-	if (!strcmp(name, "avx512") && __builtin_cpu_supports("avx512f") &&
-	    __builtin_cpu_supports("avx512bw"))
-		return &avx512_kernels;
-	if (!strcmp(name, "avx2") && __builtin_cpu_supports("avx2") &&
-	    cpu_has_f16c())
-		return &avx2_kernels;
-	return strcmp(name, "plain") ? NULL : &plain_kernels;
-}
-
-#else
-
-static const struct ucm_sparse_kernels *kernels_named(const char *name)
-{
-	return strcmp(name, "plain") ? NULL : &plain_kernels;
-}
-
 #endif
 
 const struct ucm_sparse_kernels *ucm_sparse_kernels_used;
 
 bool ucm_sparse_kernels_use(const char *name)
 {
-	static const char *const names[] = { "avx512", "avx2", "plain" };
-	const struct ucm_sparse_kernels *found = name ? kernels_named(name)
-						     : NULL;
+	const struct {
+		const struct ucm_sparse_kernels *kernels;
+		bool can;
+	} ways[] = { /* the best first */
+#ifdef __x86_64__
+		{ &avx512_kernels, __builtin_cpu_supports("avx512f") &&
+				   __builtin_cpu_supports("avx512bw") },
+		{ &avx2_kernels, __builtin_cpu_supports("avx2") &&
+				 cpu_has_f16c() },
+#endif
+		{ &plain_kernels, true },
+	};
+	const struct ucm_sparse_kernels *found = NULL;
 
-	for (size_t i = 0; !name && !found; i++)
-		found = kernels_named(names[i]);
+	for (size_t i = 0; !found && i < sizeof(ways) / sizeof(*ways); i++) {
+		if (ways[i].can && (!name || !strcmp(ways[i].kernels->name, name)))
+			found = ways[i].kernels;
+	}
 	if (found)
 		__atomic_store_n(&ucm_sparse_kernels_used, found,
 				 __ATOMIC_RELAXED);

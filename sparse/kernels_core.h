@@ -639,38 +639,19 @@ static const struct ucm_sparse_kernels CORE(kernels) = {
 	CORE_POSITION_KERNELS
 };
 
-#undef CORE_PASTE2
-#undef CORE_PASTE
-#undef CORE
-#undef CORE_TEXT2
-#undef CORE_TEXT
-#undef PARTS
-#undef FLOATS
-#undef INTS
-#undef WORDS
-#undef CORE_LOAD_FLOAT32
-#undef CORE_WIDEN_FUNCTION
-#undef CORE_SINGLE_float32
-#undef CORE_SINGLE_float16
-#undef CORE_SINGLE_bfloat16
-#undef CORE_EXTREME_FUNCTION
-#undef CORE_TREE
-#undef CORE_DOT
-#undef CORE_ASK
-#undef CORE_ASK_NOTHING
-#undef CORE_LOADS
-#undef CORE_LOADS_FLOAT32
-#undef CORE_LOADS_FLOAT16
-#undef CORE_LOADS_BFLOAT16
-#undef CORE_LOADS_INT8
-#undef CORE_TREE_SPLIT
-#undef CORE_TREE16
-#undef INT_PARTS
-#undef CORE_BY_WIDTH
-#undef CORE_BODY
-#undef CORE_SCORE_FUNCTIONS
-#undef CORE_POSITION_KERNELS
-#undef CORE_DISTANCE_FUNCTION
+/* What the next inclusion says otherwise; other macros are the same for all. */
 #undef CORE_NAME
 #undef CORE_WIDTH
 #undef CORE_TARGET
+#undef CORE_LOAD_FLOAT16
+#undef CORE_LOAD_BFLOAT16
+#undef CORE_LOAD_INT8
+#undef CORE_STORE_FLOAT16
+#undef CORE_STORE_BFLOAT16
+#undef CORE_PACK
+#undef CORE_ONE_MORE
+#undef CORE_SWAPPED
+#undef CORE_ADD_PRODUCTS
+#undef CORE_LAST
+#undef CORE_MOST
+#undef CORE_AT_LEAST

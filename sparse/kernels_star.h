@@ -311,8 +311,3 @@ CORE_TARGET static void CORE(star_vote)(const float *most, float *weights,
 	for (size_t i = 0; i < num; i++)
 		votes[i] += weights[i] / sum;
 }
-
-#undef STAR_PARTS
-#undef CORE_EXP
-#undef CORE_STAR_TILE_FUNCTION
-#undef CORE_STAR_FUNCTION

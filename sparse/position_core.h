@@ -403,16 +403,3 @@ CORE_TARGET static void CORE(weigh)(float *sum, float factor,
 	.products = CORE(products),                                           \
 	.weights = CORE(weights),                                             \
 	.weigh = CORE(weigh),
-
-#undef WORDS
-#undef CORE_STORE_FLOAT32
-#undef CORE_ROTATE_HALVES
-#undef CORE_ROTATE_NEIGHBOURS
-#undef CORE_ROTATE_PAIR
-#undef CORE_ROTATE_ROW
-#undef CORE_ROTATE_ROWS
-#undef CORE_ROTATE_FUNCTION
-#undef CORE_PAIRS
-#undef SHORTS
-#undef CORE_UNPACK_FUNCTION
-#undef CORE_WEIGH
