@@ -57,14 +57,12 @@ static int counts_check(const struct ucm_attention *attention,
 			struct ucm_error *error)
 {
 	int err = ucm_sparse_in_range("num_tokens", attention->num_tokens,
-				      INT32_MAX, error);
+				      INT32_MAX, error)
+		?: ucm_sparse_in_range("num_heads", attention->num_heads,
+				       UCM_REPR_HEADS_MAX, error)
+		?: ucm_sparse_in_range("head_dim", attention->head_dim,
+				       UCM_REPR_HEAD_DIM_MAX, error);
 
-	if (!err)
-		err = ucm_sparse_in_range("num_heads", attention->num_heads,
-					  UCM_REPR_HEADS_MAX, error);
-	if (!err)
-		err = ucm_sparse_in_range("head_dim", attention->head_dim,
-					  UCM_REPR_HEAD_DIM_MAX, error);
 	if (!err && attention->value_dim)
 		err = ucm_sparse_in_range("value_dim", attention->value_dim,
 					  UCM_REPR_HEAD_DIM_MAX, error);
@@ -84,9 +82,8 @@ int ucm_attention_check(const struct ucm_attention *attention,
 	uint32_t size, dim;
 	int err;
 
-	if (!attention)
-		return ucm_error_set(error, -EINVAL, "attention is NULL");
-	err = counts_check(attention, error);
+	err = ucm_sparse_given(error, "attention", attention, NULL)
+		?: counts_check(attention, error);
 	if (err)
 		return err;
 	size = attention->block_size;
@@ -102,13 +99,11 @@ int ucm_attention_check(const struct ucm_attention *attention,
 		.scale = attention->scale > 0 ? attention->scale
 					      : 1 / sqrt(dim),
 	};
-	err = query_check(attention, error);
-	if (!err)
-		err = ucm_rows_check(&out->keys, "table", attention->table,
-				     out->num_blocks, error);
-	if (!err)
-		err = ucm_rows_check(&out->values, "table", attention->table,
-				     out->num_blocks, error);
+	err = query_check(attention, error)
+		?: ucm_rows_check(&out->keys, "table", attention->table,
+				  out->num_blocks, error)
+		?: ucm_rows_check(&out->values, "table", attention->table,
+				  out->num_blocks, error);
 	return err;
 }
 
@@ -226,13 +221,11 @@ static int reference_run(struct reference *ref, double *out, double *lse,
 	const struct ucm_attention_shape *shape = ref->shape;
 	int err = 0;
 
-	if (!out)
-		return ucm_error_set(error, -EINVAL, "out is NULL");
-	err = ucm_rows_finite(&shape->keys, attention->table,
-			      attention->num_tokens, error);
-	if (!err)
-		err = ucm_rows_finite(&shape->values, attention->table,
-				      attention->num_tokens, error);
+	err = ucm_sparse_given(error, "out", out, NULL)
+		?: ucm_rows_finite(&shape->keys, attention->table,
+				   attention->num_tokens, error)
+		?: ucm_rows_finite(&shape->values, attention->table,
+				   attention->num_tokens, error);
 	if (err)
 		return err;
 	for (uint32_t head = 0; head < attention->query.num_heads; head++) {
@@ -273,9 +266,8 @@ int ucm_rerope_reference(const struct ucm_rerope *rerope,
 		.rerope = rerope,
 		.rerope_shape = &rerope_shape,
 	};
-	int err = ucm_attention_check(attention, &shape, error);
+	int err = ucm_attention_check(attention, &shape, error)
+		?: ucm_rerope_check(rerope, attention, &rerope_shape, error);
 
-	if (!err)
-		err = ucm_rerope_check(rerope, attention, &rerope_shape, error);
 	return err ? err : reference_run(&ref, out, lse, error);
 }

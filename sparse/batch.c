@@ -207,9 +207,8 @@ static int rows_check(struct batch *batch, const struct ucm_sparse_tables *out,
 				   &span))
 		return ucm_error_set(error, -EINVAL, "stride_query %" PRId64
 				     ": too large", rows->stride_query);
-	err = lengths_check(batch, error);
-	if (!err)
-		err = ucm_sparse_aligned("work", work, sizeof(uint64_t), error);
+	err = lengths_check(batch, error)
+		?: ucm_sparse_aligned("work", work, sizeof(uint64_t), error);
 	if (err)
 		return err;
 	if (work_bytes < bytes)
@@ -268,11 +267,10 @@ static int best_take(const struct batch *batch, uint32_t num, uint32_t topk,
 	const struct ucm_budget budget = { .num_blocks = num, .topk = topk };
 	uint32_t taken;
 	int err = batch->scoring.run(&batch->scoring, 0, num, batch->scores,
-				     error);
+				     error)
+		?: ucm_select(batch->scores, &budget, batch->best, num, &taken,
+			      error);
 
-	if (!err)
-		err = ucm_select(batch->scores, &budget, batch->best, num,
-				 &taken, error);
 	if (err)
 		return err;
 	for (uint32_t i = 0; i < taken; i++)
@@ -315,9 +313,8 @@ static int row_choose(const struct batch *batch, size_t row,
 	if (num <= budget.topk)
 		return 0;
 	if (budget.topk) {
-		err = query_prepare(batch, row, error);
-		if (!err)
-			err = best_take(batch, num, budget.topk, error);
+		err = query_prepare(batch, row, error)
+			?: best_take(batch, num, budget.topk, error);
 	}
 	if (!err)
 		batch->counts[row] = taken_list(
@@ -355,10 +352,9 @@ int ucm_sparse_select(const struct ucm_sparse_pages *pages,
 {
 	struct batch batch;
 	struct ucm_error why;
-	int err = batch_begin(pages, rows, &batch, error);
+	int err = batch_begin(pages, rows, &batch, error)
+		?: config_take(&batch, config, error);
 
-	if (!err)
-		err = config_take(&batch, config, error);
 	if (!err && !out)
 		err = ucm_error_set(error, -EINVAL, "out is NULL");
 	if (!err && rows->num)

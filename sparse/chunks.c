@@ -137,9 +137,8 @@ int ucm_chunks_find(const struct ucm_chunk_config *config,
 		return ucm_error_set(error, -EINVAL, "%s is NULL",
 				     !num_out  ? "num_out"
 				     : !tokens ? "tokens" : "out");
-	err = positions_check("position", position, num_tokens, error);
-	if (!err)
-		err = sources_check(sources, num_sources, error);
+	err = positions_check("position", position, num_tokens, error)
+		?: sources_check(sources, num_sources, error);
 	if (err)
 		return err;
 	if (room < num)
@@ -247,10 +246,9 @@ int ucm_chunks_recompute(const struct ucm_chunk_config *config,
 			 struct ucm_error *error)
 {
 	uint32_t total;
-	int err = config_check(config, error);
+	int err = config_check(config, error)
+		?: chunks_check(chunks, num, error);
 
-	if (!err)
-		err = chunks_check(chunks, num, error);
 	if (err)
 		return err;
 	total = recompute(config, chunks, num, NULL);

@@ -106,13 +106,12 @@ int ucm_code_encoder_make(const struct ucm_code_spec *spec,
 {
 	struct code_encoder *encoder = memory;
 	struct ucm_code_shape shape;
-	int err = ucm_code_shape(spec, &shape, error);
+	int err = ucm_code_shape(spec, &shape, error)
+		?: ucm_sparse_aligned("memory", memory, sizeof(uint64_t),
+				      error);
 	size_t num;
 	float *floats;
 
-	if (!err)
-		err = ucm_sparse_aligned("memory", memory, sizeof(uint64_t),
-					 error);
 	if (err)
 		return err;
 	num = (size_t)spec->num_heads * spec->head_dim;
@@ -370,19 +369,15 @@ int ucm_code_build(const void *encoder, const struct ucm_keys *keys,
 		   struct ucm_error *error)
 {
 	struct code_work work = { encoder, .keys = keys, .error = error };
-	int err = work_begin(&work, 0);
+	int err = work_begin(&work, 0)
+		?: ucm_sparse_in_range("last_tokens", last_tokens,
+				       work.spec->block_size, error)
+		?: ucm_code_slab_check(slab, &work.shape, error)
+		?: ucm_repr_ids_check("blocks", blocks, 0, num,
+				      keys->num_blocks, error)
+		?: ucm_repr_ids_check("slots", slots, 0, num, slab->num_slots,
+				      error);
 
-	if (!err)
-		err = ucm_sparse_in_range("last_tokens", last_tokens,
-					  work.spec->block_size, error);
-	if (!err)
-		err = ucm_code_slab_check(slab, &work.shape, error);
-	if (!err)
-		err = ucm_repr_ids_check("blocks", blocks, 0, num,
-					 keys->num_blocks, error);
-	if (!err)
-		err = ucm_repr_ids_check("slots", slots, 0, num,
-					 slab->num_slots, error);
 	for (size_t i = 0; !err && i < num; i++)
 		err = keys_check(&work, ucm_repr_id(blocks, 0, i),
 				 i + 1 < num ? work.spec->block_size
@@ -399,11 +394,10 @@ int ucm_code_add(const void *encoder, const struct ucm_keys *keys,
 		 struct ucm_error *error)
 {
 	struct code_work work = { encoder, .keys = keys, .error = error };
-	int err = work_begin(&work, num_tokens);
+	int err = work_begin(&work, num_tokens)
+		?: ucm_sparse_aligned("out", out, sizeof(uint64_t), error);
 	uint32_t have = 0;
 
-	if (!err)
-		err = ucm_sparse_aligned("out", out, sizeof(uint64_t), error);
 	if (err)
 		return err;
 	if (first_token > work.spec->block_size ||

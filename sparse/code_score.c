@@ -78,12 +78,11 @@ int ucm_code_query_shape(const struct ucm_code_spec *spec,
 			 const struct ucm_code_method *method,
 			 struct ucm_code_query *out, struct ucm_error *error)
 {
-	int err = ucm_code_shape(spec, &out->code, error);
+	int err = ucm_code_shape(spec, &out->code, error)
+		?: method_check(spec, method, error);
 	bool each_head;
 	uint64_t most;
 
-	if (!err)
-		err = method_check(spec, method, error);
 	if (err)
 		return err;
 	each_head = method->per == UCM_SCORE_HEAD;
@@ -285,14 +284,12 @@ static int prepare_check(struct code_prepare *work)
 	const struct ucm_query *query = work->query, *rope = work->rope;
 	struct ucm_error why;
 	int err = ucm_code_encoder_check(work->encoder, &work->spec,
-					 work->error);
+					 work->error)
+		?: ucm_code_query_shape(work->spec, work->method, &work->shape,
+					work->error)
+		?: ucm_sparse_query_check(query, work->spec->head_dim,
+					  work->error);
 
-	if (!err)
-		err = ucm_code_query_shape(work->spec, work->method, &work->shape,
-				  work->error);
-	if (!err)
-		err = ucm_sparse_query_check(query, work->spec->head_dim,
-					     work->error);
 	if (err)
 		return err;
 	if (rope && !work->spec->rope_dim)
@@ -598,16 +595,14 @@ static int request_check(const struct ucm_code_spec *spec,
 			 struct ucm_error *error)
 {
 	struct ucm_code_query shape;
-	int err = ucm_code_query_shape(spec, method, &shape, error);
+	int err = ucm_code_query_shape(spec, method, &shape, error)
+		?: ucm_code_slab_check(request->slab, &shape.code, error)
+		?: ucm_sparse_places_check(request->slab, request->slots,
+					   request->first_slot, request->num,
+					   request->query, request->scores,
+					   error);
 	uint64_t rows, row, all;
 
-	if (!err)
-		err = ucm_code_slab_check(request->slab, &shape.code, error);
-	if (!err)
-		err = ucm_sparse_places_check(request->slab, request->slots,
-					      request->first_slot,
-					      request->num, request->query,
-					      request->scores, error);
 	if (err)
 		return err;
 	row = method->over == UCM_CODE_EACH ? spec->block_size : 1;

@@ -309,10 +309,9 @@ static int decode_finite(const struct decode *d)
 	if (head == heads)
 		return 0;
 	err = ucm_rows_finite(&d->shape.keys, attention->table,
-			      attention->num_tokens, d->error);
-	if (!err)
-		err = ucm_rows_finite(&d->shape.values, attention->table,
-				      attention->num_tokens, d->error);
+			      attention->num_tokens, d->error)
+		?: ucm_rows_finite(&d->shape.values, attention->table,
+				   attention->num_tokens, d->error);
 	return err ? err
 		   : ucm_error_set(d->error, -ERANGE, "head %" PRIu32
 				   ": too large for float32", head);

@@ -66,10 +66,9 @@ static int pairs_check(const struct deviation_work *work)
 
 	for (uint32_t i = 0; !err && i < work->num_pairs; i++) {
 		err = ucm_rows_check(&work->pairs[i].cached, "table",
-				     request->table, blocks, work->error);
-		if (!err)
-			err = ucm_rows_check(&work->pairs[i].fresh, "fresh",
-					     NULL, 1, work->error);
+				     request->table, blocks, work->error)
+			?: ucm_rows_check(&work->pairs[i].fresh, "fresh", NULL,
+					  1, work->error);
 	}
 	return err;
 }
@@ -78,18 +77,14 @@ static int work_begin(struct deviation_work *work)
 {
 	const struct ucm_deviation_request *request = work->request;
 	int err = ucm_sparse_in_range("num_tokens", request->num_tokens,
-				      INT32_MAX, work->error);
+				      INT32_MAX, work->error)
+		?: ucm_sparse_in_range("num_heads", request->num_heads,
+				       UCM_REPR_HEADS_MAX, work->error)
+		?: ucm_sparse_in_range("head_dim", request->head_dim,
+				       UCM_REPR_HEAD_DIM_MAX, work->error)
+		?: ucm_sparse_in_range("block_size", request->block_size,
+				       UCM_REPR_BLOCK_SIZE_MAX, work->error);
 
-	if (!err)
-		err = ucm_sparse_in_range("num_heads", request->num_heads,
-					  UCM_REPR_HEADS_MAX, work->error);
-	if (!err)
-		err = ucm_sparse_in_range("head_dim", request->head_dim,
-					  UCM_REPR_HEAD_DIM_MAX, work->error);
-	if (!err)
-		err = ucm_sparse_in_range("block_size", request->block_size,
-					  UCM_REPR_BLOCK_SIZE_MAX,
-					  work->error);
 	if (err)
 		return err;
 	pair_add(work, "cached", &request->cached, "fresh", &request->fresh);
@@ -105,14 +100,13 @@ static int pair_take(struct deviation_work *work, const struct pair *pair,
 	uint32_t size = work->request->block_size;
 	uint32_t padded = (uint32_t)ucm_round_up(pair->cached.dim,
 						 UCM_REPR_ROW);
-	int err = ucm_row_widen(&pair->cached,
-				ucm_repr_id(work->request->table, 0,
-					    token / size), token % size,
-				head, work->cached, work->error);
+	int err = ucm_row_widen(
+		&pair->cached,
+		ucm_repr_id(work->request->table, 0, token / size),
+		token % size, head, work->cached, work->error)
+		?: ucm_row_widen(&pair->fresh, 0, token, head, work->fresh,
+				 work->error);
 
-	if (!err)
-		err = ucm_row_widen(&pair->fresh, 0, token, head,
-				    work->fresh, work->error);
 	if (err)
 		return err;
 	ucm_sparse_kernels()->distance(work->lanes, work->cached, work->fresh,
@@ -163,10 +157,8 @@ int ucm_kv_deviation(const struct ucm_deviation_request *request, float *out,
 	struct deviation_work work = { .request = request, .error = error };
 	int err;
 
-	if (!request || !out)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     request ? "out" : "request");
-	err = work_begin(&work);
+	err = ucm_sparse_given(error, "request", request, "out", out, NULL)
+		?: work_begin(&work);
 	for (int write = 0; write <= 1; write++) {
 		for (uint32_t i = 0; !err && i < request->num_tokens; i++) {
 			float value;

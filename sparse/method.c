@@ -491,14 +491,11 @@ int ucm_sparse_check(const struct ucm_sparse_config *config,
 		     struct ucm_error *error)
 {
 	struct ucm_budget unused;
-	int err = config_check(config, error);
+	int err = config_check(config, error)
+		?: ucm_schedule_check(&config->schedule, error)
+		?: ucm_budget_blocks(&config->budget, 1, &unused, error)
+		?: tokens_check(&config->budget, error);
 
-	if (!err)
-		err = ucm_schedule_check(&config->schedule, error);
-	if (!err)
-		err = ucm_budget_blocks(&config->budget, 1, &unused, error);
-	if (!err)
-		err = tokens_check(&config->budget, error);
 	if (err)
 		return err;
 	if (config->method == UCM_METHOD_KVSTAR &&
@@ -553,10 +550,9 @@ static int parse_words(char *text, uint32_t block_size, uint32_t num_layers,
 
 	if (colon)
 		*colon = '\0';
-	err = ucm_method_find(text, &method, error);
-	if (!err)
-		err = ucm_sparse_defaults(method, block_size, num_layers, out,
-					  error);
+	err = ucm_method_find(text, &method, error)
+		?: ucm_sparse_defaults(method, block_size, num_layers, out,
+				       error);
 	return err || !colon ? err : set_all(out, colon + 1, error);
 }
 

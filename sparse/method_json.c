@@ -140,10 +140,9 @@ static int set_all(struct ucm_sparse_config *config, json_t *values,
 	json_t *value;
 
 	json_object_foreach(values, key, value) {
-		int err = value_text(key, value, text, error);
+		int err = value_text(key, value, text, error)
+			?: ucm_sparse_set(config, key, text, error);
 
-		if (!err)
-			err = ucm_sparse_set(config, key, text, error);
 		if (err)
 			return err;
 	}
@@ -227,12 +226,10 @@ static int parse_root(json_t *root, uint32_t block_size, uint32_t num_layers,
 				     "ucm_sparse_config: not a dictionary");
 	if (!name)
 		name = name_in(dictionary);
-	err = methods_check(dictionary, &name, error);
-	if (!err)
-		err = ucm_method_find(name, &method, error);
-	if (!err)
-		err = ucm_sparse_defaults(method, block_size, num_layers, out,
-					  error);
+	err = methods_check(dictionary, &name, error)
+		?: ucm_method_find(name, &method, error)
+		?: ucm_sparse_defaults(method, block_size, num_layers, out,
+				       error);
 	return err ? err : set_all(out, values_of(dictionary, method), error);
 }
 

@@ -108,11 +108,10 @@ int ucm_prefetch_begin(const struct ucm_prefetch_config *config, void *memory,
 		       struct ucm_prefetch **out, struct ucm_error *error)
 {
 	struct ucm_prefetch *prefetch = memory;
-	int err = config_check(config, error);
+	int err = config_check(config, error)
+		?: ucm_list_memory(memory, ucm_prefetch_bytes(config), out,
+				   error);
 
-	if (!err)
-		err = ucm_list_memory(memory, ucm_prefetch_bytes(config), out,
-				      error);
 	if (err)
 		return err;
 	lay_out(config, prefetch, memory);

@@ -241,10 +241,9 @@ static int work_begin(struct repr_work *work, uint32_t tokens)
 {
 	int err = ucm_repr_shape(work->spec, &work->shape, work->error);
 
-	return err ? err
-		   : ucm_sparse_keys_check(work->keys, tokens,
-					   work->spec->num_heads,
-					   work->spec->head_dim, work->error);
+	return err ?: ucm_sparse_keys_check(work->keys, tokens,
+					    work->spec->num_heads,
+					    work->spec->head_dim, work->error);
 }
 
 /* ---- whole blocks ---- */
@@ -293,16 +292,13 @@ int ucm_repr_build(const struct ucm_repr_spec *spec,
 		   struct ucm_error *error)
 {
 	struct repr_work work = { spec, .keys = keys, .error = error };
-	int err = ucm_repr_shape(spec, &work.shape, error);
+	int err = ucm_repr_shape(spec, &work.shape, error)
+		?: ucm_sparse_blocks_check(spec, keys, blocks, num, last_tokens,
+					   error)
+		?: ucm_repr_slab_check(slab, &work.shape, error)
+		?: ucm_repr_ids_check("slots", slots, 0, num, slab->num_slots,
+				      error);
 
-	if (!err)
-		err = ucm_sparse_blocks_check(spec, keys, blocks, num,
-					      last_tokens, error);
-	if (!err)
-		err = ucm_repr_slab_check(slab, &work.shape, error);
-	if (!err)
-		err = ucm_repr_ids_check("slots", slots, 0, num,
-					 slab->num_slots, error);
 	for (int write = 0; write <= 1; write++) {
 		for (size_t i = 0; !err && i < num; i++)
 			err = build_block(&work, ucm_repr_id(blocks, 0, i),
@@ -352,10 +348,9 @@ int ucm_repr_begin(const struct ucm_repr_spec *spec, void *memory,
 {
 	struct repr_work work = { spec, .error = error };
 	struct repr_state *state = memory;
-	int err = ucm_repr_shape(spec, &work.shape, error);
+	int err = ucm_repr_shape(spec, &work.shape, error)
+		?: ucm_sparse_aligned("state", memory, sizeof(float), error);
 
-	if (!err)
-		err = ucm_sparse_aligned("state", memory, sizeof(float), error);
 	if (err)
 		return err;
 	*state = (struct repr_state){ .magic = STATE_MAGIC, .spec = *spec };
@@ -383,19 +378,16 @@ int ucm_repr_add(const struct ucm_repr_spec *spec, void *memory,
 {
 	struct repr_work work = { spec, .keys = keys, .error = error };
 	struct repr_state *state = memory;
-	int err = work_begin(&work, num_tokens);
+	int err = work_begin(&work, num_tokens)
+		?: state_check(spec, memory, error)
+		?: ucm_sparse_grow_check(keys, num_tokens, state->tokens,
+					 spec->block_size, error);
 
-	if (!err)
-		err = state_check(spec, memory, error);
-	if (!err)
-		err = ucm_sparse_grow_check(keys, num_tokens, state->tokens,
-					    spec->block_size, error);
 	if (err)
 		return err;
-	err = keys_finite(&work, num_tokens);
-	if (!err)
-		err = floats_take_tokens(&work, state_floats(state, &work, 0),
-					 0, 0, spec->num_heads, num_tokens);
+	err = keys_finite(&work, num_tokens)
+		?: floats_take_tokens(&work, state_floats(state, &work, 0), 0,
+				      0, spec->num_heads, num_tokens);
 	if (!err)
 		state->tokens += num_tokens;
 	return err;
@@ -407,12 +399,10 @@ int ucm_repr_write(const struct ucm_repr_spec *spec, const void *memory,
 	struct repr_work work = { spec, .error = error };
 	float floats[UCM_REPR_WIDTH_MAX];
 	const struct repr_state *state = memory;
-	int err = ucm_repr_shape(spec, &work.shape, error);
+	int err = ucm_repr_shape(spec, &work.shape, error)
+		?: state_check(spec, memory, error)
+		?: ucm_sparse_aligned("out", out, sizeof(float), error);
 
-	if (!err)
-		err = state_check(spec, memory, error);
-	if (!err)
-		err = ucm_sparse_aligned("out", out, sizeof(float), error);
 	if (err)
 		return err;
 	if (!state->tokens)

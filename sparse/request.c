@@ -63,10 +63,9 @@ int ucm_sparse_begin(struct ucm_sparse_request *request,
 		.state = UCM_REQUEST_PREFILL,
 		.prompt_tokens = prompt_tokens,
 	};
-	int err = state_check(request, UCM_REQUEST_NONE, "there is one", error);
+	int err = state_check(request, UCM_REQUEST_NONE, "there is one", error)
+		?: ucm_sparse_check(config, error);
 
-	if (!err)
-		err = ucm_sparse_check(config, error);
 	if (err)
 		return err;
 	if (!prompt_tokens || prompt_tokens > INT32_MAX)
@@ -107,10 +106,9 @@ int ucm_sparse_step(struct ucm_sparse_request *request, uint32_t tokens,
 	struct ucm_budget budget;
 	uint32_t dense;
 	int err = state_check(request, UCM_REQUEST_DECODE,
-			      "its prefill is not over", error);
+			      "its prefill is not over", error)
+		?: tokens_check(request, tokens, INT32_MAX, error);
 
-	if (!err)
-		err = tokens_check(request, tokens, INT32_MAX, error);
 	if (err)
 		return err;
 	config = request->config;
@@ -195,10 +193,9 @@ int ucm_sparse_slots(const struct ucm_sparse_config *config,
 		return ucm_error_set(error, -EINVAL, "prompt_tokens %" PRIu32
 				     " + %" PRIu32 ": from 1 to %d",
 				     prompt_tokens, output_tokens, INT32_MAX);
-	err = look_at(config, prompt_tokens, &prompt, &dense, error);
-	if (!err)
-		err = look_at(config, prompt_tokens + output_tokens, &all,
-			      &unused, error);
+	err = look_at(config, prompt_tokens, &prompt, &dense, error)
+		?: look_at(config, prompt_tokens + output_tokens, &all, &unused,
+			   error);
 	if (err)
 		return err;
 	*out = dense ? all.num_blocks

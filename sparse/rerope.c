@@ -18,12 +18,10 @@ static int config_check(const struct ucm_rerope *rerope,
 {
 	int err;
 
-	if (!rerope)
-		return ucm_error_set(error, -EINVAL, "rerope is NULL");
-	err = ucm_rope_check(&rerope->rope, out, error);
-	if (!err)
-		err = ucm_sparse_in_range("window", rerope->window,
-					  UCM_POSITION_MAX, error);
+	err = ucm_sparse_given(error, "rerope", rerope, NULL)
+		?: ucm_rope_check(&rerope->rope, out, error)
+		?: ucm_sparse_in_range("window", rerope->window,
+				       UCM_POSITION_MAX, error);
 	if (!err && rerope->training_length == 1)
 		err = ucm_error_set(error, -EINVAL, "training_length 1: "
 				    "at least 2, or 0");
@@ -106,10 +104,9 @@ int ucm_rerope_prepare(const struct ucm_rerope *rerope, uint32_t block_size,
 {
 	struct ucm_rope_table table;
 	struct ucm_rope_shape shape;
-	int err = config_check(rerope, &shape, error);
+	int err = config_check(rerope, &shape, error)
+		?: block_size_check(block_size, error);
 
-	if (!err)
-		err = block_size_check(block_size, error);
 	if (err)
 		return err;
 	if (!angles)

@@ -139,11 +139,10 @@ int ucm_resident_begin(const struct ucm_resident_config *config, void *memory,
 		       struct ucm_resident **out, struct ucm_error *error)
 {
 	struct ucm_resident *resident = memory;
-	int err = config_check(config, error);
+	int err = config_check(config, error)
+		?: ucm_list_memory(memory, ucm_resident_bytes(config), out,
+				   error);
 
-	if (!err)
-		err = ucm_list_memory(memory, ucm_resident_bytes(config), out,
-				      error);
 	if (err)
 		return err;
 	lay_out(config, resident, memory);
@@ -462,10 +461,9 @@ static int slot_check(const struct ucm_resident *resident, uint32_t slot,
 int ucm_resident_ended(struct ucm_resident *resident, uint32_t slot,
 		       uint32_t ticket, int load_err, struct ucm_error *error)
 {
-	int err = resident_check(resident, error);
+	int err = resident_check(resident, error)
+		?: slot_check(resident, slot, error);
 
-	if (!err)
-		err = slot_check(resident, slot, error);
 	if (err)
 		return err;
 	if (resident->ticket[slot] != ticket ||
@@ -586,12 +584,10 @@ int ucm_resident_put(struct ucm_resident *resident, uint32_t block,
 
 	if (err)
 		return err;
-	if (!slot_out || !evicted_out)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     slot_out ? "evicted_out" : "slot_out");
-	err = now_check(resident, now, error);
-	if (!err)
-		err = mark_all(resident, &block, 1, error);
+	err = ucm_sparse_given(error, "slot_out", slot_out, "evicted_out",
+			       evicted_out, NULL)
+		?: now_check(resident, now, error)
+		?: mark_all(resident, &block, 1, error);
 	if (err)
 		return err;
 	if (resident->slot[block] != NO_SLOT)

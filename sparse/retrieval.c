@@ -379,11 +379,10 @@ int ucm_retrieval_open(const struct ucm_retrieval_options *given,
 	struct ucm_retrieval_options own, *options = &own;
 	struct ucm_retrieval *pool;
 	int err = ucm_sized_take(&own, sizeof(own), given, sizeof(own),
-				 "ucm_retrieval_options", error);
+				 "ucm_retrieval_options", error)
+		?: options_check(&own, error);
 	uint32_t threads;
 
-	if (!err)
-		err = options_check(&own, error);
 	if (err)
 		return err;
 	if (!out)
@@ -394,10 +393,8 @@ int ucm_retrieval_open(const struct ucm_retrieval_options *given,
 	pool->options = *options;
 	pthread_mutex_init(&pool->lock, NULL);
 	ucm_cond_init_monotonic(&pool->moved);
-	err = pool_alloc(pool);
-	if (!err)
-		err = ucm_crew_open("ucm-retrieve", options->threads,
-				    &pool->crew);
+	err = pool_alloc(pool)
+		?: ucm_crew_open("ucm-retrieve", options->threads, &pool->crew);
 	if (err) {
 		ucm_error_set(error, err, "retrieval: no memory");
 		goto free_pool;
@@ -455,9 +452,8 @@ static int job_check(const struct ucm_retrieval *pool,
 	const struct ucm_budget *budget;
 	int err;
 
-	if (!job)
-		return ucm_error_set(error, -EINVAL, "job is NULL");
-	err = lane_check(pool, job->lane, error);
+	err = ucm_sparse_given(error, "job", job, NULL)
+		?: lane_check(pool, job->lane, error);
 	if (err)
 		return err;
 	budget = &job->budget;
@@ -532,12 +528,10 @@ int ucm_retrieval_submit(struct ucm_retrieval *pool,
 	size_t query_bytes;
 	int err;
 
-	if (!pool)
-		return ucm_error_set(error, -EINVAL, "retrieval is NULL");
-	err = job_check(pool, job, error);
-	if (!err)
-		err = ucm_scoring_take(job, pool->options.query_floats,
-				       &scoring, &query_bytes, error);
+	err = ucm_sparse_given(error, "retrieval", pool, NULL)
+		?: job_check(pool, job, error)
+		?: ucm_scoring_take(job, pool->options.query_floats, &scoring,
+				    &query_bytes, error);
 	if (err)
 		return err;
 	pthread_mutex_lock(&pool->lock);
@@ -656,9 +650,8 @@ static int take_job(struct ucm_retrieval *pool, struct lane *lane,
 	err = room_check(job, out, error);
 	if (err)
 		return err;
-	err = wait_done(pool, job, until_ns);
-	if (!err)
-		err = drop_earlier(pool, lane, job, until_ns);
+	err = wait_done(pool, job, until_ns)
+		?: drop_earlier(pool, lane, job, until_ns);
 	if (err)
 		return ucm_error_set(error, err, "step %" PRIu64 ": not done "
 				     "yet", step);

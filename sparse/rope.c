@@ -153,9 +153,8 @@ static int scaling_check(const struct ucm_rope *rope, struct ucm_error *error)
 	err = limits_check("beta_slow, beta_fast",
 			   or_default(rope->beta_slow, 1),
 			   or_default(rope->beta_fast, 32), error);
-	return err ? err
-		   : number_check("attention_factor", rope->attention_factor, 0,
-				  error);
+	return err ?: number_check("attention_factor", rope->attention_factor,
+				   0, error);
 }
 
 static double magnitude_of(const struct ucm_rope *rope)
@@ -391,11 +390,10 @@ static int places_check(const struct ucm_rope *rope,
 		request->block_size, request->num_heads, rope->head_dim,
 	};
 	int err = ucm_rows_check(&from_rows, "from_blocks",
-				 request->from_blocks, request->num, error);
+				 request->from_blocks, request->num, error)
+		?: ucm_rows_check(&to_rows, "to_blocks", request->to_blocks,
+				  request->num, error);
 
-	if (!err)
-		err = ucm_rows_check(&to_rows, "to_blocks", request->to_blocks,
-				     request->num, error);
 	if (err || request->unchecked)
 		return err;
 	return ucm_rows_finite(&from_rows, request->from_blocks, tokens, error);
@@ -407,16 +405,13 @@ static int request_check(const struct ucm_rope *rope,
 			 struct ucm_error *error)
 {
 	int err = ucm_sparse_in_range("num_heads", request->num_heads,
-				      UCM_REPR_HEADS_MAX, error);
+				      UCM_REPR_HEADS_MAX, error)
+		?: ucm_sparse_in_range("block_size", request->block_size,
+				       UCM_REPR_BLOCK_SIZE_MAX, error)
+		?: ucm_sparse_in_range("last_tokens", request->last_tokens,
+				       request->block_size, error)
+		?: deltas_check(request, error);
 
-	if (!err)
-		err = ucm_sparse_in_range("block_size", request->block_size,
-					  UCM_REPR_BLOCK_SIZE_MAX, error);
-	if (!err)
-		err = ucm_sparse_in_range("last_tokens", request->last_tokens,
-					  request->block_size, error);
-	if (!err)
-		err = deltas_check(request, error);
 	return err ? err : places_check(rope, request, error);
 }
 

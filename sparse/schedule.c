@@ -90,9 +90,8 @@ int ucm_schedule_check(const struct ucm_schedule *schedule,
 {
 	int err;
 
-	if (!schedule)
-		return ucm_error_set(error, -EINVAL, "schedule is NULL");
-	err = numbers_check(schedule, error);
+	err = ucm_sparse_given(error, "schedule", schedule, NULL)
+		?: numbers_check(schedule, error);
 	return err ? err : layers_check(schedule, error);
 }
 

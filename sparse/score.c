@@ -155,12 +155,10 @@ int ucm_query_prepare(const struct ucm_repr_spec *spec,
 	struct query_shape shape;
 	float row[UCM_REPR_WIDTH_MAX], *steps;
 	uint32_t merged;
-	int err = ucm_repr_shape(spec, NULL, error);
+	int err = ucm_repr_shape(spec, NULL, error)
+		?: ucm_sparse_query_check(query, spec->head_dim, error)
+		?: query_shape(spec, query->num_heads, per, &shape, error);
 
-	if (!err)
-		err = ucm_sparse_query_check(query, spec->head_dim, error);
-	if (!err)
-		err = query_shape(spec, query->num_heads, per, &shape, error);
 	if (!err && !out)
 		err = ucm_error_set(error, -EINVAL, "out is NULL");
 	for (uint32_t i = 0; !err && i < query->num_heads; i++)
@@ -185,16 +183,14 @@ static int request_check(const struct ucm_repr_spec *spec,
 {
 	struct query_shape shape;
 	int err = query_shape(spec, request->num_heads, request->per, &shape,
-			      error);
+			      error)
+		?: ucm_repr_slab_check(request->slab, &shape.repr, error)
+		?: ucm_sparse_places_check(request->slab, request->slots,
+					   request->first_slot, request->num,
+					   request->query, request->scores,
+					   error);
 	uint64_t rows;
 
-	if (!err)
-		err = ucm_repr_slab_check(request->slab, &shape.repr, error);
-	if (!err)
-		err = ucm_sparse_places_check(request->slab, request->slots,
-					      request->first_slot,
-					      request->num, request->query,
-					      request->scores, error);
 	if (err)
 		return err;
 	rows = shape.per == UCM_SCORE_BLOCK   ? 1

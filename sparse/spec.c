@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 
 #include "common/align.h"
 #include "common/error.h"
@@ -14,6 +15,19 @@ int ucm_sparse_in_range(const char *name, uint32_t value, uint32_t most,
 			struct ucm_error *error)
 {
 	return ucm_repr_check_range(name, value, 1, most, error);
+}
+
+int ucm_sparse_given(struct ucm_error *error, ...)
+{
+	const char *name;
+	bool given = true;
+	va_list list;
+
+	va_start(list, error);
+	while (given && (name = va_arg(list, const char *)))
+		given = va_arg(list, const void *);
+	va_end(list);
+	return given ? 0 : ucm_error_set(error, -EINVAL, "%s is NULL", name);
 }
 
 size_t ucm_repr_bytes(const struct ucm_repr_spec *spec)
@@ -162,16 +176,13 @@ int ucm_sparse_blocks_check(const struct ucm_repr_spec *spec,
 			    size_t num, uint32_t last_tokens,
 			    struct ucm_error *error)
 {
-	int err = ucm_sparse_keys_check(keys, spec->block_size,
-					spec->num_heads, spec->head_dim,
-					error);
+	int err = ucm_sparse_keys_check(keys, spec->block_size, spec->num_heads,
+					spec->head_dim, error)
+		?: ucm_sparse_in_range("last_tokens", last_tokens,
+				       spec->block_size, error);
 
-	if (!err)
-		err = ucm_sparse_in_range("last_tokens", last_tokens,
-					  spec->block_size, error);
-	return err ? err
-		   : ucm_repr_ids_check("blocks", blocks, 0, num,
-					keys->num_blocks, error);
+	return err ?: ucm_repr_ids_check("blocks", blocks, 0, num,
+					 keys->num_blocks, error);
 }
 
 int ucm_sparse_places_check(const struct ucm_repr_slab *slab,

@@ -18,6 +18,10 @@
 int ucm_sparse_in_range(const char *name, uint32_t value, uint32_t most,
 			struct ucm_error *error);
 
+/* Names, each with its pointer, and NULL after the last: -EINVAL names the first
+ * pointer that is NULL. */
+int ucm_sparse_given(struct ucm_error *error, ...) __attribute__((sentinel));
+
 /*
  * An array of dim contiguous elements in up to three dimensions: does the
  * address of its last one fit an int64_t? counts may not be 0.

@@ -146,11 +146,10 @@ int ucm_star_channels(const struct ucm_star_spec *spec,
 		      struct ucm_error *error)
 {
 	struct star_work work = { spec, .keys = keys, .error = error };
-	int err = ucm_star_shape(spec, &work.shape, error);
+	int err = ucm_star_shape(spec, &work.shape, error)
+		?: ucm_sparse_blocks_check(&work.shape.keys, keys, blocks, num,
+					   last_tokens, error);
 
-	if (!err)
-		err = ucm_sparse_blocks_check(&work.shape.keys, keys, blocks,
-					      num, last_tokens, error);
 	if (err)
 		return err;
 	if (!num || !out)
@@ -313,16 +312,13 @@ int ucm_star_build(const struct ucm_star_spec *spec,
 		   struct ucm_error *error)
 {
 	struct star_work work = { spec, .keys = keys, .error = error };
-	int err = star_shape(spec, &work.shape, error);
+	int err = star_shape(spec, &work.shape, error)
+		?: ucm_sparse_blocks_check(&work.shape.keys, keys, blocks, num,
+					   last_tokens, error)
+		?: star_slab_check(slab, &work.shape, error)
+		?: ucm_repr_ids_check("slots", slots, 0, num, slab->num_slots,
+				      error);
 
-	if (!err)
-		err = ucm_sparse_blocks_check(&work.shape.keys, keys, blocks,
-					      num, last_tokens, error);
-	if (!err)
-		err = star_slab_check(slab, &work.shape, error);
-	if (!err)
-		err = ucm_repr_ids_check("slots", slots, 0, num,
-					 slab->num_slots, error);
 	for (int write = 0; write <= 1; write++) {
 		for (size_t i = 0; !err && i < num; i++)
 			err = build_block(&work, ucm_repr_id(blocks, 0, i),
@@ -358,10 +354,9 @@ int ucm_star_begin(const struct ucm_star_spec *spec, void *memory,
 {
 	struct star_state *state = memory;
 	struct ucm_star_shape shape;
-	int err = star_shape(spec, &shape, error);
+	int err = star_shape(spec, &shape, error)
+		?: ucm_sparse_aligned("state", memory, sizeof(float), error);
 
-	if (!err)
-		err = ucm_sparse_aligned("state", memory, sizeof(float), error);
 	if (err)
 		return err;
 	memset(memory, 0, ucm_star_state_bytes(spec));
@@ -414,21 +409,17 @@ int ucm_star_add(const struct ucm_star_spec *spec, void *memory,
 {
 	struct star_work work = { spec, .keys = keys, .error = error };
 	struct star_state *state = memory;
-	int err = star_shape(spec, &work.shape, error);
+	int err = star_shape(spec, &work.shape, error)
+		?: ucm_sparse_keys_check(keys, num_tokens, spec->num_heads,
+					 spec->head_dim, error)
+		?: state_check(spec, memory, error)
+		?: ucm_sparse_grow_check(keys, num_tokens, state->tokens,
+					 spec->block_size, error);
 
-	if (!err)
-		err = ucm_sparse_keys_check(keys, num_tokens, spec->num_heads,
-					    spec->head_dim, error);
-	if (!err)
-		err = state_check(spec, memory, error);
-	if (!err)
-		err = ucm_sparse_grow_check(keys, num_tokens, state->tokens,
-					    spec->block_size, error);
 	if (err)
 		return err;
-	err = state_take(&work, NULL, num_tokens);
-	if (!err)
-		err = state_take(&work, state, num_tokens);
+	err = state_take(&work, NULL, num_tokens)
+		?: state_take(&work, state, num_tokens);
 	if (!err)
 		state->tokens += num_tokens;
 	return err;
@@ -440,12 +431,10 @@ int ucm_star_write(const struct ucm_star_spec *spec, const void *memory,
 	struct star_work work = { spec, .error = error };
 	const struct star_state *state = memory;
 	const float *sums = (const float *)(state + 1);
-	int err = star_shape(spec, &work.shape, error);
+	int err = star_shape(spec, &work.shape, error)
+		?: state_check(spec, memory, error)
+		?: ucm_sparse_aligned("out", out, sizeof(float), error);
 
-	if (!err)
-		err = state_check(spec, memory, error);
-	if (!err)
-		err = ucm_sparse_aligned("out", out, sizeof(float), error);
 	if (err)
 		return err;
 	if (!state->tokens)
@@ -680,9 +669,8 @@ int ucm_star_vote(const float *scores, float *weights, size_t num_rows,
 				     !scores	? "scores"
 				     : !weights ? "weights"
 						: "votes");
-	err = scale_check(scale, error);
-	if (!err)
-		err = ucm_score_rows_check(num_rows, num, stride, error);
+	err = scale_check(scale, error)
+		?: ucm_score_rows_check(num_rows, num, stride, error);
 	for (size_t i = 0; !err && num && i < num_rows; i++)
 		err = vote_check(scores + i * stride, num, error);
 	if (err)

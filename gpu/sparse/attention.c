@@ -41,17 +41,14 @@ static int counts_check(const struct ucm_cuda_attention *attention,
 {
 	uint32_t heads = attention->queries.num_heads;
 	int err = ucm_sparse_in_range("num_heads", attention->num_heads,
-				      UCM_REPR_HEADS_MAX, error);
+				      UCM_REPR_HEADS_MAX, error)
+		?: ucm_sparse_in_range("head_dim", attention->head_dim,
+				       UCM_REPR_HEAD_DIM_MAX, error)
+		?: ucm_sparse_in_range("value_dim", value_dim(attention),
+				       UCM_REPR_HEAD_DIM_MAX, error)
+		?: ucm_sparse_in_range("block_size", attention->block_size,
+				       UCM_REPR_BLOCK_SIZE_MAX, error);
 
-	if (!err)
-		err = ucm_sparse_in_range("head_dim", attention->head_dim,
-					  UCM_REPR_HEAD_DIM_MAX, error);
-	if (!err)
-		err = ucm_sparse_in_range("value_dim", value_dim(attention),
-					  UCM_REPR_HEAD_DIM_MAX, error);
-	if (!err)
-		err = ucm_sparse_in_range("block_size", attention->block_size,
-					  UCM_REPR_BLOCK_SIZE_MAX, error);
 	if (err)
 		return err;
 	if (!(isfinite(attention->scale) && attention->scale >= 0))
@@ -74,11 +71,10 @@ static int caches_check(const struct ucm_cuda_attention *attention,
 				      attention->num_heads,
 				      attention->head_dim, error);
 
-	return err ? err
-		   : ucm_twin_rows_check("values", &attention->values,
-					 attention->block_size,
-					 attention->num_heads,
-					 value_dim(attention), error);
+	return err ?: ucm_twin_rows_check("values", &attention->values,
+					  attention->block_size,
+					  attention->num_heads,
+					  value_dim(attention), error);
 }
 
 static int outputs_check(const struct ucm_cuda_attention *attention,
@@ -86,12 +82,10 @@ static int outputs_check(const struct ucm_cuda_attention *attention,
 {
 	uint32_t heads = attention->queries.num_heads;
 	size_t floats = (size_t)heads * value_dim(attention);
-	int err = ucm_twin_pointer_check("work", attention->work, 4, error);
+	int err = ucm_twin_pointer_check("work", attention->work, 4, error)
+		?: ucm_twin_pointer_check("out", attention->out, 4, error)
+		?: ucm_twin_optional_check("lse", attention->lse, error);
 
-	if (!err)
-		err = ucm_twin_pointer_check("out", attention->out, 4, error);
-	if (!err)
-		err = ucm_twin_optional_check("lse", attention->lse, error);
 	if (err || attention->requests.num == 1)
 		return err;
 	if (attention->out_stride < floats)
@@ -132,20 +126,15 @@ static int rerope_check(const struct ucm_rerope *rerope, const float *angles,
 {
 	int err;
 
-	if (!rerope)
-		return ucm_error_set(error, -EINVAL, "rerope is NULL");
-	err = ucm_rope_check(&rerope->rope, shape, error);
-	if (!err)
-		err = ucm_sparse_in_range("window", rerope->window,
-					  UCM_POSITION_MAX, error);
-	if (!err)
-		err = ucm_twin_pointer_check("angles", angles, 4, error);
-	if (!err)
-		err = ucm_twin_optional_check("positions",
-					      attention->positions, error);
-	if (!err)
-		err = ucm_twin_optional_check("selected", attention->selected,
-					      error);
+	err = ucm_sparse_given(error, "rerope", rerope, NULL)
+		?: ucm_rope_check(&rerope->rope, shape, error)
+		?: ucm_sparse_in_range("window", rerope->window,
+				       UCM_POSITION_MAX, error)
+		?: ucm_twin_pointer_check("angles", angles, 4, error)
+		?: ucm_twin_optional_check("positions", attention->positions,
+					   error)
+		?: ucm_twin_optional_check("selected", attention->selected,
+					   error);
 	if (err)
 		return err;
 	if (rerope->training_length == 1)
@@ -266,9 +255,8 @@ static int attend_launch(const struct ucm_sparse_cuda *cuda,
 	grid.kernel = UCM_TWIN_ATTEND + log2;
 	grid.x = (uint64_t)args->num_heads * args->chunks * args->parts;
 	err = ucm_twin_launch(cuda, &grid, args, "max_blocks", stream, error);
-	return err ? err
-		   : ucm_twin_launch(cuda, &join, args, "queries", stream,
-				     error);
+	return err ?: ucm_twin_launch(cuda, &join, args, "queries", stream,
+				      error);
 }
 
 /* ---- calls ---- */
@@ -289,10 +277,9 @@ int ucm_sparse_cuda_attention(const struct ucm_sparse_cuda *cuda,
 	struct ucm_twin_attend_args args;
 	int err;
 
-	if (!cuda || !attention)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     cuda ? "attention" : "cuda");
-	err = attention_check(attention, error);
+	err = ucm_sparse_given(error, "cuda", cuda, "attention", attention, NULL);
+	if (!err)
+		err = attention_check(attention, error);
 	if (err || !attention->requests.num)
 		return err;
 	args = attend_args(attention);
@@ -310,12 +297,10 @@ int ucm_sparse_cuda_rerope(const struct ucm_sparse_cuda *cuda,
 	struct ucm_rope_shape shape;
 	int err;
 
-	if (!cuda || !attention)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     cuda ? "attention" : "cuda");
-	err = attention_check(attention, error);
-	if (!err)
-		err = rerope_check(rerope, angles, attention, &shape, error);
+	err = ucm_sparse_given(error, "cuda", cuda, "attention", attention,
+			       NULL)
+		?: attention_check(attention, error)
+		?: rerope_check(rerope, angles, attention, &shape, error);
 	if (err || !attention->requests.num)
 		return err;
 	args = attend_args(attention);

@@ -22,12 +22,9 @@ int ucm_sparse_cuda_build(const struct ucm_sparse_cuda *cuda,
 	struct ucm_repr_shape shape;
 	int err;
 
-	if (!cuda || !written)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     cuda ? "written" : "cuda");
-	err = ucm_repr_shape(spec, &shape, error);
-	if (!err)
-		err = ucm_repr_slab_check(slab, &shape, error);
+	err = ucm_sparse_given(error, "cuda", cuda, "written", written, NULL)
+		?: ucm_repr_shape(spec, &shape, error)
+		?: ucm_repr_slab_check(slab, &shape, error);
 	if (err || !written->num)
 		return err;
 	err = ucm_twin_blocks_check(keys, written, spec->block_size,

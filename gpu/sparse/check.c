@@ -35,12 +35,10 @@ int ucm_twin_memory_check(const struct ucm_repr_slab *slab, const void *queries,
 			  struct ucm_error *error)
 {
 	int err = ucm_twin_pointer_check("slab", slab->base,
-					 UCM_TWIN_LOAD_BYTES, error);
+					 UCM_TWIN_LOAD_BYTES, error)
+		?: ucm_twin_pointer_check("queries", queries, align, error)
+		?: ucm_twin_pointer_check("scores", scores, 4, error);
 
-	if (!err)
-		err = ucm_twin_pointer_check("queries", queries, align, error);
-	if (!err)
-		err = ucm_twin_pointer_check("scores", scores, 4, error);
 	if (!err && slab->stride_bytes % UCM_TWIN_LOAD_BYTES)
 		err = ucm_error_set(error, -EINVAL, "stride_bytes %" PRIu64
 				    ": a multiple of %d", slab->stride_bytes,
@@ -57,8 +55,7 @@ static int written_check(const struct ucm_cuda_written *written,
 		return ucm_twin_pointer_check("slots", written->slots, 8,
 					      error);
 	err = ucm_twin_pointer_check("blocks", written->blocks, 4, error);
-	return err ? err
-		   : ucm_twin_optional_check("tokens", written->tokens, error);
+	return err ?: ucm_twin_optional_check("tokens", written->tokens, error);
 }
 
 int ucm_twin_blocks_check(const struct ucm_keys *keys,
@@ -69,14 +66,12 @@ int ucm_twin_blocks_check(const struct ucm_keys *keys,
 			  struct ucm_error *error)
 {
 	int err = ucm_sparse_keys_check(keys, block_size, num_heads, head_dim,
-					error);
+					error)
+		?: ucm_twin_pointer_check("keys", keys->base,
+					  ucm_repr_input_bytes(keys->dtype),
+					  error)
+		?: written_check(written, error);
 
-	if (!err)
-		err = ucm_twin_pointer_check(
-			"keys", keys->base,
-			ucm_repr_input_bytes(keys->dtype), error);
-	if (!err)
-		err = written_check(written, error);
 	if (err)
 		return err;
 	*out = (struct ucm_twin_blocks_args){
@@ -98,6 +93,11 @@ int ucm_twin_blocks_check(const struct ucm_keys *keys,
 		.block_size = block_size,
 	};
 	return 0;
+}
+
+uint64_t ucm_twin_ctas(uint64_t threads)
+{
+	return (threads + UCM_TWIN_THREADS - 1) / UCM_TWIN_THREADS;
 }
 
 uint64_t ucm_twin_block_ctas(const struct ucm_cuda_written *written,
@@ -122,10 +122,8 @@ int ucm_twin_requests_check(const struct ucm_cuda_requests *requests,
 		return ucm_error_set(error, -EINVAL, "max_blocks %" PRIu32
 				     ": from 1 to %d", requests->max_blocks,
 				     INT32_MAX);
-	err = ucm_twin_pointer_check("tables", requests->tables, 4, error);
-	if (!err)
-		err = ucm_twin_pointer_check("tokens", requests->tokens, 4,
-					     error);
+	err = ucm_twin_pointer_check("tables", requests->tables, 4, error)
+		?: ucm_twin_pointer_check("tokens", requests->tokens, 4, error);
 	if (!err && requests->table_stride < requests->max_blocks)
 		err = ucm_error_set(error, -EINVAL, "table_stride %zu: at "
 				    "least %" PRIu32, requests->table_stride,
@@ -141,10 +139,9 @@ int ucm_twin_rows_check(const char *name, const struct ucm_keys *keys,
 				       dim };
 	int err = ucm_rows_check(&rows, "num_blocks", NULL, 1, error);
 
-	return err ? err
-		   : ucm_twin_pointer_check(name, keys->base,
-					    ucm_repr_input_bytes(keys->dtype),
-					    error);
+	return err ?: ucm_twin_pointer_check(name, keys->base,
+					     ucm_repr_input_bytes(keys->dtype),
+					     error);
 }
 
 int ucm_twin_queries_check(const char *name,

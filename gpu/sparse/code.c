@@ -36,12 +36,10 @@ static int encoder_check(const struct ucm_cuda_encoder *encoder,
 {
 	int err;
 
-	if (!encoder)
-		return ucm_error_set(error, -EINVAL, "encoder is NULL");
-	err = ucm_code_encoder_check(encoder->host, spec, error);
-	if (!err)
-		err = ucm_twin_pointer_check("encoder: device",
-					     encoder->device, 8, error);
+	err = ucm_sparse_given(error, "encoder", encoder, NULL)
+		?: ucm_code_encoder_check(encoder->host, spec, error)
+		?: ucm_twin_pointer_check("encoder: device", encoder->device, 8,
+					  error);
 	return err ? err : ucm_code_shape(*spec, shape, error);
 }
 
@@ -86,12 +84,9 @@ int ucm_sparse_cuda_code_build(const struct ucm_sparse_cuda *cuda,
 	struct ucm_code_shape shape;
 	int err;
 
-	if (!cuda || !written)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     cuda ? "written" : "cuda");
-	err = encoder_check(encoder, &spec, &shape, error);
-	if (!err)
-		err = ucm_code_slab_check(slab, &shape, error);
+	err = ucm_sparse_given(error, "cuda", cuda, "written", written, NULL)
+		?: encoder_check(encoder, &spec, &shape, error)
+		?: ucm_code_slab_check(slab, &shape, error);
 	if (err || !written->num)
 		return err;
 	err = ucm_twin_blocks_check(keys, written, spec->block_size,
@@ -203,12 +198,9 @@ int ucm_sparse_cuda_code_prepare(const struct ucm_sparse_cuda *cuda,
 	struct ucm_code_shape shape;
 	int err;
 
-	if (!cuda || !queries)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     cuda ? "queries" : "cuda");
-	err = encoder_check(encoder, &spec, &shape, error);
-	if (!err)
-		err = method_check(spec, method, NULL, error);
+	err = ucm_sparse_given(error, "cuda", cuda, "queries", queries, NULL)
+		?: encoder_check(encoder, &spec, &shape, error)
+		?: method_check(spec, method, NULL, error);
 	if (err || !queries->num)
 		return err;
 	err = prepare_check(spec, method, queries, rope, out, out_stride,
@@ -238,11 +230,10 @@ static int score_check(const struct ucm_code_spec *spec,
 {
 	size_t words = ucm_code_query_words(spec, method);
 	uint64_t row = (uint64_t)score->requests.max_blocks * each;
-	int err = ucm_twin_requests_check(&score->requests, error);
+	int err = ucm_twin_requests_check(&score->requests, error)
+		?: ucm_twin_memory_check(score->slab, score->queries, 8,
+					 score->scores, error);
 
-	if (!err)
-		err = ucm_twin_memory_check(score->slab, score->queries, 8,
-					    score->scores, error);
 	if (err)
 		return err;
 	if (score->requests.num > 1 && score->query_stride < words)
@@ -335,12 +326,9 @@ int ucm_sparse_cuda_code_score(const struct ucm_sparse_cuda *cuda,
 	uint64_t items;
 	int err;
 
-	if (!cuda || !score)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     cuda ? "score" : "cuda");
-	if (!score->slab)
-		return ucm_error_set(error, -EINVAL, "slab is NULL");
-	err = method_check(spec, method, score->slab, error);
+	err = ucm_sparse_given(error, "cuda", cuda, "score", score, NULL)
+		?: ucm_sparse_given(error, "slab", score->slab, NULL)
+		?: method_check(spec, method, score->slab, error);
 	if (err || !score->requests.num)
 		return err;
 	mode = mode_of(spec, method);
@@ -358,7 +346,7 @@ int ucm_sparse_cuda_code_score(const struct ucm_sparse_cuda *cuda,
 				     ": too many for the rows of scores",
 				     args.max_blocks);
 	grid.kernel = UCM_TWIN_SCORE_CODES + mode;
-	grid.x = (items * args.team + UCM_TWIN_THREADS - 1) / UCM_TWIN_THREADS;
+	grid.x = ucm_twin_ctas(items * args.team);
 	grid.y = score->requests.num;
 	return ucm_twin_launch(cuda, &grid, &args, "scores", stream, error);
 }

@@ -22,23 +22,19 @@ static int shift_check(const struct ucm_cuda_shift *shift, uint32_t head_dim,
 				     room->num_blocks, room->stride_block,
 				     room->stride_token, room->stride_head };
 	int err = ucm_sparse_in_range("num_heads", shift->num_heads,
-				      UCM_REPR_HEADS_MAX, error);
+				      UCM_REPR_HEADS_MAX, error)
+		?: ucm_sparse_in_range("block_size", shift->block_size,
+				       UCM_REPR_BLOCK_SIZE_MAX, error)
+		?: ucm_twin_rows_check("from", &shift->from, shift->block_size,
+				       shift->num_heads, head_dim, error)
+		?: ucm_twin_rows_check("to", &to, shift->block_size,
+				       shift->num_heads, head_dim, error)
+		?: ucm_twin_pointer_check("deltas", shift->deltas, 4, error)
+		?: ucm_twin_optional_check("from_blocks", shift->from_blocks,
+					   error)
+		?: ucm_twin_optional_check("to_blocks", shift->to_blocks,
+					   error);
 
-	if (!err)
-		err = ucm_sparse_in_range("block_size", shift->block_size,
-					  UCM_REPR_BLOCK_SIZE_MAX, error);
-	if (!err)
-		err = ucm_twin_rows_check("from", &shift->from, shift->block_size,
-				 shift->num_heads, head_dim, error);
-	if (!err)
-		err = ucm_twin_rows_check("to", &to, shift->block_size,
-				 shift->num_heads, head_dim, error);
-	if (!err)
-		err = ucm_twin_pointer_check("deltas", shift->deltas, 4, error);
-	if (!err)
-		err = ucm_twin_optional_check("from_blocks", shift->from_blocks, error);
-	if (!err)
-		err = ucm_twin_optional_check("to_blocks", shift->to_blocks, error);
 	return err ? err : ucm_twin_optional_check("tokens", shift->tokens, error);
 }
 
@@ -89,10 +85,8 @@ int ucm_sparse_cuda_shift(const struct ucm_sparse_cuda *cuda,
 	struct ucm_rope_shape shape;
 	int err;
 
-	if (!cuda || !shift)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     cuda ? "shift" : "cuda");
-	err = ucm_rope_check(rope, &shape, error);
+	err = ucm_sparse_given(error, "cuda", cuda, "shift", shift, NULL)
+		?: ucm_rope_check(rope, &shape, error);
 	if (err || !shift->num)
 		return err;
 	if (shape.rotary > 2 * UCM_TWIN_PAIRS_MAX)
@@ -100,8 +94,7 @@ int ucm_sparse_cuda_shift(const struct ucm_sparse_cuda *cuda,
 				     ": up to %d on a device", shape.rotary,
 				     2 * UCM_TWIN_PAIRS_MAX);
 	err = shift_check(shift, rope->head_dim, error);
-	return err ? err
-		   : shift_launch(cuda, rope, &shape, shift, stream, error);
+	return err ?: shift_launch(cuda, rope, &shape, shift, stream, error);
 }
 
 /* ---- deviation ---- */
@@ -143,19 +136,15 @@ static int deviation_check(const struct ucm_deviation_request *request,
 			   const float *out, struct ucm_error *error)
 {
 	int err = ucm_sparse_in_range("num_tokens", request->num_tokens,
-				      UINT32_MAX / UCM_TWIN_LANES, error);
+				      UINT32_MAX / UCM_TWIN_LANES, error)
+		?: ucm_sparse_in_range("num_heads", request->num_heads,
+				       UCM_REPR_HEADS_MAX, error)
+		?: ucm_sparse_in_range("head_dim", request->head_dim,
+				       UCM_REPR_HEAD_DIM_MAX, error)
+		?: ucm_sparse_in_range("block_size", request->block_size,
+				       UCM_REPR_BLOCK_SIZE_MAX, error)
+		?: ucm_twin_optional_check("table", request->table, error);
 
-	if (!err)
-		err = ucm_sparse_in_range("num_heads", request->num_heads,
-					  UCM_REPR_HEADS_MAX, error);
-	if (!err)
-		err = ucm_sparse_in_range("head_dim", request->head_dim,
-					  UCM_REPR_HEAD_DIM_MAX, error);
-	if (!err)
-		err = ucm_sparse_in_range("block_size", request->block_size,
-					  UCM_REPR_BLOCK_SIZE_MAX, error);
-	if (!err)
-		err = ucm_twin_optional_check("table", request->table, error);
 	return err ? err : ucm_twin_pointer_check("out", out, 4, error);
 }
 
@@ -169,13 +158,10 @@ int ucm_sparse_cuda_deviation(const struct ucm_sparse_cuda *cuda,
 	struct ucm_twin_deviation_args args = { .num_pairs = 0 };
 	int err;
 
-	if (!cuda || !request)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     cuda ? "request" : "cuda");
-	err = deviation_check(request, out, error);
-	if (!err)
-		err = pair_add(request, "cached", &request->cached, "fresh",
-			       &request->fresh, &args, error);
+	err = ucm_sparse_given(error, "cuda", cuda, "request", request, NULL)
+		?: deviation_check(request, out, error)
+		?: pair_add(request, "cached", &request->cached, "fresh",
+			    &request->fresh, &args, error);
 	if (!err && (request->cached_values.base || request->fresh_values.base))
 		err = pair_add(request, "cached_values",
 			       &request->cached_values, "fresh_values",
@@ -189,7 +175,6 @@ int ucm_sparse_cuda_deviation(const struct ucm_sparse_cuda *cuda,
 	args.head_dim = request->head_dim;
 	args.block_size = request->block_size;
 	args.relative = request->relative;
-	grid.x = ((uint64_t)request->num_tokens * UCM_TWIN_LANES +
-		  UCM_TWIN_THREADS - 1) / UCM_TWIN_THREADS;
+	grid.x = ucm_twin_ctas((uint64_t)request->num_tokens * UCM_TWIN_LANES);
 	return ucm_twin_launch(cuda, &grid, &args, "num_tokens", stream, error);
 }

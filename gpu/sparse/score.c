@@ -10,11 +10,6 @@
 #include "common/error.h"
 #include "gpu/sparse/score_twin.h"
 
-static uint64_t ctas(uint64_t threads)
-{
-	return (threads + UCM_TWIN_THREADS - 1) / UCM_TWIN_THREADS;
-}
-
 static int query_check(const struct ucm_repr_spec *spec, uint32_t num_heads,
 		       uint32_t per, struct ucm_repr_shape *shape,
 		       struct ucm_error *error)
@@ -62,17 +57,13 @@ int ucm_sparse_cuda_prepare(const struct ucm_sparse_cuda *cuda,
 	size_t floats;
 	int err;
 
-	if (!cuda || !queries)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     cuda ? "queries" : "cuda");
-	err = query_check(spec, queries->num_heads, per, &shape, error);
+	err = ucm_sparse_given(error, "cuda", cuda, "queries", queries, NULL)
+		?: query_check(spec, queries->num_heads, per, &shape, error);
 	if (err || !queries->num)
 		return err;
 	err = ucm_twin_queries_check("queries", queries, queries->num,
-				     queries->num_heads, spec->head_dim,
-				     error);
-	if (!err)
-		err = ucm_twin_pointer_check("out", out, 4, error);
+				     queries->num_heads, spec->head_dim, error)
+		?: ucm_twin_pointer_check("out", out, 4, error);
 	if (err)
 		return err;
 	rows = spec->num_heads * query_rows(spec, queries->num_heads, per);
@@ -94,7 +85,7 @@ int ucm_sparse_cuda_prepare(const struct ucm_sparse_cuda *cuda,
 		.rows = rows,
 		.merged = queries->num_heads / rows,
 	};
-	grid.x = ctas((uint64_t)rows * shape.width);
+	grid.x = ucm_twin_ctas((uint64_t)rows * shape.width);
 	if (in_steps(spec)) {
 		grid = steps;
 		grid.x = rows;
@@ -108,14 +99,12 @@ static int score_check(const struct ucm_cuda_score *score,
 		       size_t floats, struct ucm_error *error)
 {
 	uint32_t blocks = score->requests.max_blocks;
-	int err = ucm_twin_requests_check(&score->requests, error);
+	int err = ucm_twin_requests_check(&score->requests, error)
+		?: ucm_repr_slab_check(score->slab, shape, error)
+		?: ucm_twin_memory_check(score->slab, score->queries,
+					 UCM_TWIN_LOAD_BYTES, score->scores,
+					 error);
 
-	if (!err)
-		err = ucm_repr_slab_check(score->slab, shape, error);
-	if (!err)
-		err = ucm_twin_memory_check(score->slab, score->queries,
-					    UCM_TWIN_LOAD_BYTES, score->scores,
-					    error);
 	if (err)
 		return err;
 	if (score->query_stride % 4 ||
@@ -154,10 +143,9 @@ int ucm_sparse_cuda_score(const struct ucm_sparse_cuda *cuda,
 	uint32_t rows, all;
 	int err;
 
-	if (!cuda || !score)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     cuda ? "score" : "cuda");
-	err = query_check(spec, score->num_heads, score->per, &shape, error);
+	err = ucm_sparse_given(error, "cuda", cuda, "score", score, NULL);
+	if (!err)
+		err = query_check(spec, score->num_heads, score->per, &shape, error);
 	if (err || !score->requests.num)
 		return err;
 	rows = query_rows(spec, score->num_heads, score->per);
@@ -189,7 +177,7 @@ int ucm_sparse_cuda_score(const struct ucm_sparse_cuda *cuda,
 	};
 	grid.kernel = in_steps(spec) ? UCM_TWIN_SCORE_STEPS
 				     : kernels[spec->dtype];
-	grid.x = ctas((uint64_t)all * args.max_blocks *
+	grid.x = ucm_twin_ctas((uint64_t)all * args.max_blocks *
 		      ucm_twin_team(spec->dtype));
 	grid.y = score->requests.num;
 	return ucm_twin_launch(cuda, &grid, &args, "scores", stream, error);

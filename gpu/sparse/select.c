@@ -13,28 +13,18 @@
 static int select_check(const struct ucm_cuda_select *select,
 			struct ucm_error *error)
 {
-	const struct {
-		const char *name;
-		const void *pointer;
-		int wanted;
-	} pointers[] = {
-		{ "scores", select->scores, 1 },
-		{ "tables_out", select->tables_out, 1 },
-		{ "tokens_out", select->tokens_out, 1 },
-		{ "status", select->status, 1 },
-		{ "blocks_out", select->blocks_out, 0 },
-		{ "num_out", select->num_out, 0 },
-	};
 	const struct ucm_cuda_requests *requests = &select->requests;
-	int err = ucm_twin_requests_check(requests, error);
+	int err = ucm_twin_requests_check(requests, error)
+		?: ucm_twin_pointer_check("scores", select->scores, 4, error)
+		?: ucm_twin_pointer_check("tables_out", select->tables_out, 4,
+					  error)
+		?: ucm_twin_pointer_check("tokens_out", select->tokens_out, 4,
+					  error)
+		?: ucm_twin_pointer_check("status", select->status, 4, error)
+		?: ucm_twin_optional_check("blocks_out", select->blocks_out,
+					   error)
+		?: ucm_twin_optional_check("num_out", select->num_out, error);
 
-	for (size_t i = 0; !err && i < sizeof(pointers) / sizeof(*pointers);
-	     i++) {
-		if (pointers[i].wanted || pointers[i].pointer)
-			err = ucm_twin_pointer_check(pointers[i].name,
-						     pointers[i].pointer, 4,
-						     error);
-	}
 	if (err)
 		return err;
 	if (select->scores_stride < requests->max_blocks)
@@ -57,10 +47,8 @@ int ucm_sparse_cuda_select(const struct ucm_sparse_cuda *cuda,
 	struct ucm_twin_select_args args;
 	int err;
 
-	if (!cuda || !select)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     cuda ? "select" : "cuda");
-	err = ucm_budget_check(config, error);
+	err = ucm_sparse_given(error, "cuda", cuda, "select", select, NULL)
+		?: ucm_budget_check(config, error);
 	if (err || !select->requests.num)
 		return err;
 	err = select_check(select, error);

@@ -44,12 +44,9 @@ int ucm_sparse_cuda_star_build(const struct ucm_sparse_cuda *cuda,
 	struct ucm_star_shape shape;
 	int err;
 
-	if (!cuda || !written)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     cuda ? "written" : "cuda");
-	err = ucm_star_build(spec, keys, NULL, 0, 1, slab, NULL, error);
-	if (!err)
-		err = channels_check(spec, channels, error);
+	err = ucm_sparse_given(error, "cuda", cuda, "written", written, NULL)
+		?: ucm_star_build(spec, keys, NULL, 0, 1, slab, NULL, error)
+		?: channels_check(spec, channels, error);
 	if (err || !written->num)
 		return err;
 	err = ucm_twin_blocks_check(keys, written, spec->block_size,
@@ -106,13 +103,10 @@ int ucm_sparse_cuda_star_prepare(const struct ucm_sparse_cuda *cuda,
 	size_t floats;
 	int err;
 
-	if (!cuda || !queries)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     cuda ? "queries" : "cuda");
-	err = star_check(spec, num_queries, queries->num_heads, UCM_SCORE_HEAD,
-			 NULL, NULL, 0, error);
-	if (!err)
-		err = channels_check(spec, channels, error);
+	err = ucm_sparse_given(error, "cuda", cuda, "queries", queries, NULL)
+		?: star_check(spec, num_queries, queries->num_heads,
+			      UCM_SCORE_HEAD, NULL, NULL, 0, error)
+		?: channels_check(spec, channels, error);
 	if (err || !queries->num)
 		return err;
 	if (queries->num % num_queries)
@@ -120,10 +114,8 @@ int ucm_sparse_cuda_star_prepare(const struct ucm_sparse_cuda *cuda,
 				     ": a multiple of num_queries, %" PRIu32,
 				     queries->num, num_queries);
 	err = ucm_twin_queries_check("queries", queries, queries->num,
-				     queries->num_heads, spec->head_dim,
-				     error);
-	if (!err)
-		err = ucm_twin_pointer_check("out", out, 4, error);
+				     queries->num_heads, spec->head_dim, error)
+		?: ucm_twin_pointer_check("out", out, 4, error);
 	if (err)
 		return err;
 	floats = ucm_star_query_floats(spec, num_queries, queries->num_heads);
@@ -144,7 +136,7 @@ int ucm_sparse_cuda_star_prepare(const struct ucm_sparse_cuda *cuda,
 		.kept = spec->kept,
 	};
 	args.rows = args.group * num_queries;
-	grid.x = (floats + UCM_TWIN_THREADS - 1) / UCM_TWIN_THREADS;
+	grid.x = ucm_twin_ctas(floats);
 	grid.y = queries->num / num_queries;
 	return ucm_twin_launch(cuda, &grid, &args, "queries", stream, error);
 }
@@ -154,18 +146,12 @@ int ucm_sparse_cuda_star_prepare(const struct ucm_sparse_cuda *cuda,
 static int pointers_check(const struct ucm_cuda_star_score *score,
 			  struct ucm_error *error)
 {
-	int err = ucm_twin_requests_check(&score->requests, error);
+	int err = ucm_twin_requests_check(&score->requests, error)
+		?: ucm_twin_pointer_check("slab", score->slab->base, 4, error)
+		?: ucm_twin_pointer_check("queries", score->queries, 4, error)
+		?: ucm_twin_pointer_check("scores", score->scores, 4, error);
 
-	if (!err)
-		err = ucm_twin_pointer_check("slab", score->slab->base, 4,
-					     error);
-	if (!err)
-		err = ucm_twin_pointer_check("queries", score->queries, 4,
-					     error);
-	if (!err)
-		err = ucm_twin_pointer_check("scores", score->scores, 4, error);
-	return err ? err
-		   : ucm_twin_optional_check("weights", score->weights, error);
+	return err ?: ucm_twin_optional_check("weights", score->weights, error);
 }
 
 static int score_check(const struct ucm_star_spec *spec,
@@ -248,13 +234,11 @@ int ucm_sparse_cuda_star_score(const struct ucm_sparse_cuda *cuda,
 	uint64_t rows = 1, items;
 	int err;
 
-	if (!cuda || !score)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     cuda ? "score" : "cuda");
-	if (!score->slab)
-		return ucm_error_set(error, -EINVAL, "slab is NULL");
-	err = star_check(spec, score->num_queries, score->num_heads, score->per,
-			 score->slab, score->weights, score->scale, error);
+	err = ucm_sparse_given(error, "cuda", cuda, "score", score, NULL)
+		?: ucm_sparse_given(error, "slab", score->slab, NULL)
+		?: star_check(spec, score->num_queries, score->num_heads,
+			      score->per, score->slab, score->weights,
+			      score->scale, error);
 	if (err || !score->requests.num)
 		return err;
 	if (score->per == UCM_SCORE_HEAD)
@@ -270,8 +254,7 @@ int ucm_sparse_cuda_star_score(const struct ucm_sparse_cuda *cuda,
 				  ((args.rows - 1) / UCM_TWIN_STAR_ROWS + 1)
 			: rows;
 	grid.kernel = kernels[spec->dtype];
-	grid.x = (items * args.max_blocks * UCM_STAR_LANES + UCM_TWIN_THREADS -
-		  1) / UCM_TWIN_THREADS;
+	grid.x = ucm_twin_ctas(items * args.max_blocks * UCM_STAR_LANES);
 	grid.y = score->requests.num;
 	return ucm_twin_launch(cuda, &grid, &args, "scores", stream, error);
 }
@@ -282,21 +265,15 @@ static int vote_check(const struct ucm_cuda_star_vote *vote,
 		      uint32_t block_size, struct ucm_error *error)
 {
 	uint32_t blocks = vote->requests.max_blocks;
-	int err = ucm_twin_requests_check(&vote->requests, error);
+	int err = ucm_twin_requests_check(&vote->requests, error)
+		?: ucm_sparse_in_range("block_size", block_size,
+				       UCM_REPR_BLOCK_SIZE_MAX, error)
+		?: ucm_sparse_in_range("num_rows", vote->num_rows, INT32_MAX,
+				       error)
+		?: ucm_twin_pointer_check("scores", vote->scores, 4, error)
+		?: ucm_twin_pointer_check("weights", vote->weights, 4, error)
+		?: ucm_twin_pointer_check("votes", vote->votes, 4, error);
 
-	if (!err)
-		err = ucm_sparse_in_range("block_size", block_size,
-					  UCM_REPR_BLOCK_SIZE_MAX, error);
-	if (!err)
-		err = ucm_sparse_in_range("num_rows", vote->num_rows,
-					  INT32_MAX, error);
-	if (!err)
-		err = ucm_twin_pointer_check("scores", vote->scores, 4, error);
-	if (!err)
-		err = ucm_twin_pointer_check("weights", vote->weights, 4,
-					     error);
-	if (!err)
-		err = ucm_twin_pointer_check("votes", vote->votes, 4, error);
 	if (err)
 		return err;
 	if (!(vote->scale >= 0 && vote->scale <= 0x1.fffffep127f))
@@ -347,10 +324,9 @@ int ucm_sparse_cuda_star_vote(const struct ucm_sparse_cuda *cuda,
 		.scale = vote->scale,
 	};
 	rows.x = vote->num_rows;
-	blocks.x = (args.max_blocks - 1) / UCM_TWIN_THREADS + 1;
+	blocks.x = ucm_twin_ctas(args.max_blocks);
 	rows.y = blocks.y = vote->requests.num;
 	err = ucm_twin_launch(cuda, &rows, &args, "num_rows", stream, error);
-	return err ? err
-		   : ucm_twin_launch(cuda, &blocks, &args, "max_blocks", stream,
-				     error);
+	return err ?: ucm_twin_launch(cuda, &blocks, &args, "max_blocks",
+				      stream, error);
 }

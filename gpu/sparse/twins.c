@@ -136,9 +136,8 @@ int ucm_sparse_cuda_open(int device, struct ucm_sparse_cuda **out,
 	cuda = calloc(1, sizeof(*cuda));
 	if (!cuda)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
-	err = ucm_cuda_get(&cuda->api, error);
-	if (!err)
-		err = twins_open(cuda, device, error);
+	err = ucm_cuda_get(&cuda->api, error)
+		?: twins_open(cuda, device, error);
 	if (err)
 		free(cuda);
 	else

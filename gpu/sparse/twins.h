@@ -86,6 +86,9 @@ int ucm_twin_queries_check(const char *name,
 			   struct ucm_error *error);
 struct ucm_twin_heads_args ucm_twin_heads(const struct ucm_cuda_queries *queries);
 
+/* The CTAs of UCM_TWIN_THREADS that hold these threads. */
+uint64_t ucm_twin_ctas(uint64_t threads);
+
 /* CTAs for so many blocks and heads; too many for any grid: UINT64_MAX. */
 uint64_t ucm_twin_block_ctas(const struct ucm_cuda_written *written,
 			     uint32_t num_heads);
