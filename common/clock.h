@@ -55,4 +55,12 @@ static inline void ucm_cond_init_monotonic(pthread_cond_t *cond)
 	pthread_condattr_destroy(&attr);
 }
 
+/* Wait until then, or for any time if timeout_ms is below 0. */
+static inline int ucm_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock,
+				int timeout_ms, const struct timespec *until)
+{
+	return timeout_ms < 0 ? pthread_cond_wait(cond, lock)
+			      : pthread_cond_timedwait(cond, lock, until);
+}
+
 #endif

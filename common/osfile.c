@@ -1015,11 +1015,9 @@ int ucm_os_replace_file(int dirfd, const char *path, const void *bytes,
 	fd = ucm_os_open(dirfd, temp, O_WRONLY | O_CREAT | O_TRUNC, 0644);
 	if (fd < 0)
 		return fd;
-	err = ucm_os_write_at(fd, bytes, len, 0);
-	if (!err)
-		err = ucm_os_fsync(fd);
-	if (!err)
-		err = ucm_os_rename(dirfd, temp, dirfd, path);
+	err = ucm_os_write_at(fd, bytes, len, 0)
+		?: ucm_os_fsync(fd)
+		?: ucm_os_rename(dirfd, temp, dirfd, path);
 	if (err)
 		ucm_os_unlink(dirfd, temp);
 	return err;

@@ -6,6 +6,7 @@
 
 #include <linux/ioprio.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -15,6 +16,18 @@
 
 #define CAP_SYS_ADMIN_BIT 21
 #define NICE 19 /* a share of one or two percent beside one who wants all */
+
+int ucm_thread_start(pthread_t *thread, void *(*run)(void *arg), void *arg)
+{
+	sigset_t all, before;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	err = pthread_create(thread, NULL, run, arg);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return -err;
+}
 
 void ucm_process_give_way(bool idle)
 {

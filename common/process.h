@@ -3,6 +3,7 @@
 #ifndef UCM_PROCESS_H
 #define UCM_PROCESS_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -16,6 +17,9 @@ bool ucm_has_sys_admin(void);
 /* The first line of a file of the system's, such as one of /proc, without its end;
  * empty if it cannot be read. */
 void ucm_system_line(const char *path, char *line, size_t size);
+
+/* A thread that gets no signals: they are the program's business. 0 or -errno. */
+int ucm_thread_start(pthread_t *thread, void *(*run)(void *arg), void *arg);
 
 /* Of this thread: whoever wakes up does not wait for it. idle: it gets
  * the least share of processors, and the disk when nobody else wants it. */

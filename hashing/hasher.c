@@ -68,9 +68,8 @@ int ucm_extras_check(const struct ucm_scheme_info *info,
 		return refuse_extra(info, "lora", error);
 	if (!info->extras && extras->num_items)
 		return refuse_extra(info, "items", error);
-	err = check_text("salt", extras->salt, error);
-	if (!err)
-		err = check_text("lora", extras->lora, error);
+	err = check_text("salt", extras->salt, error)
+		?: check_text("lora", extras->lora, error);
 	if (err)
 		return err;
 	if (extras->lora_digest && empty(extras->lora))

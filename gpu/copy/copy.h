@@ -67,8 +67,7 @@ struct ucm_copy_ops {
 				size_t len);
 	void (*unregister_staging)(struct ucm_copy *copy, void *memory);
 
-	/* Start jobs (a list by next): staging to pages, or pages to staging.
-	 * A back end that is done with them at once says so at poll as well. */
+	/* Start jobs (a list by next): staging to pages, or pages to staging. */
 	void (*scatter)(struct ucm_copy *copy, struct ucm_copy_job *jobs);
 	void (*gather)(struct ucm_copy *copy, struct ucm_copy_job *jobs);
 
@@ -85,6 +84,7 @@ struct ucm_copy_ops {
 	int (*join)(struct ucm_copy *copy, void *stream);
 };
 
+/* The host's pages: a name alone; see ucm_host_scatter(). */
 extern const struct ucm_copy_ops ucm_copy_host;
 /* Where libucm is built with CUDA; open says what is missing at run time. */
 extern const struct ucm_copy_ops ucm_copy_cuda;
@@ -93,8 +93,7 @@ extern const struct ucm_copy_ops ucm_copy_cuda;
  * past the caches; 0: none do. */
 extern unsigned ucm_host_widest;
 
-/* For the host's pages there is a shorter way, which the loader takes where
- * nothing has to be waited for: the copy is done when it returns. */
+/* For the host's pages: the copy is done when it returns. */
 void ucm_host_scatter(const struct ucm_layout *layout,
 		      const struct ucm_copy_job *job);
 void ucm_host_gather(const struct ucm_layout *layout,

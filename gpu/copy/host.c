@@ -6,68 +6,9 @@
 
 #include "gpu/copy/copy.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "common/error.h"
-
 unsigned ucm_host_widest = 64;
-
-struct ucm_copy {
-	const struct ucm_layout **groups;
-	unsigned num_groups;
-	struct ucm_copy_job *done;
-};
-
-static int host_open(const struct ucm_copy_options *options,
-		     struct ucm_copy **out, struct ucm_error *error)
-{
-	(void)options;
-	*out = calloc(1, sizeof(**out));
-	return *out ? 0 : ucm_error_set(error, -ENOMEM, "out of memory");
-}
-
-static void host_close(struct ucm_copy *copy)
-{
-	free(copy->groups);
-	free(copy);
-}
-
-static int host_add_group(struct ucm_copy *copy, unsigned group,
-			  const struct ucm_layout *layout)
-{
-	const struct ucm_layout **more;
-
-	if (group >= copy->num_groups) {
-		more = reallocarray(copy->groups, group + 1, sizeof(*more));
-		if (!more)
-			return -ENOMEM;
-		copy->groups = more;
-		copy->num_groups = group + 1;
-	}
-	copy->groups[group] = layout;
-	return 0;
-}
-
-static void host_remove_group(struct ucm_copy *copy, unsigned group)
-{
-	copy->groups[group] = NULL;
-}
-
-static int host_register(struct ucm_copy *copy, void *memory, size_t len)
-{
-	(void)copy;
-	(void)memory;
-	(void)len;
-	return 0;
-}
-
-static void host_unregister(struct ucm_copy *copy, void *memory)
-{
-	(void)copy;
-	(void)memory;
-}
 
 /* ---- runs ---- */
 
@@ -202,47 +143,5 @@ void ucm_host_gather(const struct ucm_layout *layout,
 	move_job(layout, job, false);
 }
 
-static void host_move(struct ucm_copy *copy, struct ucm_copy_job *jobs,
-		      bool to_page)
-{
-	while (jobs) {
-		struct ucm_copy_job *job = jobs;
-
-		jobs = job->next;
-		move_job(copy->groups[job->group], job, to_page);
-		job->err = 0;
-		job->next = copy->done;
-		copy->done = job;
-	}
-}
-
-static void host_scatter(struct ucm_copy *copy, struct ucm_copy_job *jobs)
-{
-	host_move(copy, jobs, true);
-}
-
-static void host_gather(struct ucm_copy *copy, struct ucm_copy_job *jobs)
-{
-	host_move(copy, jobs, false);
-}
-
-static struct ucm_copy_job *host_poll(struct ucm_copy *copy)
-{
-	struct ucm_copy_job *done = copy->done;
-
-	copy->done = NULL;
-	return done;
-}
-
-const struct ucm_copy_ops ucm_copy_host = {
-	.name = "host",
-	.open = host_open,
-	.close = host_close,
-	.add_group = host_add_group,
-	.remove_group = host_remove_group,
-	.register_staging = host_register,
-	.unregister_staging = host_unregister,
-	.scatter = host_scatter,
-	.gather = host_gather,
-	.poll = host_poll,
-};
+/* Copies are done when these return: there is nothing to open, queue or poll. */
+const struct ucm_copy_ops ucm_copy_host = { .name = "host" };

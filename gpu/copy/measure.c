@@ -50,18 +50,13 @@ struct scratch {
 static CUresult scratch_init(struct ucm_copy *copy, struct scratch *scratch)
 {
 	const struct ucm_cuda *cuda = copy->cuda;
-	CUresult result;
 
-	result = cuda->MemHostAlloc((void **)&scratch->staging, SCRATCH_BYTES,
-				    CU_MEMHOSTALLOC_PORTABLE |
-					    CU_MEMHOSTALLOC_DEVICEMAP);
-	if (result == CUDA_SUCCESS)
-		result = cuda->MemAlloc(&scratch->pages, 2 * SCRATCH_BYTES);
-	if (result == CUDA_SUCCESS)
-		result = cuda->EventCreate(&scratch->start, CU_EVENT_DEFAULT);
-	if (result == CUDA_SUCCESS)
-		result = cuda->EventCreate(&scratch->end, CU_EVENT_DEFAULT);
-	return result;
+	return cuda->MemHostAlloc((void **)&scratch->staging, SCRATCH_BYTES,
+				  CU_MEMHOSTALLOC_PORTABLE |
+					  CU_MEMHOSTALLOC_DEVICEMAP)
+		?: cuda->MemAlloc(&scratch->pages, 2 * SCRATCH_BYTES)
+		?: cuda->EventCreate(&scratch->start, CU_EVENT_DEFAULT)
+		?: cuda->EventCreate(&scratch->end, CU_EVENT_DEFAULT);
 }
 
 static void scratch_fini(struct ucm_copy *copy, struct scratch *scratch)
@@ -78,6 +73,17 @@ static void scratch_fini(struct ucm_copy *copy, struct scratch *scratch)
 		cuda->MemFreeHost(scratch->staging);
 }
 
+static CUresult by(struct ucm_copy *copy, const struct ucm_copy_job *job,
+		   bool gather, bool engine)
+{
+	const char *what;
+
+	return engine ? ucm_cuda_by_engine(copy, copy->own, job, 1, gather,
+					   &what)
+		      : ucm_cuda_by_kernel(copy, copy->own, job, 1, gather, 0,
+					   &what);
+}
+
 /* Best of some rounds, in milliseconds, after one that does not count. */
 static CUresult time_it(struct ucm_copy *copy, const struct scratch *scratch,
 			bool gather, bool engine, float *best)
@@ -85,27 +91,17 @@ static CUresult time_it(struct ucm_copy *copy, const struct scratch *scratch,
 	const struct ucm_cuda *cuda = copy->cuda;
 	struct ucm_copy_job job = { .end_layer = 1,
 				    .staging = scratch->staging };
-	const char *what;
 	CUresult result = CUDA_SUCCESS;
 	float took;
 
 	for (int round = 0; round <= ROUNDS && result == CUDA_SUCCESS;
 	     round++) {
-		result = cuda->EventRecord(scratch->start, copy->own);
-		if (result == CUDA_SUCCESS)
-			result = engine ? ucm_cuda_by_engine(copy, copy->own,
-							     &job, 1, gather,
-							     &what)
-					: ucm_cuda_by_kernel(copy, copy->own,
-							     &job, 1, gather, 0,
-							     &what);
-		if (result == CUDA_SUCCESS)
-			result = cuda->EventRecord(scratch->end, copy->own);
-		if (result == CUDA_SUCCESS)
-			result = cuda->EventSynchronize(scratch->end);
-		if (result == CUDA_SUCCESS)
-			result = cuda->EventElapsedTime(&took, scratch->start,
-							scratch->end);
+		result = cuda->EventRecord(scratch->start, copy->own)
+			?: by(copy, &job, gather, engine)
+			?: cuda->EventRecord(scratch->end, copy->own)
+			?: cuda->EventSynchronize(scratch->end)
+			?: cuda->EventElapsedTime(&took, scratch->start,
+						  scratch->end);
 		if (result == CUDA_SUCCESS && (round <= 1 || took < *best))
 			*best = took;
 	}
@@ -140,9 +136,8 @@ static CUresult try_size(struct ucm_copy *copy, const struct scratch *scratch,
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	copy->groups = &group;
 	for (int gather = 0; gather < 2 && result == CUDA_SUCCESS; gather++) {
-		result = time_it(copy, scratch, gather, false, &kernel);
-		if (result == CUDA_SUCCESS)
-			result = time_it(copy, scratch, gather, true, &engine);
+		result = time_it(copy, scratch, gather, false, &kernel)
+			?: time_it(copy, scratch, gather, true, &engine);
 		faster[gather] = engine <= kernel * (float)SLACK;
 		ucm_log(UCM_LOG_DEBUG,
 			"CUDA: %s, runs of %" PRIu64 " bytes: kernel %.3f ms,"

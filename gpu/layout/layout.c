@@ -132,10 +132,9 @@ int ucm_layout_add_tensor(struct ucm_layout *layout,
 	int err = ucm_sized_take(
 		&own, sizeof(own), tensor,
 		offsetof(struct ucm_tensor, kernel_blocks_per_page),
-		"ucm_tensor", error);
+		"ucm_tensor", error)
+		?: ucm_regions_of_tensor(layout, &own, error);
 
-	if (!err)
-		err = ucm_regions_of_tensor(layout, &own, error);
 	if (err)
 		layout->num_regions = before;
 	return err;
@@ -236,9 +235,8 @@ int ucm_layout_seal(struct ucm_layout *layout, struct ucm_error *error)
 	if (layout->num_regions) /* qsort wants memory even for none */
 		qsort(layout->regions, layout->num_regions,
 		      sizeof(*layout->regions), by_offset);
-	err = check_cover(layout, error);
-	if (!err)
-		err = check_overlap(layout, error);
+	err = check_cover(layout, error)
+		?: check_overlap(layout, error);
 	if (err)
 		return err;
 	first = calloc(num_layers + 1, sizeof(*first));

@@ -479,19 +479,13 @@ int ucm_regions_of_tensor(struct ucm_layout *layout,
 		.kernel_blocks = tensor->kernel_blocks_per_page ?: 1,
 		.error = error,
 	};
-	int err = read_dims(&view);
+	int err = read_dims(&view)
+		?: check_layers(&view, layout)
+		?: check_letters(&view)
+		?: check_planes(&view)
+		?: check_pages(&view)
+		?: check_extents(&view)
+		?: check_bytes(&view);
 
-	if (!err)
-		err = check_layers(&view, layout);
-	if (!err)
-		err = check_letters(&view);
-	if (!err)
-		err = check_planes(&view);
-	if (!err)
-		err = check_pages(&view);
-	if (!err)
-		err = check_extents(&view);
-	if (!err)
-		err = check_bytes(&view);
 	return err ? err : add_planes(&view, layout);
 }

@@ -66,9 +66,11 @@ static void pin_pages(struct ucm_engine *engine, const struct ucm_group *group)
 
 static int add_group(struct ucm_engine *engine, struct ucm_group *group)
 {
-	int err = engine->shared->copy_ops->add_group(
-		engine->copy, group->number, group->layout);
+	const struct ucm_copy_ops *ops = engine->shared->copy_ops;
+	int err = 0;
 
+	if (ops->add_group)
+		err = ops->add_group(engine->copy, group->number, group->layout);
 	if (!err)
 		pin_pages(engine, group);
 	return err;
@@ -82,7 +84,8 @@ static int remove_group(struct ucm_engine *engine, struct ucm_group *group)
 
 	ucm_save_abandon_now(engine, &all);
 	ucm_load_files_close_group(engine, group);
-	engine->shared->copy_ops->remove_group(engine->copy, group->number);
+	if (engine->shared->copy_ops->remove_group)
+		engine->shared->copy_ops->remove_group(engine->copy, group->number);
 	if (len)
 		ucm_ring_unpin(engine->ring, memory, len);
 	return 0;

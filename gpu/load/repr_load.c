@@ -76,11 +76,10 @@ static int make_space(const struct ucm_reprs *reprs,
 		      struct ucm_error *error)
 {
 	char text[UCM_REPR_MANIFEST_MAX];
-	int err = ucm_repr_space_manifest(like, text, error);
+	int err = ucm_repr_space_manifest(like, text, error)
+		?: ucm_space_make(reprs->mount, reprs->tiers, reprs->name, text,
+				  NULL, error);
 
-	if (!err)
-		err = ucm_space_make(reprs->mount, reprs->tiers, reprs->name,
-				     text, NULL, error);
 	return err == -EEXIST ? 0 : err; /* it is looked at next */
 }
 
@@ -171,10 +170,9 @@ int ucm_reprs_open(const struct ucm_reprs_options *given,
 	struct ucm_reprs *reprs;
 	int err = ucm_sized_take(&own, sizeof(own), given,
 				 offsetof(struct ucm_reprs_options, blocks),
-				 "ucm_reprs_options", error);
+				 "ucm_reprs_options", error)
+		?: options_check(&own, error);
 
-	if (!err)
-		err = options_check(&own, error);
 	if (err)
 		return err;
 	if (!out)
@@ -182,13 +180,10 @@ int ucm_reprs_open(const struct ucm_reprs_options *given,
 	reprs = calloc(1, sizeof(*reprs));
 	if (!reprs)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
-	err = take_names(reprs, &own, error);
-	if (!err)
-		err = find_space(reprs, &own, error);
-	if (!err)
-		err = open_loader(reprs, &own, error);
-	if (!err)
-		err = add_group(reprs, error);
+	err = take_names(reprs, &own, error)
+		?: find_space(reprs, &own, error)
+		?: open_loader(reprs, &own, error)
+		?: add_group(reprs, error);
 	if (err)
 		ucm_reprs_close(reprs);
 	else
@@ -225,11 +220,10 @@ static int slabs_check(const struct ucm_reprs *reprs,
 	for (uint32_t i = 0; !err && i < request->num_layers; i++) {
 		const struct ucm_repr_slab *slab = &request->slabs[i];
 
-		err = ucm_repr_slab_check(slab, &room, error);
-		if (!err)
-			err = ucm_repr_ids_check("slots", request->slots, 0,
-						 request->num,
-						 slab->num_slots, error);
+		err = ucm_repr_slab_check(slab, &room, error)
+			?: ucm_repr_ids_check("slots", request->slots, 0,
+					      request->num, slab->num_slots,
+					      error);
 	}
 	return err;
 }
@@ -360,9 +354,8 @@ static int reprs_move(struct ucm_reprs *reprs,
 				     : saves ? "num_saved" : "num_loaded");
 	err = ucm_sized_take(&request, sizeof(request), given,
 			     offsetof(struct ucm_reprs_request, slots),
-			     "ucm_reprs_request", error);
-	if (!err)
-		err = request_check(reprs, &request, saves, error);
+			     "ucm_reprs_request", error)
+		?: request_check(reprs, &request, saves, error);
 	if (err || !request.num)
 		return err;
 	err = saves ? check_again(reprs, error) : 0;

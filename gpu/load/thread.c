@@ -22,12 +22,12 @@
 #include "gpu/load/thread.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/process.h"
 
 #define DEPTH 512
 #define POOL_THREADS 16
@@ -368,10 +368,11 @@ static void *engine_main(void *arg)
 static int open_parts(struct ucm_engine *engine, struct ucm_error *error)
 {
 	struct ucm_shared *shared = engine->shared;
-	int err;
+	int err = 0;
 
-	err = shared->copy_ops->open(&shared->copy_options, &engine->copy,
-				     error);
+	if (shared->copy_ops->open)
+		err = shared->copy_ops->open(&shared->copy_options,
+					     &engine->copy, error);
 	if (err)
 		return err;
 	err = ucm_ring_open(shared->io, DEPTH, POOL_THREADS, &engine->ring);
@@ -408,19 +409,6 @@ void ucm_engine_close(struct ucm_engine *engine)
 	pthread_cond_destroy(&engine->cond);
 }
 
-/* Signals are the program's business, not this thread's. */
-static int start_thread(struct ucm_engine *engine)
-{
-	sigset_t all, before;
-	int err;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	err = pthread_create(&engine->thread, NULL, engine_main, engine);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return -err;
-}
-
 int ucm_engine_start(struct ucm_engine *engine, struct ucm_shared *shared,
 		     unsigned number, struct ucm_error *error)
 {
@@ -433,7 +421,7 @@ int ucm_engine_start(struct ucm_engine *engine, struct ucm_shared *shared,
 	ucm_piece_list_init(&engine->told);
 	ucm_piece_list_init(&engine->gate.kept);
 	engine->backlog_end = &engine->backlog;
-	engine->savings.hungry_end = &engine->savings.hungry;
+	STAILQ_INIT(&engine->savings.hungry);
 	engine->savings.queued_end = &engine->savings.queued;
 	TAILQ_INIT(&engine->files.idle);
 	TAILQ_INIT(&engine->files.asked);
@@ -442,7 +430,7 @@ int ucm_engine_start(struct ucm_engine *engine, struct ucm_shared *shared,
 	pthread_cond_init(&engine->cond, NULL);
 	err = open_parts(engine, error);
 	if (!err) {
-		err = start_thread(engine);
+		err = ucm_thread_start(&engine->thread, engine_main, engine);
 		if (err)
 			ucm_error_set(error, err, "no thread: %s",
 				      strerror(-err));

@@ -69,11 +69,9 @@ static int try_sharing(void)
 		return err;
 	err = io_uring_queue_init(1, &to, 0);
 	if (!err) {
-		err = io_uring_register_buffers(&from, &some, 1);
-		if (!err)
-			err = io_uring_register_buffers_sparse(&to, 4);
-		if (!err)
-			err = clone_buffers(&from, 1, to.ring_fd, 2);
+		err = io_uring_register_buffers(&from, &some, 1)
+			?: io_uring_register_buffers_sparse(&to, 4)
+			?: clone_buffers(&from, 1, to.ring_fd, 2);
 		io_uring_queue_exit(&to);
 	}
 	io_uring_queue_exit(&from);

@@ -318,11 +318,9 @@ static struct ucm_io *uring_poll(struct ucm_ring *base, int64_t timeout_ns)
 	if (!timeout_ns && !ring->remains.num_flying && !ring->pending.first)
 		return NULL; /* the kernel has nothing to say */
 	for (;;) {
-		err = start(ring);
-		if (!err)
-			err = enter(ring, timeout_ns);
-		if (!err)
-			err = reap(ring, &done);
+		err = start(ring)
+			?: enter(ring, timeout_ns)
+			?: reap(ring, &done);
 		if (err || done.first || !timeout_ns || atomic_load(&base->woken))
 			break;
 		if (timeout_ns > 0) {
@@ -331,9 +329,8 @@ static struct ucm_io *uring_poll(struct ucm_ring *base, int64_t timeout_ns)
 		}
 	}
 	if (!err && ring->pending.first) { /* short ones go on at once */
-		err = start(ring);
-		if (!err)
-			err = submit(ring);
+		err = start(ring)
+			?: submit(ring);
 	}
 	if (err)
 		fail_ring(ring, err, &done);
@@ -631,9 +628,8 @@ int ucm_uring_open(unsigned depth, unsigned threads, struct ucm_ring **out)
 	err = init_queues(ring, depth + 2); /* the eventfd's, and a cancel */
 	if (err)
 		goto close_wake;
-	err = ucm_remains_init(&ring->remains, depth, threads);
-	if (!err)
-		err = lend_end(ring);
+	err = ucm_remains_init(&ring->remains, depth, threads)
+		?: lend_end(ring);
 	if (err)
 		goto free_remains;
 	*out = &ring->base;

@@ -173,13 +173,9 @@ static int wait_for(struct ucm_shards_call *call, int timeout_ms)
 	const struct timespec until = ucm_monotonic_in_ms(timeout_ms);
 	int err = 0;
 
-	while (call->left && !err) {
-		if (timeout_ms < 0)
-			pthread_cond_wait(&call->cond, &call->store->lock);
-		else
-			err = pthread_cond_timedwait(
-				&call->cond, &call->store->lock, &until);
-	}
+	while (call->left && !err)
+		err = ucm_cond_wait(&call->cond, &call->store->lock, timeout_ms,
+				    &until);
 	return call->left ? -ETIMEDOUT : 0;
 }
 

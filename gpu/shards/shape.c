@@ -144,9 +144,8 @@ int ucm_shards_set_up(struct ucm_shards *store,
 	if (config->verify > UCM_VERIFY_ONCE)
 		return ucm_error_set(error, -EINVAL, "verify %d: unknown",
 				     (int)config->verify);
-	err = shape_of(config, shape, error);
-	if (!err)
-		err = geometry_of(config, shape, &geometry, error);
+	err = shape_of(config, shape, error)
+		?: geometry_of(config, shape, &geometry, error);
 	if (err)
 		return err;
 	store->verify = config->verify;

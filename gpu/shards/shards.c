@@ -303,10 +303,9 @@ static int move_data(struct ucm_shards *store, enum ucm_shards_kind kind,
 	if (!addresses)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
 	err = take_spans(store, spans, num_spans, num, per_shard, addresses,
-			 error);
-	if (!err)
-		err = move_shards(store, kind, ids, shards, num, addresses,
-				  per_shard, handle, error);
+			 error)
+		?: move_shards(store, kind, ids, shards, num, addresses,
+			       per_shard, handle, error);
 	free(addresses);
 	return err;
 }

@@ -18,7 +18,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +29,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/process.h"
 #include "gpu/source/source.h"
 
 #define CLOSE_WAIT_S 2
@@ -235,15 +235,10 @@ static void *hints_main(void *arg)
 
 static int start_thread(struct ucm_hints *hints)
 {
-	sigset_t all, before;
-	int err;
+	int err = ucm_thread_start(&hints->thread, hints_main, hints);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	err = pthread_create(&hints->thread, NULL, hints_main, hints);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	hints->started = !err;
-	return -err;
+	return err;
 }
 
 int ucm_hints_open(const char *mount, struct ucm_hints **out,

@@ -103,10 +103,9 @@ static int read_text(const struct served *served, uint32_t what, size_t most,
 	_cleanup_fd_ int fd = -1;
 	struct stat st;
 	char *text;
-	int err = ask(served, &head, NULL, &fd);
+	int err = ask(served, &head, NULL, &fd)
+		?: ucm_os_fstat(fd, &st);
 
-	if (!err)
-		err = ucm_os_fstat(fd, &st);
 	if (err)
 		return err;
 	if ((uint64_t)st.st_size > most)
@@ -197,10 +196,9 @@ int ucm_space_make(const char *mount, const char *tiers, const char *name,
 		.verb = UCM_SERVE_MKSPACE,
 		.argument = 0777 & ~umask_now(),
 	};
-	int err = check_manifest(manifest, error);
+	int err = check_manifest(manifest, error)
+		?: begin(&served, mount, tiers);
 
-	if (!err)
-		err = begin(&served, mount, tiers);
 	if (err)
 		return end(&served, err);
 	head.num = (uint32_t)strlen(manifest);

@@ -130,10 +130,9 @@ static int open_tiers(struct ucm_source *source, const char *text,
 		      struct ucm_error *error)
 {
 	unsigned num = 0;
-	int err = ucm_config_source(&source->config, text, error);
+	int err = ucm_config_source(&source->config, text, error)
+		?: ucm_config_check(&source->config, error);
 
-	if (!err)
-		err = ucm_config_check(&source->config, error);
 	if (err)
 		return err;
 	for (unsigned i = 0; i < source->config.num_tiers; i++)
@@ -352,9 +351,8 @@ static int tiers_create(struct ucm_source *source, const char *space,
 {
 	int err = open_saves(source);
 
-	return err ? err
-		   : ucm_source_socket.create(source->saves, space, id, bytes,
-					      out);
+	return err ?: ucm_source_socket.create(source->saves, space, id, bytes,
+					       out);
 }
 
 static int tiers_reopen(struct ucm_source *source,

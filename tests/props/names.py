@@ -15,7 +15,7 @@ import sys
 
 ROOMS = ("common", "hashing", "fs", "gpu", "sparse", "tools", "include")
 # declared by an interface, and defined by each that implements it
-OWN = {"struct ucm_copy", "struct ucm_source"}
+OWN = {"struct ucm_source"}
 
 COMMENTS = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", re.S)
 TAG = re.compile(r"^(?:typedef )?(struct|union|enum) (\w+)\s*\{", re.M)

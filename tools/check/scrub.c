@@ -190,11 +190,10 @@ static int scrub_read(struct scrub *scrub, const struct space *space,
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	struct ucm_block block = { .flags = 0 };
 	int err = ucm_medium_open_block(medium, space->folder, &item->id, &file,
-					st);
+					st)
+		?: ucm_file_verify(&file, st, &item->id, pay, scrub, &block,
+				   &fault, &outcome->plane);
 
-	if (!err)
-		err = ucm_file_verify(&file, st, &item->id, pay, scrub, &block,
-				      &fault, &outcome->plane);
 	if (!err && fault) {
 		outcome->fault = (uint16_t)fault;
 		err = -EBADMSG;

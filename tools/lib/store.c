@@ -249,9 +249,8 @@ static bool of_manifest(const struct ucm_store_options *opt,
 
 	if (!*opt->space)
 		return false;
-	err = ucm_space_manifest(opt->mount, NULL, opt->space, text, &error);
-	if (!err)
-		err = ucm_manifest_parse(text, strlen(text), &manifest, &error);
+	err = ucm_space_manifest(opt->mount, NULL, opt->space, text, &error)
+		?: ucm_manifest_parse(text, strlen(text), &manifest, &error);
 	if (err && err != -ENOENT)
 		ucm_tool_die(UCM_EXIT_FAILED, "%s", error.text);
 	if (!err)

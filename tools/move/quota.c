@@ -347,12 +347,10 @@ static int set(struct report *report, const char *name, const char *size)
 {
 	struct quota quota = { 0 };
 	struct folder folder;
-	int err = folder_find(report->mount, name, &folder);
+	int err = folder_find(report->mount, name, &folder)
+		?: apply(&folder, size)
+		?: quota_read(&folder, &quota);
 
-	if (!err)
-		err = apply(&folder, size);
-	if (!err)
-		err = quota_read(&folder, &quota);
 	if (!err && !opt.background)
 		err = look_on(&folder, &quota);
 	if (err)

@@ -191,12 +191,10 @@ int ucm_repr_method_of(const struct ucm_repr_space *space,
 	};
 	if (spec->kind == UCM_REPR_CODES) {
 		err = centers_check(side, layers, spec->num_heads,
-				    spec->head_dim, error);
-		if (!err)
-			err = ucm_repr_space_check_centers(space, side->bytes,
-							  error);
-		return err ? err : ucm_repr_space_codes(space, &out->codes,
-						       error);
+				    spec->head_dim, error)
+			?: ucm_repr_space_check_centers(space, side->bytes,
+							error);
+		return err ?: ucm_repr_space_codes(space, &out->codes, error);
 	}
 	if (spec->kind != UCM_REPR_CHANNELS)
 		return 0;
@@ -207,6 +205,5 @@ int ucm_repr_method_of(const struct ucm_repr_space *space,
 				     "where the space keeps %" PRIu32
 				     " of each head", side->len,
 				     out->star.kept);
-	return err ? err
-		   : ucm_repr_space_check_channels(space, side->bytes, error);
+	return err ?: ucm_repr_space_check_channels(space, side->bytes, error);
 }

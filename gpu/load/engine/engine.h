@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "gpu/copy/copy.h"
 #include "gpu/load/engine/lane.h"
@@ -81,10 +82,12 @@ static inline void ucm_add(_Atomic uint64_t *counter, uint64_t number)
 struct ucm_saving;
 
 /* The blocks that are being saved (saving.h). */
+STAILQ_HEAD(ucm_hungry, ucm_saving);
+
 struct ucm_savings {
 	struct ucm_saving *all; /* a table */
-	struct ucm_saving *hungry, **hungry_end; /* want staging memory */
-	struct ucm_turn *queued, **queued_end;   /* see save_turns.c */
+	struct ucm_hungry hungry; /* want staging memory */
+	struct ucm_turn *queued, **queued_end; /* see save_turns.c */
 	unsigned open; /* files that stay open between parts */
 	uint64_t copied; /* into the write buffer, in this round */
 	bool copying;    /* more will be in the next one */

@@ -38,9 +38,11 @@ static void stage_pin(struct ucm_engine *engine, uint8_t *memory, size_t len)
 static int stage_take(void *arg, uint8_t *memory, size_t len)
 {
 	struct ucm_engine *engine = arg;
-	int err = engine->shared->copy_ops->register_staging(engine->copy,
-							     memory, len);
+	const struct ucm_copy_ops *ops = engine->shared->copy_ops;
+	int err = 0;
 
+	if (ops->register_staging)
+		err = ops->register_staging(engine->copy, memory, len);
 	if (err)
 		return err;
 	if (engine->staging)
@@ -55,7 +57,8 @@ static void stage_leave(void *arg, uint8_t *memory, size_t len)
 	struct ucm_engine *engine = arg;
 
 	ucm_ring_unpin(engine->ring, memory, len);
-	engine->shared->copy_ops->unregister_staging(engine->copy, memory);
+	if (engine->shared->copy_ops->unregister_staging)
+		engine->shared->copy_ops->unregister_staging(engine->copy, memory);
 }
 
 static const struct ucm_staging_ops stage_ops = {

@@ -25,22 +25,16 @@
 
 /* ---- the table ---- */
 
-/* As struct ucm_load_file has them, one after the other. */
-struct key {
-	const struct ucm_group *group;
-	struct ucm_id id;
-};
-
 static_assert(offsetof(struct ucm_load_file, id) -
 			      offsetof(struct ucm_load_file, group) ==
-		      offsetof(struct key, id),
+		      offsetof(struct ucm_group_key, id),
 	      "the key is in one piece");
 
 static struct ucm_load_file *find(struct ucm_engine *engine,
 			     const struct ucm_group *group,
 			     const struct ucm_id *id)
 {
-	const struct key key = { .group = group, .id = *id };
+	const struct ucm_group_key key = { .group = group, .id = *id };
 	struct ucm_load_file *file;
 
 	HASH_FIND(hh, engine->files.all, &key, sizeof(key), file);
@@ -272,7 +266,8 @@ struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
 		return NULL;
 	file->group = group;
 	file->id = *id;
-	HASH_ADD(hh, engine->files.all, group, sizeof(struct key), file);
+	HASH_ADD(hh, engine->files.all, group, sizeof(struct ucm_group_key),
+		 file);
 	if (!file->hh.tbl) {
 		free(file);
 		return NULL;

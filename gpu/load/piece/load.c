@@ -201,20 +201,16 @@ static uint8_t *direct_place(const struct ucm_piece *piece)
 	const struct ucm_task *task = piece->task;
 	const struct ucm_layout *layout = task->group->layout;
 	const struct ucm_plan *plan = &piece->plan;
-	const struct ucm_region *region;
-	uint64_t at;
+	uint8_t *at;
 
 	if (!layout->direct || task->terms.addresses || !keeps_deadline(piece) ||
 	    !piece->file->direct || plan->skip || plan->len != plan->want)
 		return NULL;
-	region = &layout->regions[layout->layer_first[task->cuts[piece->cut]]];
-	at = region->base + task->blocks[piece->block].page *
-				    (uint64_t)region->page_stride;
-	if (at & (piece->file->align - 1) ||
-	    !ucm_ring_is_pinned(piece->engine->ring, (void *)(uintptr_t)at,
-				plan->len))
+	at = ucm_task_page(task, piece->block, task->cuts[piece->cut]);
+	if ((uintptr_t)at & (piece->file->align - 1) ||
+	    !ucm_ring_is_pinned(piece->engine->ring, at, plan->len))
 		return NULL;
-	return (uint8_t *)(uintptr_t)at;
+	return at;
 }
 
 static void plan_piece(struct ucm_piece *piece, bool want_head)

@@ -61,16 +61,7 @@ static void succeed(struct ucm_piece *piece)
 static struct ucm_copy_job job_of(const struct ucm_piece *piece, uint32_t first,
 				  uint32_t end, const uint8_t *bytes)
 {
-	const struct ucm_task *task = piece->task;
-
-	return (struct ucm_copy_job){
-		.group = task->group->number,
-		.first_layer = first,
-		.end_layer = end,
-		.staging = (uint8_t *)(uintptr_t)bytes,
-		.page = task->blocks[piece->block].page,
-		.addresses = ucm_task_addresses(task, piece->block, first),
-	};
+	return ucm_task_job(piece->task, piece->block, first, end, bytes);
 }
 
 /* Their checksums, and the padding of layers that are smaller than the geometry's;

@@ -252,20 +252,12 @@ static void on_copied(struct ucm_copy_job *job)
 
 static void gather(struct ucm_saving *saving)
 {
-	const struct ucm_task *task = saving->task;
 	const struct ucm_layout *layout = saving->group->layout;
 	struct ucm_engine *engine = saving->engine;
 
-	saving->job = (struct ucm_copy_job){
-		.copied = on_copied,
-		.group = saving->group->number,
-		.first_layer = saving->first,
-		.end_layer = saving->end,
-		.staging = payload_in_slot(saving),
-		.page = task->blocks[saving->block].page,
-		.addresses = ucm_task_addresses(task, saving->block,
-						saving->first),
-	};
+	saving->job = ucm_task_job(saving->task, saving->block, saving->first,
+				   saving->end, payload_in_slot(saving));
+	saving->job.copied = on_copied;
 	ucm_layout_clear_padding(layout, saving->first, saving->end,
 				 saving->job.staging);
 	ucm_slot_move(&saving->slot, UCM_SLOT_HELD, UCM_SLOT_COPY);
@@ -295,16 +287,6 @@ static uint32_t chunk_end(const struct ucm_saving *saving, uint32_t first)
 						 : first + (uint32_t)each;
 }
 
-static void go_hungry(struct ucm_saving *saving)
-{
-	struct ucm_savings *savings = &saving->engine->savings;
-
-	saving->hungry = true;
-	saving->hungry_next = NULL;
-	*savings->hungry_end = saving;
-	savings->hungry_end = &saving->hungry_next;
-}
-
 static void next_chunk(struct ucm_saving *saving)
 {
 	uint64_t len;
@@ -318,7 +300,8 @@ static void next_chunk(struct ucm_saving *saving)
 	err = ucm_gate_stage_save(saving->engine, len, &saving->slot);
 	if (err == -EAGAIN) {
 		saving->end = saving->first;
-		go_hungry(saving);
+		STAILQ_INSERT_TAIL(&saving->engine->savings.hungry, saving,
+				   in_hungry);
 	} else if (err) {
 		ucm_saving_fail(saving, err, "staging memory");
 	} else {
@@ -339,21 +322,18 @@ static uint8_t *lent_page(const struct ucm_saving *saving)
 	const struct ucm_task *task = saving->task;
 	const struct ucm_group *group = saving->group;
 	const struct ucm_layout *layout = group->layout;
-	const struct ucm_region *region;
-	uint64_t at;
+	uint8_t *at;
 
 	if (!layout->direct || !saving->engine->pages_are_host ||
 	    task->terms.deadline_ns || task->terms.addresses || saving->kept ||
 	    group->data_offset + group->payload_bytes != group->file_size)
 		return NULL;
-	region = &layout->regions[layout->layer_first[task->terms.first_layer]];
-	at = region->base + task->blocks[saving->block].page *
-				    (uint64_t)region->page_stride;
+	at = ucm_task_page(task, saving->block, task->terms.first_layer);
 	if (saving->direct &&
-	    ((at | group->data_offset | group->layer_bytes) &
+	    (((uintptr_t)at | group->data_offset | group->layer_bytes) &
 	     (saving->align - 1)))
 		return NULL;
-	return (uint8_t *)(uintptr_t)at;
+	return at;
 }
 
 static void write_page(struct ucm_saving *saving, uint8_t *page)
@@ -400,43 +380,36 @@ void ucm_saving_go_on(struct ucm_saving *saving)
 /* In their order: the first that is left hungry stops the rest. */
 void ucm_save_feed(struct ucm_engine *engine)
 {
-	struct ucm_savings *savings = &engine->savings;
-	struct ucm_saving *saving = savings->hungry, *next;
-	struct ucm_saving **end = savings->hungry_end;
+	struct ucm_hungry *hungry = &engine->savings.hungry;
+	struct ucm_hungry before = STAILQ_HEAD_INITIALIZER(before);
+	struct ucm_saving *saving;
 
-	savings->hungry = NULL;
-	savings->hungry_end = &savings->hungry;
-	for (; saving && !savings->hungry; saving = next) {
-		next = saving->hungry_next;
-		saving->hungry = false;
+	STAILQ_CONCAT(&before, hungry);
+	while (STAILQ_EMPTY(hungry) && (saving = STAILQ_FIRST(&before))) {
+		STAILQ_REMOVE_HEAD(&before, in_hungry);
 		next_chunk(saving);
 	}
-	if (saving) {
-		*savings->hungry_end = saving;
-		savings->hungry_end = end;
-	}
+	STAILQ_CONCAT(hungry, &before);
 }
 
 /* Those that are left first: what begins anew goes behind them. */
 void ucm_savings_end_given_up(struct ucm_engine *engine)
 {
-	struct ucm_saving *saving = engine->savings.hungry, *next;
-	struct ucm_saving *ends = NULL;
+	struct ucm_hungry before = STAILQ_HEAD_INITIALIZER(before);
+	struct ucm_hungry ends = STAILQ_HEAD_INITIALIZER(ends);
+	struct ucm_saving *saving;
 
-	engine->savings.hungry = NULL;
-	engine->savings.hungry_end = &engine->savings.hungry;
-	for (; saving; saving = next) {
-		next = saving->hungry_next;
-		if (!ucm_saving_was_given_up(saving)) {
-			go_hungry(saving);
-			continue;
-		}
-		saving->hungry = false;
-		saving->hungry_next = ends;
-		ends = saving;
+	STAILQ_CONCAT(&before, &engine->savings.hungry);
+	while ((saving = STAILQ_FIRST(&before))) {
+		struct ucm_hungry *to = ucm_saving_was_given_up(saving)
+						? &ends
+						: &engine->savings.hungry;
+
+		STAILQ_REMOVE_HEAD(&before, in_hungry);
+		STAILQ_INSERT_TAIL(to, saving, in_hungry);
 	}
-	for (; ends; ends = next) {
-		next = ends->hungry_next;
-		ucm_saving_is_given_up(ends);
+	while ((saving = STAILQ_FIRST(&ends))) {
+		STAILQ_REMOVE_HEAD(&ends, in_hungry);
+		ucm_saving_is_given_up(saving);
 	}
 }

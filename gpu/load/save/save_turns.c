@@ -146,22 +146,6 @@ void ucm_save_end_given_up(struct ucm_engine *engine)
 
 /* ---- copying ---- */
 
-static void set_job(struct queued *queued, uint8_t *to)
-{
-	const struct ucm_task *task = queued->task;
-	uint32_t block = queued->turn.block;
-
-	queued->job = (struct ucm_copy_job){
-		.group = task->group->number,
-		.first_layer = task->terms.first_layer,
-		.end_layer = task->terms.end_layer,
-		.staging = to,
-		.page = task->blocks[block].page,
-		.addresses = ucm_task_addresses(task, block,
-						task->terms.first_layer),
-	};
-}
-
 /* The bytes are in the buffer. */
 static void on_kept(struct queued *queued)
 {
@@ -212,32 +196,29 @@ static void on_gathered(struct ucm_copy_job *job)
 		on_kept(queued);
 }
 
-static void clear_padding(const struct queued *queued)
-{
-	const struct ucm_copy_job *job = &queued->job;
-
-	ucm_layout_clear_padding(queued->task->group->layout, job->first_layer,
-				 job->end_layer, job->staging);
-}
-
 static void gather(struct queued *queued)
 {
 	struct ucm_engine *engine = queued->engine;
+	const struct ucm_task *task = queued->task;
+	const struct ucm_layout *layout = task->group->layout;
+	struct ucm_copy_job *job = &queued->job;
 
+	*job = ucm_task_job(task, queued->turn.block, task->terms.first_layer,
+			    task->terms.end_layer,
+			    engine->pages_are_host ? queued->turn.kept->payload
+						   : queued->slot.memory);
+	ucm_layout_clear_padding(layout, job->first_layer, job->end_layer,
+				 job->staging);
 	if (engine->pages_are_host) {
-		set_job(queued, queued->turn.kept->payload);
-		clear_padding(queued);
-		ucm_host_gather(queued->task->group->layout, &queued->job);
+		ucm_host_gather(layout, job);
 		on_kept(queued);
 		return;
 	}
-	set_job(queued, queued->slot.memory);
-	clear_padding(queued);
-	queued->job.copied = on_gathered;
+	job->copied = on_gathered;
 	queued->gathering = true;
 	ucm_slot_move(&queued->slot, UCM_SLOT_HELD, UCM_SLOT_COPY);
-	queued->job.next = engine->to_gather;
-	engine->to_gather = &queued->job;
+	job->next = engine->to_gather;
+	engine->to_gather = job;
 }
 
 static struct queued *new_queued(struct ucm_engine *engine,

@@ -66,8 +66,7 @@ struct ucm_saving {
 	uint32_t block, end_layer;
 	uint64_t tolled; /* of it: under way, in the loader's budget */
 	struct ucm_turn *turns; /* that wait */
-	struct ucm_saving *hungry_next; /* waits for staging memory */
-	bool hungry;
+	STAILQ_ENTRY(ucm_saving) in_hungry; /* waits for staging memory */
 	/* savings.c's */
 	UT_hash_handle hh;
 };

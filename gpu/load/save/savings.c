@@ -10,17 +10,11 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* As struct ucm_saving has them, one after the other. */
-struct key {
-	const struct ucm_group *group;
-	struct ucm_id id;
-};
-
 struct ucm_saving *ucm_savings_find(const struct ucm_savings *savings,
 				    const struct ucm_group *group,
 				    const struct ucm_id *id)
 {
-	const struct key key = { .group = group, .id = *id };
+	const struct ucm_group_key key = { .group = group, .id = *id };
 	struct ucm_saving *saving;
 
 	HASH_FIND(hh, savings->all, &key, sizeof(key), saving);
@@ -31,9 +25,9 @@ bool ucm_savings_add(struct ucm_savings *savings, struct ucm_saving *saving)
 {
 	static_assert(offsetof(struct ucm_saving, id) -
 				      offsetof(struct ucm_saving, group) ==
-			      offsetof(struct key, id),
+			      offsetof(struct ucm_group_key, id),
 		      "the key is in one piece");
-	HASH_ADD(hh, savings->all, group, sizeof(struct key), saving);
+	HASH_ADD(hh, savings->all, group, sizeof(struct ucm_group_key), saving);
 	return saving->hh.tbl;
 }
 

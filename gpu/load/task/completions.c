@@ -111,13 +111,9 @@ static void wait_for_one(struct ucm_completions *queue, int timeout_ms)
 	struct timespec until = ucm_monotonic_in_ms(timeout_ms);
 	int err = 0;
 
-	while (TAILQ_EMPTY(&queue->tasks) && !err) {
-		if (timeout_ms < 0)
-			pthread_cond_wait(&queue->cond, &queue->lock);
-		else
-			err = pthread_cond_timedwait(&queue->cond,
-						     &queue->lock, &until);
-	}
+	while (TAILQ_EMPTY(&queue->tasks) && !err)
+		err = ucm_cond_wait(&queue->cond, &queue->lock, timeout_ms,
+				    &until);
 }
 
 size_t ucm_completions_take(struct ucm_completions *queue,

@@ -32,6 +32,12 @@ struct ucm_group {
 	_Atomic unsigned refs;  /* beside the loader's own */
 };
 
+/* The key of files and saves, which have group and id in this order. */
+struct ucm_group_key {
+	const struct ucm_group *group;
+	struct ucm_id id;
+};
+
 /* Further references. The last put (the loader's has none to match it) frees
  * group and layout. Any thread. */
 void ucm_group_get(struct ucm_group *group);

@@ -89,12 +89,10 @@ static int copy_extras(struct ucm_task *task, const struct ucm_request *request)
 	uint64_t each = first[task->terms.end_layer] -
 			first[task->terms.first_layer];
 	int err = copy_array(request->addresses, num * each * sizeof(uint64_t),
-			     &task->terms.addresses);
+			     &task->terms.addresses)
+		?: copy_array(request->parents, num * sizeof(*request->parents),
+			      &task->terms.parents);
 
-	if (!err)
-		err = copy_array(request->parents,
-				 num * sizeof(*request->parents),
-				 &task->terms.parents);
 	return err;
 }
 
@@ -195,11 +193,9 @@ int ucm_task_new(const struct ucm_request *request,
 	task->num_parts = num_parts;
 	pthread_mutex_init(&task->lock, NULL);
 	ucm_cond_init_monotonic(&task->cond);
-	err = cut_layers(task, request, read_bytes, multiple);
-	if (!err)
-		err = copy_blocks(task, request);
-	if (!err)
-		err = copy_extras(task, request);
+	err = cut_layers(task, request, read_bytes, multiple)
+		?: copy_blocks(task, request)
+		?: copy_extras(task, request);
 	if (err) {
 		task_free(task);
 		return err;

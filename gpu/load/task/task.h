@@ -27,6 +27,7 @@
 
 #include <ucm/load.h>
 
+#include "gpu/copy/copy.h"
 #include "gpu/load/task/group.h"
 
 struct ucm_task_block {
@@ -162,6 +163,36 @@ static inline const uint64_t *ucm_task_addresses(const struct ucm_task *task,
 	if (!task->terms.addresses)
 		return NULL;
 	return task->terms.addresses + block * each + (first[layer] - from);
+}
+
+/* A block's page from the layer `layer` on, in one piece: of a layout for
+ * reading into pages, and without addresses. */
+static inline uint8_t *ucm_task_page(const struct ucm_task *task,
+				     uint32_t block, uint32_t layer)
+{
+	const struct ucm_layout *layout = task->group->layout;
+	const struct ucm_region *region =
+		&layout->regions[layout->layer_first[layer]];
+
+	return (uint8_t *)(uintptr_t)(region->base +
+				      task->blocks[block].page *
+					      (uint64_t)region->page_stride);
+}
+
+/* The copy of a block's layers between its page and bytes in memory. */
+static inline struct ucm_copy_job ucm_task_job(const struct ucm_task *task,
+					       uint32_t block, uint32_t first,
+					       uint32_t end,
+					       const uint8_t *bytes)
+{
+	return (struct ucm_copy_job){
+		.group = task->group->number,
+		.first_layer = first,
+		.end_layer = end,
+		.staging = (uint8_t *)(uintptr_t)bytes,
+		.page = task->blocks[block].page,
+		.addresses = ucm_task_addresses(task, block, first),
+	};
 }
 
 /*

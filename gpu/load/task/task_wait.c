@@ -46,13 +46,9 @@ static int wait_for(struct ucm_task *task, const _Atomic uint64_t *counter,
 
 	atomic_fetch_add(&task->waiters, 1);
 	pthread_mutex_lock(&task->lock);
-	while (!err && !is_reached(task, counter)) {
-		if (timeout_ms < 0)
-			pthread_cond_wait(&task->cond, &task->lock);
-		else
-			err = pthread_cond_timedwait(&task->cond, &task->lock,
-						     &until);
-	}
+	while (!err && !is_reached(task, counter))
+		err = ucm_cond_wait(&task->cond, &task->lock, timeout_ms,
+				    &until);
 	if (is_reached(task, counter))
 		err = 0;
 	pthread_mutex_unlock(&task->lock);
