@@ -80,10 +80,9 @@ int ucm_attention_check(const struct ucm_attention *attention,
 			struct ucm_error *error)
 {
 	uint32_t size, dim;
-	int err;
-
-	err = ucm_sparse_given(error, "attention", attention, NULL)
+	int err = ucm_sparse_given(error, "attention", attention, NULL)
 		?: counts_check(attention, error);
+
 	if (err)
 		return err;
 	size = attention->block_size;

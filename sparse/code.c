@@ -28,6 +28,7 @@
 #include "sparse/code_matrix.h"
 #include "sparse/kernels.h"
 #include "sparse/number.h"
+#include "sparse/rows.h"
 #include "sparse/spec.h"
 
 #define ENCODER_MAGIC 0x63637068u
@@ -229,11 +230,7 @@ static bool key_load(const struct code_work *work, uint64_t block,
 		     uint32_t token, uint32_t head, float *out)
 {
 	const struct ucm_keys *keys = work->keys;
-	int64_t item = ucm_repr_input_bytes(keys->dtype);
-	const uint8_t *at = (const uint8_t *)keys->base +
-			    item * ((int64_t)block * keys->stride_block +
-				    (int64_t)token * keys->stride_token +
-				    (int64_t)head * keys->stride_head);
+	const uint8_t *at = ucm_key_at(keys, block, token, head);
 
 	return ucm_sparse_kernels()->widen[keys->dtype](out, at,
 							work->spec->head_dim);

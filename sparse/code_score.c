@@ -132,28 +132,17 @@ struct code_prepare {
 	struct ucm_error *error;
 };
 
-static bool widen(const struct ucm_query *query, uint32_t head, uint32_t dim,
-		  float *out)
-{
-	int64_t item = ucm_repr_input_bytes(query->dtype);
-
-	return ucm_sparse_kernels()->widen[query->dtype](
-		out, (const uint8_t *)query->base +
-			     item * head * query->stride_head, dim);
-}
-
 /* A query head as floats. -EINVAL, -ERANGE: one is not finite, or too large. */
 static int head_load(const struct code_prepare *work, uint32_t head, float *out)
 {
-	uint32_t dim = work->spec->head_dim, rope = work->spec->rope_dim;
-	bool finite, small = true;
+	uint32_t dim = work->spec->head_dim;
+	uint32_t rope = work->rope ? work->spec->rope_dim : 0;
+	bool small = true, finite = ucm_sparse_query_widen(work->query, head,
+							   dim - rope, out);
 
-	if (work->rope) {
-		finite = widen(work->query, head, dim - rope, out);
-		finite &= widen(work->rope, head, rope, out + dim - rope);
-	} else {
-		finite = widen(work->query, head, dim, out);
-	}
+	if (rope)
+		finite &= ucm_sparse_query_widen(work->rope, head, rope,
+						 out + dim - rope);
 	for (uint32_t i = 0; i < dim; i++)
 		small &= fabsf(out[i]) <= UCM_CODE_LIMIT;
 	if (finite && small)

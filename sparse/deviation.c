@@ -155,10 +155,9 @@ int ucm_kv_deviation(const struct ucm_deviation_request *request, float *out,
 		     struct ucm_error *error)
 {
 	struct deviation_work work = { .request = request, .error = error };
-	int err;
-
-	err = ucm_sparse_given(error, "request", request, "out", out, NULL)
+	int err = ucm_sparse_given(error, "request", request, "out", out, NULL)
 		?: work_begin(&work);
+
 	for (int write = 0; write <= 1; write++) {
 		for (uint32_t i = 0; !err && i < request->num_tokens; i++) {
 			float value;

@@ -16,12 +16,11 @@
 static int config_check(const struct ucm_rerope *rerope,
 			struct ucm_rope_shape *out, struct ucm_error *error)
 {
-	int err;
-
-	err = ucm_sparse_given(error, "rerope", rerope, NULL)
+	int err = ucm_sparse_given(error, "rerope", rerope, NULL)
 		?: ucm_rope_check(&rerope->rope, out, error)
 		?: ucm_sparse_in_range("window", rerope->window,
 				       UCM_POSITION_MAX, error);
+
 	if (!err && rerope->training_length == 1)
 		err = ucm_error_set(error, -EINVAL, "training_length 1: "
 				    "at least 2, or 0");

@@ -235,6 +235,15 @@ static int want_check(struct ucm_resident *resident,
 	return err ? err : mark_all(resident, want->blocks, want->num, error);
 }
 
+static float score_of(const struct ucm_wanted *want, const struct scale *scale,
+		      uint32_t block)
+{
+	return want->scores && block < want->num_scores
+		       ? (float)(((double)want->scores[block] - scale->least) *
+				 scale->factor)
+		       : 0;
+}
+
 /* ---- which slots ---- */
 
 static void rescore(struct ucm_resident *resident,
@@ -246,9 +255,7 @@ static void rescore(struct ucm_resident *resident,
 		uint32_t block = resident->block[i];
 
 		if (block < want->num_scores)
-			resident->score[i] =
-				(float)(((double)want->scores[block] -
-					 scale->least) * scale->factor);
+			resident->score[i] = score_of(want, scale, block);
 	}
 }
 
@@ -366,15 +373,6 @@ static size_t count_missing(struct ucm_resident *resident,
 			out->num_coming++;
 	}
 	return want->num - out->num_loaded - out->num_coming;
-}
-
-static float score_of(const struct ucm_wanted *want, const struct scale *scale,
-		      uint32_t block)
-{
-	return want->scores && block < want->num_scores
-		       ? (float)(((double)want->scores[block] - scale->least) *
-				 scale->factor)
-		       : 0;
 }
 
 /* Blocks that are not there get the chosen slots, in their order. */

@@ -450,10 +450,9 @@ static int job_check(const struct ucm_retrieval *pool,
 		     struct ucm_error *error)
 {
 	const struct ucm_budget *budget;
-	int err;
-
-	err = ucm_sparse_given(error, "job", job, NULL)
+	int err = ucm_sparse_given(error, "job", job, NULL)
 		?: lane_check(pool, job->lane, error);
+
 	if (err)
 		return err;
 	budget = &job->budget;
@@ -526,12 +525,11 @@ int ucm_retrieval_submit(struct ucm_retrieval *pool,
 {
 	struct ucm_scoring scoring;
 	size_t query_bytes;
-	int err;
-
-	err = ucm_sparse_given(error, "retrieval", pool, NULL)
+	int err = ucm_sparse_given(error, "retrieval", pool, NULL)
 		?: job_check(pool, job, error)
 		?: ucm_scoring_take(job, pool->options.query_floats, &scoring,
 				    &query_bytes, error);
+
 	if (err)
 		return err;
 	pthread_mutex_lock(&pool->lock);

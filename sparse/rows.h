@@ -20,17 +20,22 @@ struct ucm_rows {
 int ucm_rows_check(const struct ucm_rows *rows, const char *ids_name,
 		   const int32_t *ids, size_t num, struct ucm_error *error);
 
-static inline const uint8_t *ucm_row_at(const struct ucm_rows *rows,
+static inline const uint8_t *ucm_key_at(const struct ucm_keys *keys,
 					uint64_t block, uint32_t token,
 					uint32_t head)
 {
-	const struct ucm_keys *keys = &rows->keys;
-
 	return (const uint8_t *)keys->base +
 	       (int64_t)ucm_repr_input_bytes(keys->dtype) *
 		       ((int64_t)block * keys->stride_block +
 			(int64_t)token * keys->stride_token +
 			(int64_t)head * keys->stride_head);
+}
+
+static inline const uint8_t *ucm_row_at(const struct ucm_rows *rows,
+					uint64_t block, uint32_t token,
+					uint32_t head)
+{
+	return ucm_key_at(&rows->keys, block, token, head);
 }
 
 /* Do the heads of a token lie nearer to each other than its neighbours? */

@@ -88,10 +88,9 @@ static int layers_check(const struct ucm_schedule *schedule,
 int ucm_schedule_check(const struct ucm_schedule *schedule,
 		       struct ucm_error *error)
 {
-	int err;
-
-	err = ucm_sparse_given(error, "schedule", schedule, NULL)
+	int err = ucm_sparse_given(error, "schedule", schedule, NULL)
 		?: numbers_check(schedule, error);
+
 	return err ? err : layers_check(schedule, error);
 }
 

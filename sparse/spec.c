@@ -10,6 +10,7 @@
 
 #include "common/align.h"
 #include "common/error.h"
+#include "sparse/rows.h"
 
 int ucm_sparse_in_range(const char *name, uint32_t value, uint32_t most,
 			struct ucm_error *error)
@@ -84,11 +85,7 @@ int ucm_sparse_key(const struct ucm_repr_spec *spec,
 		   const struct ucm_keys *keys, uint64_t block, uint32_t token,
 		   uint32_t head, float *out, struct ucm_error *error)
 {
-	int64_t item = ucm_repr_input_bytes(keys->dtype);
-	const uint8_t *at = (const uint8_t *)keys->base +
-			    item * ((int64_t)block * keys->stride_block +
-				    (int64_t)token * keys->stride_token +
-				    (int64_t)head * keys->stride_head);
+	const uint8_t *at = ucm_key_at(keys, block, token, head);
 
 	if (ucm_sparse_kernels()->widen[keys->dtype](out, at, spec->head_dim))
 		return 0;
@@ -132,16 +129,21 @@ int ucm_sparse_query_check(const struct ucm_query *query, uint32_t head_dim,
 	return 0;
 }
 
+bool ucm_sparse_query_widen(const struct ucm_query *query, uint32_t head,
+			    uint32_t dim, float *out)
+{
+	int64_t item = ucm_repr_input_bytes(query->dtype);
+
+	return ucm_sparse_kernels()->widen[query->dtype](
+		out, (const uint8_t *)query->base +
+			     item * head * query->stride_head, dim);
+}
+
 int ucm_sparse_query_head(const struct ucm_repr_spec *spec,
 			  const struct ucm_query *query, uint32_t head,
 			  float *out, struct ucm_error *error)
 {
-	int64_t item = ucm_repr_input_bytes(query->dtype);
-	const uint8_t *from = (const uint8_t *)query->base +
-			      item * head * query->stride_head;
-
-	if (ucm_sparse_kernels()->widen[query->dtype](out, from,
-						      spec->head_dim))
+	if (ucm_sparse_query_widen(query, head, spec->head_dim, out))
 		return 0;
 	return ucm_error_set(error, -EINVAL, "query: head %" PRIu32
 			     " is not finite", head);

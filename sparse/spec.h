@@ -57,6 +57,10 @@ int ucm_sparse_key(const struct ucm_repr_spec *spec,
 		   const struct ucm_keys *keys, uint64_t block, uint32_t token,
 		   uint32_t head, float *out, struct ucm_error *error);
 
+/* dim elements of a query's head, as floats: are all finite? */
+bool ucm_sparse_query_widen(const struct ucm_query *query, uint32_t head,
+			    uint32_t dim, float *out);
+
 /* A head of a query, as head_dim floats. -EINVAL: one is not finite. */
 int ucm_sparse_query_head(const struct ucm_repr_spec *spec,
 			  const struct ucm_query *query, uint32_t head,

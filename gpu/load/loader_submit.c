@@ -249,11 +249,10 @@ static int submit(struct ucm_loader *loader, const struct ucm_request *request,
 {
 	struct ucm_request own;
 	struct ucm_group *group;
-	int err;
+	int err = ucm_sized_take(&own, sizeof(own), request,
+				 offsetof(struct ucm_request, addresses),
+				 "ucm_request", error);
 
-	err = ucm_sized_take(&own, sizeof(own), request,
-			     offsetof(struct ucm_request, addresses),
-			     "ucm_request", error);
 	if (err)
 		return err;
 	if (kind == COMMIT) {

@@ -96,6 +96,14 @@ void ucm_ring_close(struct ucm_ring *ring)
 	ring->ops->close(ring);
 }
 
+static void ring_end_call(struct ucm_ring *ring, struct ucm_io *io)
+{
+	pthread_mutex_lock(&ring->called_lock);
+	ucm_io_append(&ring->called, io);
+	pthread_mutex_unlock(&ring->called_lock);
+	ucm_ring_wake(ring);
+}
+
 /* ---- functions ---- */
 
 static void ring_make_call(struct ucm_job *job)
@@ -109,10 +117,7 @@ static void ring_make_call(struct ucm_job *job)
 		io->call(io);
 	while (!ucm_io_step(io, closing ? -ECANCELED : 0))
 		continue;
-	pthread_mutex_lock(&ring->called_lock);
-	ucm_io_append(&ring->called, io);
-	pthread_mutex_unlock(&ring->called_lock);
-	ucm_ring_wake(ring);
+	ring_end_call(ring, io);
 }
 
 /* Without a thread for it, it has failed. */
@@ -127,10 +132,7 @@ static void ring_queue_call(struct ucm_ring *ring, struct ucm_io *io)
 	if (!err && ucm_crew_add(*crew, &io->job))
 		return;
 	io->result = -ENOMEM;
-	pthread_mutex_lock(&ring->called_lock);
-	ucm_io_append(&ring->called, io);
-	pthread_mutex_unlock(&ring->called_lock);
-	ucm_ring_wake(ring);
+	ring_end_call(ring, io);
 }
 
 /* What has ended, before the rest. */

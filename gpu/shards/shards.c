@@ -27,11 +27,10 @@ int ucm_shards_open(struct ucm_loader *loader,
 {
 	struct ucm_shards_config own;
 	struct ucm_shards *store;
-	int err;
+	int err = ucm_sized_take(&own, sizeof(own), config,
+				 offsetof(struct ucm_shards_config, num_layers),
+				 "ucm_shards_config", error);
 
-	err = ucm_sized_take(&own, sizeof(own), config,
-			     offsetof(struct ucm_shards_config, num_layers),
-			     "ucm_shards_config", error);
 	if (err)
 		return err;
 	store = calloc(1, sizeof(*store));

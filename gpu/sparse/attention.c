@@ -124,9 +124,7 @@ static int rerope_check(const struct ucm_rerope *rerope, const float *angles,
 			const struct ucm_cuda_attention *attention,
 			struct ucm_rope_shape *shape, struct ucm_error *error)
 {
-	int err;
-
-	err = ucm_sparse_given(error, "rerope", rerope, NULL)
+	int err = ucm_sparse_given(error, "rerope", rerope, NULL)
 		?: ucm_rope_check(&rerope->rope, shape, error)
 		?: ucm_sparse_in_range("window", rerope->window,
 				       UCM_POSITION_MAX, error)
@@ -135,6 +133,7 @@ static int rerope_check(const struct ucm_rerope *rerope, const float *angles,
 					   error)
 		?: ucm_twin_optional_check("selected", attention->selected,
 					   error);
+
 	if (err)
 		return err;
 	if (rerope->training_length == 1)
@@ -295,12 +294,11 @@ int ucm_sparse_cuda_rerope(const struct ucm_sparse_cuda *cuda,
 {
 	struct ucm_twin_attend_args args;
 	struct ucm_rope_shape shape;
-	int err;
-
-	err = ucm_sparse_given(error, "cuda", cuda, "attention", attention,
-			       NULL)
+	int err = ucm_sparse_given(error, "cuda", cuda, "attention", attention,
+				   NULL)
 		?: attention_check(attention, error)
 		?: rerope_check(rerope, angles, attention, &shape, error);
+
 	if (err || !attention->requests.num)
 		return err;
 	args = attend_args(attention);

@@ -34,12 +34,11 @@ static int encoder_check(const struct ucm_cuda_encoder *encoder,
 			 const struct ucm_code_spec **spec,
 			 struct ucm_code_shape *shape, struct ucm_error *error)
 {
-	int err;
-
-	err = ucm_sparse_given(error, "encoder", encoder, NULL)
+	int err = ucm_sparse_given(error, "encoder", encoder, NULL)
 		?: ucm_code_encoder_check(encoder->host, spec, error)
 		?: ucm_twin_pointer_check("encoder: device", encoder->device, 8,
 					  error);
+
 	return err ? err : ucm_code_shape(*spec, shape, error);
 }
 
@@ -324,11 +323,10 @@ int ucm_sparse_cuda_code_score(const struct ucm_sparse_cuda *cuda,
 	struct ucm_twin_code_score_args args;
 	enum ucm_twin_code_mode mode;
 	uint64_t items;
-	int err;
-
-	err = ucm_sparse_given(error, "cuda", cuda, "score", score, NULL)
+	int err = ucm_sparse_given(error, "cuda", cuda, "score", score, NULL)
 		?: ucm_sparse_given(error, "slab", score->slab, NULL)
 		?: method_check(spec, method, score->slab, error);
+
 	if (err || !score->requests.num)
 		return err;
 	mode = mode_of(spec, method);

@@ -83,10 +83,9 @@ int ucm_sparse_cuda_shift(const struct ucm_sparse_cuda *cuda,
 			  struct ucm_error *error)
 {
 	struct ucm_rope_shape shape;
-	int err;
-
-	err = ucm_sparse_given(error, "cuda", cuda, "shift", shift, NULL)
+	int err = ucm_sparse_given(error, "cuda", cuda, "shift", shift, NULL)
 		?: ucm_rope_check(rope, &shape, error);
+
 	if (err || !shift->num)
 		return err;
 	if (shape.rotary > 2 * UCM_TWIN_PAIRS_MAX)

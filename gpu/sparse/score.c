@@ -141,9 +141,8 @@ int ucm_sparse_cuda_score(const struct ucm_sparse_cuda *cuda,
 	struct ucm_twin_grid grid = { .threads = UCM_TWIN_THREADS };
 	struct ucm_repr_shape shape;
 	uint32_t rows, all;
-	int err;
+	int err = ucm_sparse_given(error, "cuda", cuda, "score", score, NULL);
 
-	err = ucm_sparse_given(error, "cuda", cuda, "score", score, NULL);
 	if (!err)
 		err = query_check(spec, score->num_heads, score->per, &shape, error);
 	if (err || !score->requests.num)

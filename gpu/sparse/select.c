@@ -45,10 +45,9 @@ int ucm_sparse_cuda_select(const struct ucm_sparse_cuda *cuda,
 	struct ucm_twin_grid grid = { UCM_TWIN_SELECT, 0, 1,
 				      UCM_TWIN_SELECT_THREADS, 0 };
 	struct ucm_twin_select_args args;
-	int err;
-
-	err = ucm_sparse_given(error, "cuda", cuda, "select", select, NULL)
+	int err = ucm_sparse_given(error, "cuda", cuda, "select", select, NULL)
 		?: ucm_budget_check(config, error);
+
 	if (err || !select->requests.num)
 		return err;
 	err = select_check(select, error);

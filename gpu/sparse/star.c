@@ -232,13 +232,12 @@ int ucm_sparse_cuda_star_score(const struct ucm_sparse_cuda *cuda,
 	struct ucm_twin_grid grid = { .threads = UCM_TWIN_THREADS };
 	struct ucm_twin_star_score_args args;
 	uint64_t rows = 1, items;
-	int err;
-
-	err = ucm_sparse_given(error, "cuda", cuda, "score", score, NULL)
+	int err = ucm_sparse_given(error, "cuda", cuda, "score", score, NULL)
 		?: ucm_sparse_given(error, "slab", score->slab, NULL)
 		?: star_check(spec, score->num_queries, score->num_heads,
 			      score->per, score->slab, score->weights,
 			      score->scale, error);
+
 	if (err || !score->requests.num)
 		return err;
 	if (score->per == UCM_SCORE_HEAD)

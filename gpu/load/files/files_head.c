@@ -23,12 +23,11 @@
 void ucm_load_file_take_head(struct ucm_load_file *file, const void *bytes,
 			     size_t len)
 {
-	enum ucm_fault fault;
 	int err;
+	enum ucm_fault fault = ucm_file_header_make(
+		bytes, len, file->size, &file->id,
+		&file->group->layout->geometry, &file->head, &err);
 
-	fault = ucm_file_header_make(bytes, len, file->size, &file->id,
-				     &file->group->layout->geometry,
-				     &file->head, &err);
 	if (fault || err)
 		ucm_load_file_fail(file, fault ? -EBADMSG : err,
 				   (uint16_t)fault);
