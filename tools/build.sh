@@ -11,6 +11,9 @@ exec </dev/null
 
 top=$(cd "$(dirname "$0")/.." && pwd)
 jobs=$(nproc 2>/dev/null || echo 2)
+# libtool is a script, run for each object and program: dash takes three quarters of
+# the time that bash does.
+quick_shell=$(command -v dash || echo /bin/sh)
 
 say() {
 	printf '%s\n' "$*"
@@ -50,6 +53,7 @@ build() {
 	fi
 	if [ ! -f "$dir_/Makefile" ] || [ "$top/configure" -nt "$dir_/Makefile" ]; then
 		(cd "$dir_" && run_logged configure.log "configure $*" \
+			env CONFIG_SHELL="$quick_shell" \
 			"$top/configure" "$@") || return 1
 	fi
 	run_logged "$dir_/make.log" "make in $(basename "$dir_")" \
