@@ -6,7 +6,7 @@
 # Prometheus can read.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-start_test root fuse python3 setfattr
+start_test campaigns root fuse python3 setfattr
 
 need do_mount "$work/tier"
 need mk "$mnt/blocks"

@@ -5,7 +5,7 @@
 # passthrough: 16 writers and 16 readers at once, each chunk whole or absent.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-start_test root fuse python3
+start_test campaigns root fuse python3
 
 fs_tier() {
 	python3 "$top_srcdir/tests/lib/fs_tier.py" "$@"

@@ -5,7 +5,7 @@
 # dashboard's queries with it.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-start_test root fuse python3 setfattr
+start_test campaigns root fuse python3 setfattr
 command -v prometheus >/dev/null || skip 'needs prometheus (package prometheus)'
 ! "$ucm" status --serve --listen 192.0.2.1:0 "$mnt" 2>&1 | grep -q 'built without' ||
 	skip 'ucm was built without libmicrohttpd'

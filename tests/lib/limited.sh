@@ -11,6 +11,13 @@ set -u
 limit=${UCMFS_TEST_LIMIT:-600}
 began=$(date +%s)
 
+# What is true of the sources is not tried twice.
+case ${UCMFS_TEST_CAMPAIGNS-}:$* in
+no:*/tests/props/*)
+	echo 'SKIP: not with sanitizers: it looks at the tree, not at what runs'
+	exit 77 ;;
+esac
+
 # below PID: it and all its descendants
 below() {
 	echo "$1"
