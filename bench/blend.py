@@ -7,7 +7,7 @@ and blended by UcmfsBlendConnector, in turns, each by a separate engine.
 
 DIR: a directory for the tier. Needs vLLM on a CPU (tools/engines-venv), and
 ucmfs as the tests of engines do ($UCMFS_LIBRARY, $UCMFS_PROGRAM). The model has
-random weights; documents have 512 tokens.
+random weights; documents have 256 tokens.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from typing import Any
 
 os.environ.update(HF_HUB_OFFLINE="1", VLLM_ENABLE_V1_MULTIPROCESSING="0",
                   VLLM_LOGGING_LEVEL="ERROR", VLLM_CPU_KVCACHE_SPACE="4",
-                  VLLM_NO_USAGE_STATS="1", PYTHONHASHSEED="0")
-DOCUMENT = 512
+                  VLLM_NO_USAGE_STATS="1", PYTHONHASHSEED="0",
+                  OMP_WAIT_POLICY="PASSIVE")  # engines wait for each other
+DOCUMENT = 256
 RATIOS = (0.0, 0.15, 0.3)
 
 
@@ -37,8 +38,8 @@ def model(path: str, layers: int, hidden: int) -> str:
     LlamaForCausalLM(LlamaConfig(
         vocab_size=2000, hidden_size=hidden, intermediate_size=3 * hidden,
         num_hidden_layers=layers, num_attention_heads=heads, head_dim=128,
-        num_key_value_heads=max(1, heads // 4), dtype="bfloat16",
-        max_position_embeddings=1 << 17)).bfloat16().save_pretrained(path)
+        num_key_value_heads=max(1, heads // 4), dtype="float32",
+        max_position_embeddings=1 << 17)).float().save_pretrained(path)
     return path
 
 
@@ -48,7 +49,7 @@ def serve(path: str, tokens: int, transfer: dict[str, Any] | None,
     from vllm import LLM
 
     more = {"kv_transfer_config": transfer} if transfer else {}
-    llm = LLM(path, skip_tokenizer_init=True, dtype="bfloat16",
+    llm = LLM(path, skip_tokenizer_init=True, dtype="float32",
               enforce_eager=True, max_model_len=tokens + 256,
               enable_prefix_caching=False, max_num_batched_tokens=2048,
               block_size=128, **more)
