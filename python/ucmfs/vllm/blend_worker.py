@@ -221,7 +221,7 @@ class BlendWorker(UcmfsWorker):
     def wait_for_save(self) -> None:
         super().wait_for_save()
         step: Any = self._step
-        if step is None or not step.keeps:
+        if not step or not step.keeps:
             return
         # What was computed from a block that some rank could not load must
         # not be saved.
