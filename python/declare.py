@@ -28,7 +28,8 @@ import sys
 TABLES = {
     "UCM": "block blocks client control error hash index load log serve "
            "shards space".split(),
-    "UCMSPARSE": "position repr repr_load retrieve sparse".split(),
+    "UCMSPARSE": "position repr repr_load retrieve sparse "
+                 "sparse_cuda".split(),
 }
 BYTES = ("ucm_id", "ucm_move", "ucm_span")
 NUMBERS = {name: f"c_{name[:-2]}" for name in (

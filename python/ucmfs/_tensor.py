@@ -25,10 +25,12 @@ Dims = Sequence[tuple[str, Optional[int]]]
 _FORMATS = {"f": "float32", "d": "float64", "e": "float16", "b": "int8",
             "B": "uint8", "H": "uint16", "i": "int32", "I": "uint32",
             "q": "int64", "l": "int64", "Q": "uint64", "L": "uint64",
-            "f4": "float32", "f2": "float16", "|u1": "uint8", "u2": "uint16"}
+            "f4": "float32", "f2": "float16", "|u1": "uint8", "u2": "uint16",
+            "i4": "int32", "u4": "uint32", "i8": "int64", "u8": "uint64"}
 _MOST = 0xffffffff  # C's counts are of 32 bits
 _BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int8": 1,
-          "uint8": 1, "int32": 4}
+          "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8}
+_DEVICES = {"cpu": "the host's", "cuda": "a CUDA device's"}
 
 
 class Array(NamedTuple):
@@ -46,18 +48,20 @@ class Array(NamedTuple):
 
 
 def array_of(values: Any, name: str, dims: Dims, dtypes: Sequence[str], *,
-             dtype: str | None = None, writable: bool = False) -> Array:
+             dtype: str | None = None, writable: bool = False,
+             device: str = "cpu") -> Array:
     """Where values lie, if they are what is needed.
 
     The last dimension has no gaps. dtype: that of values which cannot say it
-    (bfloat16 as numpy's uint16, Raw), or which they must have.
+    (bfloat16 as numpy's uint16, Raw), or which they must have. device: whose
+    memory it is, "cpu" or "cuda".
     """
     if dtype is not None:
         _number_of(f"{name}: dtype", dtype, dtypes)
     raw, said = _raw_of(values, name, writable)
-    if raw.device not in (None, "cpu"):
-        raise InvalidArgument(f"{name}: memory of {raw.device}, where the "
-                              "host's is needed")
+    if raw.device not in (None, device):
+        raise InvalidArgument(f"{name}: memory of {raw.device}, where "
+                              f"{_DEVICES[device]} is needed")
     silent = not said or (said, dtype) == ("uint16", "bfloat16")
     found = dtype if dtype and silent else said
     wanted = (dtype,) if dtype else dtypes
@@ -101,8 +105,10 @@ def _raw_of(values: Any, name: str, writable: bool) -> tuple[Raw, str]:
     raw = raw_of(values, name, writable=writable)
     # "torch.float32", or numpy's "float32"
     said = str(getattr(values, "dtype", "")).rpartition(".")[2]
-    if not said and hasattr(values, "__array_interface__"):
-        return raw, _said_of(values.__array_interface__["typestr"])
+    if not said:
+        interface = getattr(values, "__cuda_array_interface__", None) or \
+            getattr(values, "__array_interface__", None)
+        said = _said_of(interface["typestr"]) if interface else ""
     return raw, said
 
 

@@ -14,6 +14,17 @@ python_tests test_package test_layout test_hash test_config test_documents test_
 if [ -f "$top_builddir/libucmsparse.la" ]; then
 	python_tests test_arguments test_sparse test_sparse_base test_position \
 		test_methods
+	# the tests' driver, under the name of NVIDIA's
+	fake=$top_builddir/tests/unit/.libs/libfakecuda.so
+	if [ -f "$fake" ]; then
+		mkdir "$work/driver"
+		cp "$fake" "$work/driver/libcuda.so.1"
+		export LD_LIBRARY_PATH="$work/driver"
+		python_tests test_sparse_cuda
+		unset LD_LIBRARY_PATH
+	else
+		left_out "sparse retrieval on a GPU: the tests' driver is not built"
+	fi
 else
 	left_out 'sparse retrieval: it is not built'
 fi
