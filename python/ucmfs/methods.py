@@ -264,7 +264,18 @@ class Pages:
     def __init__(self, by: Any, budget: BudgetConfig, built: Any,
                  method: codes.Method | None = None) -> None:
         self.spec, self.built = spec_of(by), built
-        self._by, self._method, self._budget = by, method, budget
+        self._by, self._method, self.budget = by, method, budget
+
+    def open(self) -> None:
+        """Take the memory. (Channels must have been chosen.)"""
+        if not self.rows:
+            self.slab = self.spec.slab(len(self.built))
+            self.rows = self.choosing(self.budget)
+
+    def choosing(self, budget: BudgetConfig) -> sparse.Rows:
+        """What chooses among them by a budget."""
+        return sparse.Rows(self._by, self.slab, budget, method=self._method,
+                           built=self.built)
 
     def build(self, keys: Any, blocks: Sequence[int],
               pages: Sequence[int]) -> None:
@@ -272,9 +283,7 @@ class Pages:
         if not self.rows:
             if isinstance(self._by, star.Spec):
                 self.spec = self._by = self._by.choose(keys, blocks=blocks)
-            self.slab = self.spec.slab(len(self.built))
-            self.rows = sparse.Rows(self._by, self.slab, self._budget,
-                                    method=self._method, built=self.built)
+            self.open()
         self._by.build(keys, self.slab, blocks=blocks, slots=pages)
         for page in pages:
             self.built[page] = 1

@@ -14,7 +14,7 @@ import pathlib
 import re
 import unittest
 from types import SimpleNamespace
-from typing import Any, Dict, List, NamedTuple, Optional, Set
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
 
 import suite
 from mount import Mount
@@ -90,11 +90,15 @@ class Case(unittest.TestCase):
 
     def run_engine(self, steps: List[dict], sparse: Optional[dict] = None, *,
                    invert: bool = False, transfer: Optional[dict] = None,
-                   **engine: Any) -> List[Any]:
+                   paused: Optional[Callable[[], None]] = None,
+                   at_once: bool = False, **engine: Any) -> List[Any]:
+        """paused: called at the steps' pause "now"."""
         out = os.path.join(self.work, "rows")
         environment = {"UCMFS_TEST_SPARSE": out}
         if invert:
             environment["UCMFS_TEST_INVERT"] = "1"
+        if at_once:
+            environment["UCMFS_TEST_AT_ONCE"] = "1"
         if sparse is not None:
             engine["worker_cls"] = "sparse_probe.ProbeWorker"
             if transfer is None:
@@ -104,6 +108,10 @@ class Case(unittest.TestCase):
                    parallel=self.parallel,
                    path=[os.path.join(self.work, "path")],
                    environment=environment) as start:
+            if paused:
+                start.wait_for("now")
+                paused()
+                start.go_on()
             results = start.results()
             self.said = start.said
         self.rows = [Row(layer, *row) for layer, rows in

@@ -46,11 +46,13 @@ class Part:
 
 @dataclass
 class Job:
-    """A load or a save of a request's blocks, with its number."""
+    """A load or a save of a request's blocks, with its number. tokens: of a
+    load, those that the request has in all."""
 
     job: int
     request: str
     parts: list[Part]
+    tokens: int = 0
 
 
 @dataclass

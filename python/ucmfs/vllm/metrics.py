@@ -50,6 +50,9 @@ COUNTERS: tuple[tuple[str, str], ...] = (
     ("sparse_blocks", "Blocks that these rows had."),
     ("blended_tokens", "Tokens of spans with text that was cached elsewhere."),
     ("blend_computed_tokens", "Tokens of these that were computed."),
+    ("sparse_left_blocks", "Blocks of prompts left in the store until they "
+     "are chosen, summed over layers and ranks."),
+    ("sparse_retrieved_blocks", "Of these, those that were loaded since."),
 )
 GAUGES: tuple[tuple[str, str], ...] = (
     ("pinned_blocks", "Blocks kept from reuse until they are copied."),

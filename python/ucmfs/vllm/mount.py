@@ -114,14 +114,15 @@ class Chores:
                 self._thread = apart(self._name, self._run)
             self._wake.notify()
 
-    def ask(self, find: Callable[[], Any]) -> Any:
-        """What a call returns, or raises. Timeout: not within LATE_SECONDS,
-        with what was added before."""
+    def ask(self, find: Callable[[], Any],
+            seconds: float = LATE_SECONDS) -> Any:
+        """What a call returns, or raises. Timeout: not in these
+        seconds, with what was added before."""
         answer: futures.Future[Any] = futures.Future()
         self.add(functools.partial(_answer, answer, find))
-        if not futures.wait([answer], LATE_SECONDS).done:
+        if not futures.wait([answer], seconds).done:
             raise Timeout(errno.ETIMEDOUT, f"{self._name}: no answer within "
-                          f"{LATE_SECONDS:g} s")
+                          f"{seconds:g} s")
         return answer.result()
 
     def _run(self) -> None:

@@ -28,6 +28,8 @@ TIER = "ucmfs"
 ATTENTION = "CPU_ATTN"
 # Backends of a CPU: ours, and those that are refused by name.
 BACKENDS = (ATTENTION, "CPU_MLA", "AMX_MLA")
+# Beside sparse_type: where the blocks of a prompt are until they are chosen.
+RETRIEVAL = "retrieval"
 # UCM's keys of sparse attention, beside ours.
 UCMS = ("sparse", "ucm_sparse_method", "ucm_sparse_config")
 
@@ -95,12 +97,24 @@ def __getattr__(name: str) -> Any:
 
 
 def _ours(given: Mapping[str, Any]) -> dict[str, Any]:
-    """sparse_type, and beside it dictionaries under methods' names. (Blend is
-    no attention.)"""
+    """sparse_type, and beside it RETRIEVAL and dictionaries under methods'
+    names. (Blend is no attention.)"""
     from .._lib import METHODS
 
     return {key: given[key] for key in given if given.get("sparse_type")
-            and (key == "sparse_type" or (key in METHODS and key != "Blend"))}
+            and (key in ("sparse_type", RETRIEVAL)
+                 or (key in METHODS and key != "Blend"))}
+
+
+def split(wanted: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Of asked(): the method's keys, and whether blocks stay in the store
+    until they are chosen."""
+    from ..config import checked, one_of
+
+    method = dict(wanted)
+    where = checked(one_of("memory", "storage"), RETRIEVAL,
+                    method.pop(RETRIEVAL, "memory"))
+    return method, where == "storage"
 
 
 def rest_of(extra: Mapping[str, Any]) -> dict[str, Any]:

@@ -398,7 +398,8 @@ class UcmfsScheduler:
             return
         parts = self._load_parts(known, local, min(num_external, promised),
                                  blocks.get_block_ids())
-        self._loads.append(Job(self._next_job(), request.request_id, parts))
+        self._loads.append(Job(self._next_job(), request.request_id, parts,
+                               request.num_tokens))
         known.loaded = 0
         known.loading = [group.needed(local, local + num_external)
                          for group in self.plan.groups]

@@ -36,10 +36,10 @@ from vllm.v1.attention.backends.cpu_attn import (
 
 from .. import methods
 from ..errors import UcmfsError
-from . import sparse_pages
+from . import sparse_pages, sparse_storage
 from .cpu_cache import order_of
 from .mount import Teller, log
-from .plugin import asked
+from .plugin import asked, split
 from .sparse_pages import Pages, Step
 
 OURS = "UcmfsConnector"  # it says which pages it loads
@@ -98,15 +98,16 @@ class Plan:
 
     def __init__(self, wanted: dict[str, Any], vllm_config: Any,
                  page_tokens: int) -> None:
+        method, self.retrieves = split(wanted)
         self.config = methods.parse(
-            wanted, block_size=page_tokens,
+            method, block_size=page_tokens,
             num_layers=vllm_config.model_config.get_total_num_hidden_layers())
-        self._min_blocks = self.config.values["min_blocks"]
+        self.min_blocks = self.config.values["min_blocks"]
         self.page_tokens = page_tokens
 
     def is_long(self, tokens: int) -> bool:
         """Whether a request of so many tokens may be sparse."""
-        return -(-tokens // self.page_tokens) >= self._min_blocks
+        return -(-tokens // self.page_tokens) >= self.min_blocks
 
 
 def refusal(impl: CPUAttentionBackendImpl, vllm_config: Any,
@@ -139,6 +140,7 @@ class CpuImpl(CPUAttentionBackendImpl):
         self._pages: Pages | None = None
         self._plan: Plan | None = None
         self._cache: tuple[int, Any] = (0, None)  # that the pages are of
+        self._storage: sparse_storage.Storage | None = None
         self._config = get_current_vllm_config()
         self._wanted = asked(self._config)
         self._teller = Teller("sparse attention")
@@ -168,6 +170,8 @@ class CpuImpl(CPUAttentionBackendImpl):
         if self._cache != cache:
             self._cache = cache
             self._open(layer, key, kv_cache)
+        if self._storage:
+            self._storage.written(self._row, slot_mapping.numpy())
         if self._pages is not None and len(slot_mapping):
             self._pages.written(key[:len(slot_mapping)], slot_mapping)
 
@@ -200,17 +204,26 @@ class CpuImpl(CPUAttentionBackendImpl):
             self.num_kv_heads, self.num_heads, self.head_size))
         self._pages = Pages(layer.layer_name, by, num_pages,
                             plan.config.budget, keys_of, method=method)
+        self._storage = sparse_storage.of_cache(kv_cache.data_ptr())
+        if self._storage:
+            self._row = self._storage.open(kv_cache.data_ptr(), self._pages,
+                                           plan.min_blocks)
 
     def forward(self, layer: Any, query: torch.Tensor, key: torch.Tensor,
                 value: torch.Tensor, kv_cache: torch.Tensor,
                 attn_metadata: Any, output: torch.Tensor, *args: Any,
                 **kwargs: Any) -> torch.Tensor:
-        if self._pages and self._pages.rows and \
-                getattr(attn_metadata, "decode", ()):
+        storage = self._storage
+        if self._pages and self._pages.rows and (
+                getattr(attn_metadata, "decode", ())
+                or (storage and storage.begins)):
             try:
                 attn_metadata = self._sparse(layer, query, attn_metadata)
             except UcmfsError as error:  # a query that is not finite
                 self._teller.warn("selection", "%s", error)
+        if storage and attn_metadata is not None:
+            storage.need(self._row, attn_metadata.block_table.numpy(),
+                         attn_metadata.seq_lens.numpy())
         return super().forward(layer, query, key, value, kv_cache,
                                attn_metadata, output, *args, **kwargs)
 
@@ -223,14 +236,17 @@ class CpuImpl(CPUAttentionBackendImpl):
             sparse_pages.count(step)
             return chosen
         if not step:
+            decode = self._rows(dense)
             step = dense.step = Step(
-                [row for row in dense.decode
+                [row for row in decode
                  if self._plan.is_long(int(dense.seq_lens[row]))],
                 dense.block_table, dense.seq_lens, self._plan.page_tokens,
-                dense.decode)
+                decode)
         lengths = step.tokens
-        first = dense.query_start_loc[:len(lengths)].clamp(max=len(query) - 1)
-        sparse_pages.select_rows(self._pages, step, query[first])
+        queries = self._queries(query, dense, step)
+        sparse_pages.select_rows(self._pages, step, queries)
+        if self._storage:
+            self._storage.ahead(self._row, step, queries)
         chosen = dataclasses.replace(
             dense, block_table=step.attended, seq_lens=lengths,
             scheduler_metadata=ops.cpu_attn_get_scheduler_metadata(
@@ -244,3 +260,21 @@ class CpuImpl(CPUAttentionBackendImpl):
                 kv_cache_dtype=self.kv_cache_dtype))
         dense.chosen = self._number, chosen
         return chosen
+
+    def _rows(self, dense: Metadata) -> Sequence[int]:
+        """Those that decode, and tails of prompts in the store."""
+        if not (self._storage and self._storage.begins
+                and dense.causal is True):
+            return dense.decode
+        return sorted({*dense.decode, *self._storage.tails(
+            dense.block_table.numpy(), dense.seq_lens.numpy())})
+
+    @staticmethod
+    def _queries(query: torch.Tensor, dense: Metadata,
+                 step: Step) -> torch.Tensor:
+        """One for each row: of several tokens, their mean."""
+        starts = dense.query_start_loc[:len(step.tokens) + 1]
+        queries = query[starts[:-1].clamp(max=len(query) - 1)]
+        for row in set(step.rows).difference(dense.decode):
+            queries[row] = query[starts[row]:starts[row + 1]].mean(0)
+        return queries

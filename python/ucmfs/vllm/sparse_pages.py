@@ -16,6 +16,7 @@ One thread at a time.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections import Counter
 from typing import Any, Callable, Sequence
@@ -145,11 +146,16 @@ class Step:
         self.prompts = int(-(-np.delete(self.lengths, decode or rows)
                              // size).sum())  # their blocks
         self.counts: dict[str, int] = {}
-        dense = np.ones(len(lengths), np.uint8)
-        dense[rows] = 0
+        self._dense = np.ones(len(lengths), np.uint8)
+        self._dense[rows] = 0
         self.batch = sparse.Batch(
-            self.table, self.lengths, dense=dense,
+            self.table, self.lengths, dense=self._dense,
             out=(self.attended.numpy(), self.tokens.numpy()))
+
+    @functools.cached_property
+    def trial(self) -> sparse.Batch:
+        """The same rows for a choice that nothing attends to."""
+        return sparse.Batch(self.table, self.lengths, dense=self._dense)
 
 
 def select_rows(pages: Pages, step: Step, queries: torch.Tensor) -> None:

@@ -122,6 +122,7 @@ class UcmfsWorker:
     def __init__(self, vllm_config: Any, kv_cache_config: Any,
                  options: ConnectorOptions) -> None:
         self._options = options
+        self._vllm_config = vllm_config
         self.plan: Plan = plan_for(vllm_config, kv_cache_config)
         self.rank = vllm_config.parallel_config.rank % self.plan.ranks
         self._shard = self.plan.shard_of(self.rank)
@@ -156,6 +157,7 @@ class UcmfsWorker:
         self._behind: list[Behind] = []
         self._saves: dict[int, Transfer] = {}  # by job
         self._bad_pages: set[int] = set()
+        self._storage: Any = None  # of blocks that stay there
         self._failed: set[str] = set()
         self._step: UcmfsMetadata | None = None
         self._polled = time.monotonic()
@@ -193,6 +195,13 @@ class UcmfsWorker:
         self._layer_of = {name: row for group in self._groups.values()
                           for name, (row, _) in zip(group.layers,
                                                     group.places)}
+        if sparse_pages():
+            from .sparse_storage import storage_of
+
+            self._storage = storage_of(
+                self._vllm_config, self._options, self.plan, {
+                    kv_caches[name].data_ptr(): row
+                    for name, row in self._layer_of.items()}, self.stats)
         log.info("ucmfs: rank %d: %s; a block is %s pieces in memory",
                  self.rank,
                  self._loader.describe() if self._loader else "no mount yet",
@@ -343,6 +352,8 @@ class UcmfsWorker:
             self._queued = []
         for job in meta.loads:
             self._tell_sparse("forget", self._here(job))
+            if self._storage:
+                job = self._less_what_stays(job, ready)
             transfer = self._start_load(job, ready)
             if self._mode != "async":
                 self._sync.append(transfer)
@@ -351,6 +362,16 @@ class UcmfsWorker:
                 self._follow(transfer)
         if self._mode == "sync":
             self._wait_sync()
+
+    def _less_what_stays(self, job: Job, ready: bool) -> Job:
+        """Of a load, what does not stay in the store."""
+        parts = self._here(job)
+        self._storage.forget(parts)
+        if not ready or len(parts) != 1:
+            return job
+        part = parts[0]
+        return self._storage.leave(job, part, self._ids(part, self._spaces),
+                                   self._spaces.groups[part.group])
 
     @staticmethod
     def _tell_sparse(what: str, parts: Sequence[Part]) -> None:
@@ -393,6 +414,10 @@ class UcmfsWorker:
 
     def wait_for_save(self) -> None:
         self._end_sync()
+        failed = self._storage.end_step() if self._storage else ()
+        if failed and self._step:
+            self._bad_pages.update(failed)
+            self.meta.sync_failed.add(self._step.step)
         self._flush_saves()
 
     def _end_sync(self) -> None:
@@ -425,6 +450,11 @@ class UcmfsWorker:
         for job in jobs:
             parts = [self._own(part) for part in self._here(job)]
             parts = [part for part in parts if part.num]
+            if self._storage and not self._storage.keep(
+                    [(spaces.groups[part.group].space, self._ids(part, spaces),
+                      array("I", part.pages)) for part in parts]):
+                self._give_up_saves([job])
+                continue
             transfer = Transfer(job, False, parts, [], time.monotonic(),
                                 spaces)
             for part in parts:
@@ -664,6 +694,8 @@ class UcmfsWorker:
                                         *self._loads.values(), *self._sync]
                   for task in transfer.begun())
         idle = self._chores.end()
+        if self._storage:
+            idle = self._storage.kept.end() and idle
         loaders = [] if self._loader is None else [*self._left, self._loader]
         if self._entry is not None and not self._entry.end():
             idle, loaders = False, []  # its thread is using them
