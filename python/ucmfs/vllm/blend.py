@@ -34,11 +34,11 @@ from ..namespace import check_name
 from ..position import Chunk, ChunkConfig, Rope
 from .chunks import Seen, absent, bounds, name_of, whole
 from .groups import Group, Home, Plan
-from .hits import ID, all_shards, ids_of_shards
+from .hits import all_shards, ids_of_shards
 from .metadata import UcmfsMetadata
 from .mount import LATE_SECONDS, Space
 from .options import ConnectorOptions, _option, _share
-from .scheduler import NONE, Known, UcmfsScheduler
+from .scheduler import NONE, Known, UcmfsScheduler, _id, _ids_at
 from .spaces import load_mode, plan_for
 
 # Their layers take (positions, hidden_states, residual).
@@ -284,12 +284,17 @@ class BlendScheduler(UcmfsScheduler):
         return ids_of_shards(hasher, names, self._group.index,
                              self.plan.shards)
 
-    def _have_ids(self, prompt: Prompt, hasher: Any) -> None:
+    def _there(self, prompt: Prompt, here: Any,
+               ask: bool = True) -> Sequence[int]:
+        """Which of its chunks are; its names are made in any case."""
         if prompt.space != self._space:
-            prompt.ids, prompt.all_ids = self._name(hasher, [
+            prompt.ids, prompt.all_ids = self._name(here.hashers[-1], [
                 name_of(prompt.tokens[begin:end], prompt.salt)
                 for begin, end in prompt.bounds])
             prompt.space = self._space
+        return all_shards(here.indexes[-1].lookup(prompt.all_ids)[0],
+                          self.plan.shards) \
+            if ask else bytes(len(prompt.bounds))
 
     # ---- loads ----
 
@@ -321,9 +326,7 @@ class BlendScheduler(UcmfsScheduler):
         here = self._link.now
         if not here:
             return
-        self._have_ids(prompt, here.hashers[-1])
-        present = all_shards(here.indexes[-1].lookup(prompt.all_ids)[0],
-                             self.plan.shards)
+        present = self._there(prompt, here)
         found: list[Chunk] = []
         ids: list[bytes] = []
         for place, (begin, end) in enumerate(prompt.bounds):
@@ -333,7 +336,7 @@ class BlendScheduler(UcmfsScheduler):
                 found += [absent(begin, end)] if begin < end else []
             elif present[place]:
                 found.append(whole(begin, end))
-                ids.append(prompt.ids[ID * place:ID * place + ID])
+                ids.append(_id(prompt.ids, place))
             else:
                 chunk, name = self._like(prompt, begin, end, here)
                 found.append(chunk)
@@ -403,8 +406,7 @@ class BlendScheduler(UcmfsScheduler):
     def _find_keeps(self, output: Any, here: Any) -> list[Keep]:
         """Of the prompts that this step completes."""
         keeps = []
-        tables = getattr(output, "kv_connector_block_state", None)
-        table_of = tables.get_block_ids if tables else self.block_ids
+        _, table_of = self._tables(output)
         for request_id in list(self._unkept):
             tokens = output.num_scheduled_tokens.get(request_id, 0)
             known, prompt = (self._requests[request_id],
@@ -421,11 +423,8 @@ class BlendScheduler(UcmfsScheduler):
 
     def _keep(self, prompt: Prompt, request_id: str,
               tables: Sequence[Sequence[int]], here: Any) -> Keep:
-        self._have_ids(prompt, here.hashers[-1])
         # Without a map the daemon finds out when they are saved.
-        present = all_shards(here.indexes[-1].lookup(prompt.all_ids)[0],
-                             self.plan.shards) \
-            if here.mapped else bytes(len(prompt.bounds))
+        present = self._there(prompt, here, ask=here.mapped)
         places = []
         for place, (begin, end) in enumerate(prompt.bounds):
             if end - begin == self._group.block_tokens:
@@ -433,8 +432,7 @@ class BlendScheduler(UcmfsScheduler):
                 places += [] if present[place] else [place]
         return Keep(self._next_job(), request_id,
                     [prompt.bounds[place][0] for place in places],
-                    b"".join(prompt.ids[ID * place:ID * place + ID]
-                             for place in places),
+                    _ids_at(prompt.ids, places) if places else b"",
                     array("I", tables[self.plan.groups[0].index]).tobytes())
 
     def request_finished(self, request: Any) -> tuple[bool, None]:

@@ -33,7 +33,6 @@ from .blend_pass import Pass, over_ranks
 from .chunks import absent
 from .groups import Group
 from .metadata import NO_ID, Job, Part
-from .mount import remove_blocks
 from .worker import Transfer, UcmfsWorker
 
 STAGING_BYTES = 256 << 20  # for loads, and as much for saves
@@ -152,21 +151,12 @@ class BlendWorker(UcmfsWorker):
         else:
             task.result()  # of each block, whatever it is
             errors = task.errors()
-            self._drop_bad_chunks(transfer, task, errors)
+            self._remove_damaged(transfer, part, task)
         self.stats.add("loaded_blocks", errors.count(0))
         self.stats.add("loaded_bytes",
                        errors.count(0) * self._group.payload_bytes)
         self.stats.add_failed("load_failed_blocks", errors)
         return errors
-
-    def _drop_bad_chunks(self, transfer: Transfer, task: Any,
-                         errors: Sequence[int]) -> None:
-        names = [task.ids[16 * i:16 * i + 16]
-                 for i, error in enumerate(errors) if error == errno.EBADMSG]
-        space = transfer.spaces.groups[self._group.index].space
-        if names:
-            self._chores.add(lambda: remove_blocks(self._options.mount, space,
-                                                   names))
 
     def _write(self, staged: Sequence[tuple[int, position.Chunk]],
                pages: torch.Tensor, first: int, cached: torch.Tensor) -> None:

@@ -464,9 +464,13 @@ class UcmfsScheduler:
         self._adapters.end_step()
         return meta
 
-    def _find_saves(self, output: Any, here: Open, due: Sequence[str]) -> None:
+    def _tables(self, output: Any) -> tuple[Any, Any]:
+        """Of a step, and what gives a request's pages, if they are known."""
         tables = getattr(output, "kv_connector_block_state", None)
-        table_of = self.block_ids if tables is None else tables.get_block_ids
+        return tables, tables.get_block_ids if tables else self.block_ids
+
+    def _find_saves(self, output: Any, here: Open, due: Sequence[str]) -> None:
+        tables, table_of = self._tables(output)
         if table_of is None or self.pins.room <= 0:
             return
         self._states = getattr(tables, "boundary_state_offloads", None) or {}

@@ -622,19 +622,25 @@ class UcmfsWorker:
             e or errno.ECANCELED for e in errors] if all_bad else errors)
 
     def _drop_damaged(self, transfer: Transfer, part: Part, task: Any) -> None:
+        bad = self._remove_damaged(transfer, part, task)
+        places = array("I", part.places)
+        if bad:
+            self.meta.damaged.setdefault(transfer.job.request, set()).update(
+                (part.group, places[i]) for i in bad)
+
+    def _remove_damaged(self, transfer: Transfer, part: Part,
+                        task: Any) -> list[int]:
+        """Which of the part's blocks they are."""
         bad = [i for i, e in enumerate(task.errors()) if e == errno.EBADMSG]
         names = [task.ids[16 * i:16 * i + 16] for i in bad]
-        if not names:
-            return
-        places = array("I", part.places)
-        self.meta.damaged.setdefault(transfer.job.request, set()).update(
-            (part.group, places[i]) for i in bad)
-        for outcome in task.outcomes():
+        for outcome in task.outcomes() if bad else ():
             if outcome.err == errno.EBADMSG:
                 self._teller.warn("damaged block", "%s", outcome.text)
-        group = transfer.spaces.groups[part.group]
-        self._chores.add(lambda: remove_blocks(self._options.mount,
-                                               group.space, names))
+        space = transfer.spaces.groups[part.group].space
+        if bad:
+            self._chores.add(lambda: remove_blocks(self._options.mount, space,
+                                                   names))
+        return bad
 
     def _end_save(self, transfer: Transfer) -> None:
         """Account for a save that is done; its pages were before."""
