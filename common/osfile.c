@@ -163,7 +163,7 @@ static long by_name(const struct args *a, const struct place *at)
 	switch (a->what) {
 	case DO_STAT:
 		return result(fstatat(at->dirfd, at->name, a->stat_out,
-				      AT_SYMLINK_NOFOLLOW));
+				      AT_SYMLINK_NOFOLLOW | a->flags));
 	case DO_MKDIR: return result(mkdirat(at->dirfd, at->name, a->mode));
 	case DO_CHMOD:
 		return result(fchmodat(at->dirfd, at->name, a->mode, 0));
@@ -777,6 +777,12 @@ int ucm_os_stat(int dirfd, const char *path, struct stat *out)
 {
 	return CALL(.what = DO_STAT, .fd = dirfd, .path = path,
 		    .stat_out = out);
+}
+
+int ucm_os_stat_now(int dirfd, const char *path, struct stat *out)
+{
+	return CALL(.what = DO_STAT, .fd = dirfd, .path = path,
+		    .flags = AT_STATX_FORCE_SYNC, .stat_out = out);
 }
 
 int ucm_os_fstat(int fd, struct stat *out)

@@ -67,6 +67,9 @@ int ucm_os_open_regular(int dirfd, const char *path, int flags,
 			struct stat *stat_out);
 
 int ucm_os_stat(int dirfd, const char *path, struct stat *out); /* no follow */
+/* The same as its server has it now. Of a folder: names in it that were thought to be
+ * absent are looked up again, too. */
+int ucm_os_stat_now(int dirfd, const char *path, struct stat *out);
 int ucm_os_fstat(int fd, struct stat *out);
 /* What the server says of a file, or of a folder's names, counts from now on: an NFS
  * client answers for up to a minute from what it knew. */

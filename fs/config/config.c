@@ -16,6 +16,8 @@
 
 /* What a tier of memory is written with, instead of a directory. */
 #define MEMORY "mem@"
+/* What stands before a directory of a tier that several hosts use. */
+#define SHARED "shared@"
 
 static const char *const durabilities[] = { "none", "data", "full" };
 
@@ -101,6 +103,10 @@ static int take_memory(struct ucm_tier_config *tier, struct ucm_error *error)
 
 	if (strncmp(text, MEMORY, strlen(MEMORY)) != 0 && !tier->memory)
 		return 0;
+	if (tier->shared)
+		return ucm_error_set(error, -EINVAL,
+				     "tier '%s': memory cannot be shared",
+				     tier->name);
 	if (last)
 		return ucm_error_set(error, -EINVAL,
 				     "tier '%s': memory is a separate tier: "
@@ -124,6 +130,11 @@ static int add_dir(struct ucm_tier_config *tier, const char *path, size_t len,
 	struct ucm_limit *limits;
 	char **dirs;
 
+	if (len >= strlen(SHARED) && !memcmp(path, SHARED, strlen(SHARED))) {
+		tier->shared = true;
+		path += strlen(SHARED);
+		len -= strlen(SHARED);
+	}
 	if (len == 0)
 		return ucm_error_set(error, -EINVAL,
 				     "tier '%s': empty directory name",
@@ -488,6 +499,8 @@ void ucm_config_print(const struct ucm_config *config, FILE *out)
 		print_limit("    ", &tier->limit, out);
 		if (tier->readonly)
 			fprintf(out, "    readonly: true\n");
+		if (tier->shared)
+			fprintf(out, "    shared: true\n");
 		if (tier->has_write_mode)
 			fprintf(out, "    write: %s\n",
 				ucm_write_modes[tier->write_mode]);
@@ -512,6 +525,15 @@ void ucm_config_print(const struct ucm_config *config, FILE *out)
 	ucm_config_motion_print(config, out);
 }
 
+static int set_flag(bool *flag, const char *key, const char *value,
+		    struct ucm_error *error)
+{
+	if (!ucm_parse_bool(value, flag))
+		return 0;
+	return ucm_error_set(error, -EINVAL, "%s '%s': true or false", key,
+			     value);
+}
+
 int ucm_config_set_tier(struct ucm_tier_config *tier, const char *key,
 			const char *value, struct ucm_error *error)
 {
@@ -526,12 +548,10 @@ int ucm_config_set_tier(struct ucm_tier_config *tier, const char *key,
 		return ucm_config_set_write(tier, value, error);
 	if (!strcmp(key, "endurance"))
 		return ucm_config_set_endurance(tier, value, error);
-	if (!strcmp(key, "readonly")) {
-		if (!ucm_parse_bool(value, &tier->readonly))
-			return 0;
-		return ucm_error_set(error, -EINVAL,
-				     "readonly '%s': true or false", value);
-	}
+	if (!strcmp(key, "readonly"))
+		return set_flag(&tier->readonly, key, value, error);
+	if (!strcmp(key, "shared"))
+		return set_flag(&tier->shared, key, value, error);
 	return ucm_error_set(error, -EINVAL, "unknown key '%s' of a tier", key);
 }
 

@@ -52,6 +52,7 @@ struct ucm_tier_config {
 	unsigned num_dirs;
 	struct ucm_limit limit; /* of all of them */
 	bool readonly;
+	bool shared; /* daemons of several hosts use it (shared/hosts.h) */
 	bool has_write_mode; /* else that of its medium */
 	enum ucm_write_mode write_mode;
 	uint64_t endurance; /* bytes a day that may be written; 0: any */
@@ -103,7 +104,8 @@ void ucm_config_fini(struct ucm_config *config);
 
 /*
  * SOURCE: tiers separated by ':', directories of one tier by ',', a tier
- * optionally "name="; "mem@SIZE" is a tier of memory. "none" leaves the tiers as
+ * optionally "name="; "mem@SIZE" is a tier of memory, and "shared@" before a directory
+ * says that daemons of several hosts use its tier. "none" leaves the tiers as
  * they are; else they are replaced. -EINVAL, with the cause in error.
  */
 int ucm_config_source(struct ucm_config *config, const char *source,

@@ -102,17 +102,36 @@ int ucm_medium_set_aside(struct ucm_medium *medium, const char *folder,
 
 /* ---- pins ---- */
 
+static void pin_path(const char *folder, const struct ucm_id *id,
+		     char out[UCM_TREE_PATH_MAX + 16])
+{
+	char flat[UCM_TREE_PATH_MAX];
+
+	flat_name(folder, id, flat);
+	snprintf(out, UCM_TREE_PATH_MAX + 16, PINS "/%s", flat);
+}
+
+int ucm_medium_find_pin(struct ucm_medium *medium, const char *folder,
+			const struct ucm_id *id)
+{
+	char path[UCM_TREE_PATH_MAX + 16];
+	struct stat st;
+	int err = medium->ops->stat(medium, PINS, &st); /* not from a cache */
+
+	pin_path(folder, id, path);
+	return err ? err : medium->ops->stat(medium, path, &st);
+}
+
 int ucm_medium_pin(struct ucm_medium *medium, const char *folder,
 		   const struct ucm_id *id, bool pinned)
 {
-	char flat[UCM_TREE_PATH_MAX], path[UCM_TREE_PATH_MAX + 16];
+	char path[UCM_TREE_PATH_MAX + 16];
 	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
 	int err;
 
 	if (medium->readonly)
 		return -EROFS;
-	flat_name(folder, id, flat);
-	snprintf(path, sizeof(path), PINS "/%s", flat);
+	pin_path(folder, id, path);
 	if (pinned)
 		return medium->ops->open(medium, path, UCM_OPEN_OVER, &file,
 					 NULL);

@@ -157,5 +157,7 @@ void ucm_medium_close(struct ucm_medium *medium, bool clean)
 
 void ucm_medium_free(struct ucm_medium *medium)
 {
+	if (medium)
+		free(medium->hosts);
 	free(medium);
 }

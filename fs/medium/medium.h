@@ -47,6 +47,7 @@
 #include "hashing/tree.h"
 
 struct ucm_guard;
+struct ucm_hosts;
 struct ucm_medium;
 
 /* ---- files ---- */
@@ -146,6 +147,7 @@ enum ucm_beat {
 	UCM_BEAT_SHOW,   /* if it is time, show others that we are there */
 	UCM_BEAT_CHECK,  /* is it still ours? */
 	UCM_BEAT_ENDING, /* its user is about to end: others wait for that */
+	UCM_BEAT_SHARED, /* from now on other daemons use it, too (shared/hosts.h) */
 };
 
 enum ucm_open_how {
@@ -219,6 +221,7 @@ struct ucm_medium {
 	bool remote;    /* a server has it, which may not answer */
 	enum ucm_fskind kind; /* for people: what it stands on */
 	struct ucm_guard *guard; /* NULL: calls may take for ever */
+	struct ucm_hosts *hosts; /* NULL: no other daemon uses it; set at the open */
 	struct ucm_temp_maker maker; /* of its temporary files, */
 	_Atomic uint64_t temps;      /* and how many there were */
 	struct ucm_recovery recovery;
@@ -314,9 +317,12 @@ void ucm_medium_drop(struct ucm_medium *medium, const char *temp);
 /* What a stopped daemon has left unfinished goes. */
 void ucm_medium_clear_temps(struct ucm_medium *medium);
 
-/* The marks of pinned blocks; they outlive the mount. */
+/* The marks of pinned blocks; they outlive the mount, and are all daemons'. */
 int ucm_medium_pin(struct ucm_medium *medium, const char *folder,
 		   const struct ucm_id *id, bool pinned);
+/* Is the mark there now? -ENOENT: no. */
+int ucm_medium_find_pin(struct ucm_medium *medium, const char *folder,
+			const struct ucm_id *id);
 /* space: its name, "" for the default one. */
 typedef void ucm_pin_fn(void *arg, const char *space, const struct ucm_id *id);
 void ucm_medium_pins(struct ucm_medium *medium, ucm_pin_fn *fn, void *arg);
@@ -351,7 +357,8 @@ int ucm_medium_buckets(struct ucm_medium *medium, const char *folder,
  * with its NUL. */
 int ucm_medium_read_note(struct ucm_medium *medium, const char *folder,
 			 const char *name, char *text, size_t size);
-/* Whole or not at all, and on disk. -ENOENT: there is no such space. */
+/* Whole or not at all, and on disk. -ENOENT: there is no such space. On a shared
+ * medium -EEXIST: it says something else already, and is not replaced. */
 int ucm_medium_replace_note(struct ucm_medium *medium, const char *folder,
 			    const char *name, const char *text, size_t len);
 

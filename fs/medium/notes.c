@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/cleanup.h"
@@ -74,6 +75,37 @@ static int note_keep(struct ucm_medium *medium, const struct note *note,
 	return err;
 }
 
+/* On a shared medium: what is replaced others would go on reading for seconds, and
+ * two daemons could each say something else. -EEXIST: one has said so before. */
+static int note_link(struct ucm_medium *medium, const struct note *note,
+		     const char *text, size_t len)
+{
+	char temp[UCM_TEMP_PATH_MAX];
+	struct ucm_file file;
+	int err = ucm_medium_put(medium, temp, &file);
+
+	if (err)
+		return err;
+	err = ucm_file_write(&file, text, len, 0);
+	if (!err)
+		err = ucm_file_sync(&file, UCM_SYNC_ALL);
+	ucm_file_close(&file);
+	if (!err)
+		err = medium->ops->link(medium, temp, note->path);
+	ucm_medium_drop(medium, temp);
+	return err;
+}
+
+static bool note_says(struct ucm_medium *medium, const char *folder,
+		      const char *name, const char *text, size_t len)
+{
+	_cleanup_free_ char *there = malloc(len + 1);
+
+	return there &&
+	       !ucm_medium_read_note(medium, folder, name, there, len + 1) &&
+	       !strncmp(there, text, len) && !there[len];
+}
+
 int ucm_medium_replace_note(struct ucm_medium *medium, const char *folder,
 			    const char *name, const char *text, size_t len)
 {
@@ -81,6 +113,13 @@ int ucm_medium_replace_note(struct ucm_medium *medium, const char *folder,
 	struct ucm_file file;
 	int err = check_owner(medium);
 
+	if (!err && medium->hosts) {
+		err = note_link(medium, &note, text, len);
+		return err == -EEXIST &&
+				       note_says(medium, folder, name, text, len)
+			       ? 0
+			       : err;
+	}
 	if (!err)
 		err = medium->ops->open(medium, note.fresh, UCM_OPEN_OVER,
 					&file, NULL);

@@ -45,7 +45,11 @@ static int state_write(const struct ucm_recovery *recovery,
 		       struct ucm_medium *medium, bool clean)
 {
 	char text[160];
-	int len = snprintf(text, sizeof(text), FORMAT "\n", clean,
+	int len;
+
+	if (medium->hosts) /* one file cannot say it of all of them */
+		return 0;
+	len = snprintf(text, sizeof(text), FORMAT "\n", clean,
 			   atomic_load(&recovery->checkpoint_ns),
 			   recovery->boot);
 
@@ -100,6 +104,8 @@ int ucm_recovery_read(struct ucm_recovery *recovery, struct ucm_medium *medium)
 					   .oldest = 1,
 					   .checkpoint_ns = INT64_MAX };
 	read_boot_id(recovery->boot, sizeof(recovery->boot));
+	if (medium->hosts)
+		return 0;
 	err = ucm_medium_read_note(medium, NULL, STATE, text, sizeof(text));
 	if (err == -ENOENT)
 		return 0;

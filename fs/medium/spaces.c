@@ -41,8 +41,12 @@ int ucm_medium_list_spaces(struct ucm_medium *medium,
 			   void *arg, struct ucm_error *error)
 {
 	_cleanup_free_ char *names = NULL;
-	int err = medium->ops->list(medium, UCM_TREE_SPACES, &names);
+	struct stat st;
+	int err;
 
+	if (medium->hosts) /* for those that others have made lately */
+		medium->ops->stat(medium, UCM_TREE_SPACES, &st);
+	err = medium->ops->list(medium, UCM_TREE_SPACES, &names);
 	if (err == -ENOENT)
 		return 0;
 	if (err)

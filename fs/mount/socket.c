@@ -165,13 +165,15 @@ static int choose_path(struct ucm_daemon *daemon)
 
 /* ---- the link in the first directory ---- */
 
-/* -1: all tiers are of memory. */
+/* -1: all tiers are of memory, or shared: a link there would lead the programs of
+ * another host to whatever has that path there. */
 static int first_directory(const struct ucm_daemon *daemon)
 {
 	const struct ucm_dirs *dirs = &daemon->store->dirs;
 
 	for (unsigned i = 0; i < dirs->num; i++) {
-		if (!(dirs->at[i]->flags & UCM_MEDIUM_VOLATILE))
+		if (!(dirs->at[i]->flags & UCM_MEDIUM_VOLATILE) &&
+		    !dirs->at[i]->hosts)
 			return ucm_directory_fd(dirs->at[i]);
 	}
 	return -1;

@@ -41,7 +41,7 @@
 static const struct timespec poll = { .tv_nsec = 10 * 1000 * 1000 };
 static const struct timespec again = { .tv_nsec = 100 * 1000 * 1000 };
 
-/* The first directory of "name=/a,/b:name=/c" that is none of memory. */
+/* The first directory of "name=/a,/b:name=/c" that is none of memory, nor shared. */
 static int first_directory(const char *source, char dir[PATH_MAX])
 {
 	for (;;) {
@@ -52,7 +52,8 @@ static int first_directory(const char *source, char dir[PATH_MAX])
 			source += name + 1;
 			len -= name + 1;
 		}
-		if (len && len < PATH_MAX && strncmp(source, "mem@", 4)) {
+		if (len && len < PATH_MAX && strncmp(source, "mem@", 4) &&
+		    strncmp(source, "shared@", 7)) {
 			memcpy(dir, source, len);
 			dir[len] = '\0';
 			return 0;

@@ -34,6 +34,7 @@ static void free_space(struct ucm_space *space)
 {
 	pthread_mutex_destroy(&space->lock);
 	free(space->scanned);
+	free(atomic_load(&space->fresh));
 	free(space);
 }
 

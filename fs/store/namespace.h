@@ -23,6 +23,7 @@
 #define UCM_MAX_SPACES 65535
 
 struct ucm_quota;
+struct ucm_fresh;
 
 struct ucm_space {
 	uint16_t number;
@@ -39,6 +40,8 @@ struct ucm_space {
 	struct ucm_quota *_Atomic quota;
 	/* One bit for each bucket of each directory: 4 words a directory. */
 	_Atomic uint64_t *scanned;
+	/* When its buckets in shared directories were looked at; of find/. */
+	struct ucm_fresh *_Atomic fresh;
 
 	pthread_mutex_t lock; /* guards the rest */
 	uid_t uid;

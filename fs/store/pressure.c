@@ -24,6 +24,7 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
+#include "fs/medium/shared/hosts.h"
 #include "fs/tier/wait.h"
 
 #define VIEW_AGE_MS 250
@@ -233,6 +234,7 @@ uint64_t ucm_pressure(const struct ucm_store *store, unsigned dir)
 		over = more_of(over, share_of(of_tier, medium, tier));
 		over = more_of(over, over_reserve(store->config, &seen));
 		over = more_of(over, over_files(store, dir, &seen));
+		over /= ucm_hosts_living(medium); /* each evicts its part */
 	}
 	return over < used ? over : used;
 }

@@ -72,6 +72,7 @@ struct ucm_keeper {
 	pthread_mutex_t sync_lock; /* for recovery.h: one sync at a time */
 	struct ucm_snapshot_load *snapshot; /* snapshot_load.c; NULL: none */
 	int64_t checkpoint_due_ms;
+	uint32_t uses_s; /* when uses were shared with other daemons (fresh.c) */
 	pthread_t thread;
 	bool running;
 	_Atomic bool ended; /* the thread, if there was one, is done */

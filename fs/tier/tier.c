@@ -14,6 +14,7 @@
 #include "common/log.h"
 #include "common/osguard.h"
 #include "fs/medium/dir/dir.h"
+#include "fs/medium/shared/hosts.h"
 #include "hashing/tree.h"
 
 /* A directory that failed is tried again after this. */
@@ -68,6 +69,8 @@ int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
 				      config->readonly, store, &medium, error);
 		if (!err)
 			err = tier_take(tier, config, medium);
+		if (!err && config->shared)
+			err = ucm_medium_share(medium, error);
 	}
 	if (err)
 		ucm_tier_close(tier);

@@ -15,7 +15,7 @@ import sys
 # room: (its folder, the rooms that it may use), low to high
 BASE = ["common", "hashing", "block"]
 MEDIUM = [*BASE, "config", "index", "medium"]
-TIER = [*MEDIUM, "dir", "memory", "tier"]
+TIER = [*MEDIUM, "hosts", "dir", "memory", "tier"]
 BLOCKS = [*TIER, "policy", "store"]  # what each room of the store may use
 STORE = [*BLOCKS, "find", "motion", "commit", "start"]
 SERVED = [*STORE, "files", "watch", "serve"]
@@ -35,9 +35,10 @@ ROOMS = {
     "reader": ("fs/reader", BASE),
     "config": ("fs/config", BASE),
     "medium": ("fs/medium", [*BASE, "config", "index"]),
-    "dir": ("fs/medium/dir", MEDIUM),
-    "memory": ("fs/medium/memory", [*MEDIUM, "dir"]),
-    "tier": ("fs/tier", [*MEDIUM, "dir", "memory"]),
+    "hosts": ("fs/medium/shared", MEDIUM),
+    "dir": ("fs/medium/dir", [*MEDIUM, "hosts"]),
+    "memory": ("fs/medium/memory", [*MEDIUM, "hosts", "dir"]),
+    "tier": ("fs/tier", [*MEDIUM, "hosts", "dir", "memory"]),
     "store": ("fs/store", [*TIER, "policy"]),
     "find": ("fs/store/find", BLOCKS),
     "motion": ("fs/store/motion", [*BLOCKS, "find"]),
@@ -106,7 +107,7 @@ CIRCLE_MAX = 3
 # faults and a deadline covers them, closes too: by themselves they read /proc, and
 # close what is of no server.
 STORE_ROOMS = ["store", "find", "motion", "commit", "start"]
-FILE_ROOMS = ["index", "config", "medium", "dir", "memory", "tier", *STORE_ROOMS,
+FILE_ROOMS = ["index", "config", "medium", "hosts", "dir", "memory", "tier", *STORE_ROOMS,
               "files"]
 FILE_CALLS = set("""
     access chmod chown close close_range copy_file_range creat dup fallocate fchmod

@@ -30,6 +30,7 @@
 #include "common/osfile.h"
 #include "common/osguard.h"
 #include "fs/medium/dir/lock.h"
+#include "fs/medium/shared/hosts.h"
 
 static const struct ucm_medium_ops directory_ops;
 
@@ -68,6 +69,14 @@ static int learn_type(struct ucm_directory *dir)
 	return 0;
 }
 
+/* No server is told of the close of a folder. */
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
 /* Where a lock does not do. What is full can be mounted, and emptied. */
 static int take_owner(struct ucm_directory *dir, struct ucm_error *error)
 {
@@ -94,8 +103,9 @@ static int take_owner(struct ucm_directory *dir, struct ucm_error *error)
 	return 0;
 }
 
-/* Two daemons must not write one directory. Where other machines may use it a lock
- * may hold for one machine only, or wait out a server's grace period. */
+/* Two daemons must not write one directory, unless it is shared. Where other machines
+ * may use it a lock may hold for one machine only, or wait out a server's grace
+ * period. */
 static int take_lock(struct ucm_directory *dir, unsigned wait_s,
 		     struct ucm_error *error)
 {
@@ -104,6 +114,38 @@ static int take_lock(struct ucm_directory *dir, unsigned wait_s,
 	dir->lockfd =
 		ucm_lock_take(dir->ctlfd, dir->medium.path, wait_s, error);
 	return dir->lockfd < 0 ? dir->lockfd : 0;
+}
+
+static void leave_lock(struct ucm_directory *dir)
+{
+	if (*dir->owner.start)
+		ucm_owner_leave(&dir->owner, dir->ctlfd);
+	*dir->owner.start = '\0';
+	close_fd(&dir->lockfd);
+}
+
+static bool is_shared(struct ucm_directory *dir)
+{
+	struct stat st;
+
+	return !ucm_os_stat_now(dir->ctlfd, ".", &st) &&
+	       !ucm_os_stat(dir->ctlfd, strchr(UCM_HOSTS, '/') + 1, &st) &&
+	       S_ISDIR(st.st_mode);
+}
+
+/* It becomes shared under the lock alone. */
+static int take_lock_or_join(struct ucm_directory *dir, unsigned wait_s,
+			     struct ucm_error *error)
+{
+	int err = is_shared(dir) ? 0 : take_lock(dir, wait_s, error);
+
+	if (err || !is_shared(dir))
+		return err;
+	leave_lock(dir);
+	err = ucm_hosts_join(&dir->medium);
+	return err ? ucm_error_set(error, err, "%s/" UCM_HOSTS ": %s",
+				   dir->medium.path, strerror(-err))
+		   : 0;
 }
 
 static int make_layout(struct ucm_directory *dir)
@@ -234,6 +276,7 @@ static int trust_control(struct ucm_directory *dir,
 		{ UCM_TREE_OWN "/tmp", S_IFDIR },
 		{ UCM_TREE_OWN "/quarantine", S_IFDIR },
 		{ UCM_TREE_OWN "/pinned", S_IFDIR },
+		{ UCM_HOSTS, S_IFDIR },
 		{ UCM_TREE_OWN "/id", S_IFREG },
 		{ UCM_TREE_OWN "/state", S_IFREG },
 		{ UCM_TREE_OWN "/clock", S_IFREG },
@@ -272,7 +315,7 @@ static int trust_tree(struct ucm_directory *dir,
 static int open_writable(struct ucm_directory *dir, unsigned wait_s,
 			 struct ucm_error *error)
 {
-	int err = take_lock(dir, wait_s, error);
+	int err = take_lock_or_join(dir, wait_s, error);
 
 	if (err)
 		return err;
@@ -295,17 +338,11 @@ static int directory_open_all(struct ucm_directory *dir, const char *path,
 		err = trust_control(dir, error);
 	if (!err && !dir->medium.readonly)
 		err = open_writable(dir, config->lock_wait_s, error);
+	else if (!err && is_shared(dir))
+		err = ucm_hosts_join(&dir->medium);
 	if (!err)
 		err = trust_tree(dir, error);
 	return err;
-}
-
-/* No server is told of the close of a folder. */
-static void close_fd(int *fd)
-{
-	if (*fd >= 0)
-		close(*fd);
-	*fd = -1;
 }
 
 static void directory_close(struct ucm_medium *medium)
@@ -315,6 +352,8 @@ static void directory_close(struct ucm_medium *medium)
 	if (*dir->owner.start && !ucm_guard_is_down(medium->guard,
 						    UCM_CALL_WRITES))
 		ucm_owner_leave(&dir->owner, dir->ctlfd);
+	if (medium->hosts)
+		ucm_hosts_leave(medium);
 	ucm_guard_close(medium->guard);
 	medium->guard = NULL;
 	close_fd(&dir->lockfd);
@@ -351,7 +390,7 @@ int ucm_directory_open(const char *path, bool readonly,
 	err = directory_open_all(dir, path, config, error);
 	if (err) {
 		directory_close(&dir->medium);
-		free(dir);
+		ucm_medium_free(&dir->medium);
 		return err;
 	}
 	*out = &dir->medium;
@@ -395,6 +434,10 @@ static int directory_beat(struct ucm_medium *medium, enum ucm_beat what)
 {
 	struct ucm_directory *dir = ucm_directory_of(medium);
 
+	if (what == UCM_BEAT_SHARED)
+		leave_lock(dir);
+	if (medium->hosts)
+		return ucm_hosts_beat(medium, what);
 	if (what == UCM_BEAT_SHOW)
 		directory_show(dir);
 	else if (what == UCM_BEAT_ENDING)
@@ -474,7 +517,8 @@ static int directory_stat(struct ucm_medium *medium, const char *path,
 {
 	int at = enter(medium, &path);
 
-	return ucm_os_stat(at, path, out);
+	return medium->hosts ? ucm_os_stat_now(at, path, out)
+			     : ucm_os_stat(at, path, out);
 }
 
 static int directory_open_file(struct ucm_medium *medium, const char *path,

@@ -17,6 +17,7 @@
 #include "common/cleanup.h"
 #include "common/log.h"
 #include "common/parse.h"
+#include "fs/store/find/find.h"
 #include "fs/store/quota.h"
 #include "fs/tier/wait.h"
 #include "hashing/tree.h"
@@ -47,9 +48,17 @@ static struct ucm_space *spaces_find(struct ucm_daemon *daemon,
 static int spaces_lookup(struct ucm_account *account, fuse_ino_t parent,
 			 const char *name, struct fuse_entry_param *out)
 {
+	struct ucm_store *store = account->daemon->store;
 	struct ucm_space *space = spaces_find(account->daemon, name);
 
 	(void)parent;
+	if (!space && *name && ucm_store_is_shared(store)) {
+		int err = ucm_wait_for_any(&store->dirs);
+
+		if (err)
+			return err;
+		space = ucm_store_meet_space(store, name);
+	}
 	if (!space)
 		return -ENOENT;
 	return ucm_entry_fill(&ucm_space_ops, account->daemon,

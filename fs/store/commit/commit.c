@@ -184,6 +184,22 @@ static bool commit_is_there(struct ucm_store *store, const struct ucm_key *key)
 	       !ucm_store_check(store, ref);
 }
 
+/* Another daemon has committed it: that is a success, and nothing of it is set aside.
+ * For it to be seen here its folder is asked for first. */
+static int link_beside_others(struct ucm_store *store,
+			      const struct ucm_temp *temp,
+			      struct ucm_space *space,
+			      const struct ucm_key *key)
+{
+	struct stat st;
+
+	ucm_medium_stamp(temp->medium, space->folder, ucm_tree_bucket(&key->id),
+			 &st);
+	if (!commit_is_there(store, key))
+		ucm_store_examine(store, space, &key->id, temp->dir);
+	return -EEXIST;
+}
+
 static int commit_link_block(struct ucm_store *store,
 			     const struct ucm_temp *temp,
 			     struct ucm_space *space, const struct ucm_key *key)
@@ -193,6 +209,8 @@ static int commit_link_block(struct ucm_store *store,
 
 	if (err != -EEXIST)
 		return err;
+	if (temp->medium->hosts)
+		return link_beside_others(store, temp, space, key);
 	/* a file has our name: a block, perhaps one that no scan has seen */
 	if (commit_is_there(store, key))
 		return -EEXIST;
@@ -329,7 +347,9 @@ static int make_durable(struct ucm_store *store, struct ucm_temp *temp,
 			  ? ucm_file_sync(file, UCM_SYNC_FLUSH)
 			  : 0;
 
-	if (!err && store->config->durability != UCM_DURABILITY_NONE) {
+	/* of a shared one no daemon suspects what a crash has torn */
+	if (!err && (store->config->durability != UCM_DURABILITY_NONE ||
+		     temp->medium->hosts)) {
 		call = "fdatasync";
 		err = ucm_file_sync(file, UCM_SYNC_DATA);
 	}

@@ -90,6 +90,15 @@ static void batch_add(struct batch *batch, const struct ucm_id *id)
 		batch_run(batch);
 }
 
+/* A shared directory is listed again and again. */
+static bool scan_is_known(const struct batch *batch,
+			  const struct ucm_entry *entry)
+{
+	return entry->dir == batch->dir ||
+	       (batch->store->dirs.at[batch->dir]->hosts &&
+		ucm_entry_has_place(entry, batch->dir));
+}
+
 static void scan_name(struct batch *batch, unsigned bucket, const char *name)
 {
 	struct ucm_key key = { .space = batch->space->number };
@@ -102,7 +111,7 @@ static void scan_name(struct batch *batch, unsigned bucket, const char *name)
 	    ucm_tree_bucket(&key.id) != bucket)
 		ucm_count(&store->stats.strays);
 	else if (!ucm_index_find(store->index, &key, &entry, NULL) ||
-		 entry.dir != batch->dir)
+		 !scan_is_known(batch, &entry))
 		batch_add(batch, &key.id);
 }
 
@@ -143,6 +152,8 @@ static int read_bucket(struct ucm_store *store, struct ucm_space *space,
 	if (atomic_exchange(&medium->unreadable, false))
 		ucm_info("%s: can be read again", medium->path);
 	err = names ? scan_names(store, space, dir, bucket, names) : 0;
+	if (names && medium->hosts)
+		ucm_store_drop_vanished(store, space, dir, bucket, names);
 	ucm_debug(SCAN, 1, "%s/%s: %s", medium->path, path,
 		  err ? strerror(-err) : names ? "read" : "not there");
 	if (!err)
@@ -164,8 +175,10 @@ int ucm_store_scan_bucket(struct ucm_store *store, struct ucm_space *space,
 int ucm_store_fill_bucket(struct ucm_store *store, struct ucm_space *space,
 			  unsigned bucket)
 {
-	if (atomic_load(&store->scan.complete))
-		return 0;
+	int fresh = ucm_store_freshen(store, space, bucket);
+
+	if (fresh || atomic_load(&store->scan.complete))
+		return fresh;
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
 		int err;
 

@@ -117,9 +117,14 @@ bool ucm_store_lose(struct ucm_store *store, ucm_ref ref, unsigned dir,
 	ucm_store_unlock_name(store, &key.id);
 	if (!lost)
 		return false;
-	ucm_count(&store->stats.vanished);
-	ucm_warning("block %s: gone from %s: %s", ucm_hex(&key.id).text,
-		    store->dirs.at[dir]->path, strerror(-err));
+	if (store->dirs.at[dir]->hosts) {
+		ucm_debug(SCAN, 1, "block %s: removed from %s by another daemon",
+			  ucm_hex(&key.id).text, store->dirs.at[dir]->path);
+	} else {
+		ucm_count(&store->stats.vanished);
+		ucm_warning("block %s: gone from %s: %s", ucm_hex(&key.id).text,
+			    store->dirs.at[dir]->path, strerror(-err));
+	}
 	/* all copies, not only the first, so that a removal finds them */
 	entry.flags |= UCM_ENTRY_DUPLICATE;
 	ucm_store_examine_copies(store, &entry);

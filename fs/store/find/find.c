@@ -4,7 +4,7 @@
  *
  * The index is the truth for what it has. What it does not have is absent,
  * unless the scan has not come to that bucket yet: then every directory that
- * may have the name is asked, fast tiers first.
+ * may have the name is asked, fast tiers first; or a directory is shared (fresh.c).
  */
 #include <config.h>
 
@@ -67,12 +67,30 @@ static int find_or_probe(struct ucm_store *store, const struct ucm_key *key,
 	return ucm_index_find(store->index, key, out, ref) ? 0 : -ENOENT;
 }
 
+/* And what others may have added since. Not under a name's lock. */
+static int find_fresh(struct ucm_store *store, const struct ucm_key *key,
+		      struct ucm_entry *out, ucm_ref *ref)
+{
+	int err = find_or_probe(store, key, out, ref);
+	struct ucm_space *space;
+
+	if (err != -ENOENT || !ucm_store_is_shared(store))
+		return err;
+	space = ucm_namespace_get(&store->names, key->space);
+	if (!space)
+		return err;
+	err = ucm_store_freshen(store, space, ucm_tree_bucket(&key->id));
+	if (err)
+		return err;
+	return ucm_index_find(store->index, key, out, ref) ? 0 : -ENOENT;
+}
+
 int ucm_store_peek(struct ucm_store *store, const struct ucm_key *key,
 		   struct ucm_entry *out, ucm_ref *ref_out)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
-	int err = find_or_probe(store, key, &entry, &ref);
+	int err = find_fresh(store, key, &entry, &ref);
 
 	if (!err && entry.flags & UCM_ENTRY_LEAVING)
 		err = -ENOENT;
@@ -251,6 +269,27 @@ static int store_look(struct ucm_store *store, ucm_ref ref,
 	return err;
 }
 
+/* The server was restarted, or another daemon has removed the file. */
+static bool is_stale(const struct ucm_store *store,
+		     const struct ucm_entry *entry, int err)
+{
+	return err == -ESTALE && store->dirs.at[entry->dir]->hosts;
+}
+
+/* Still stale: it is not there. */
+static int store_open_again(struct ucm_store *store,
+			   const struct ucm_entry *entry, struct ucm_file *file,
+			   struct stat *st)
+{
+	int err;
+
+	ucm_medium_stamp(store->dirs.at[entry->dir],
+			 ucm_store_folder(store, entry),
+			 ucm_tree_bucket(&entry->id), st);
+	err = store_open_entry(store, entry, file, st);
+	return is_stale(store, entry, err) ? -ENOENT : err;
+}
+
 /* -EAGAIN: likewise. */
 static int store_open_once(struct ucm_store *store, ucm_ref ref,
 			   struct ucm_entry *out, struct ucm_file *file)
@@ -269,6 +308,8 @@ static int store_open_once(struct ucm_store *store, ucm_ref ref,
 			return err;
 	}
 	err = store_open_entry(store, &entry, file, &st);
+	if (is_stale(store, &entry, err))
+		err = store_open_again(store, &entry, file, &st);
 	if (err == -ENOENT || err == -ENXIO || err == -ELOOP)
 		return ucm_store_lose(store, ref, entry.dir, NULL, err)
 			       ? -ENOENT
@@ -430,6 +471,11 @@ static int store_remove_locked(struct ucm_store *store,
 		return err;
 	if (lies_on_readonly(store, space, ref, &entry))
 		return -EROFS;
+	if (why == UCM_POLICY_EVICTED &&
+	    (ucm_store_is_pinned_in(store, ref, &entry, entry.dir) ||
+	     (entry.copy && ucm_store_is_pinned_in(store, ref, &entry,
+						   entry.copy - 1u))))
+		return -EPERM;
 	/* before the file: whoever maps the index never sees a block that is
 	 * gone; the entry is removed after it, so that we find it until then */
 	err = why == UCM_POLICY_EVICTED ? ucm_store_claim(store, ref, NULL)
@@ -464,7 +510,11 @@ static int store_remove(struct ucm_store *store, const struct ucm_key *key,
 			enum ucm_policy_why why)
 {
 	int err = ucm_wait_for_any(&store->dirs);
+	struct ucm_entry entry;
+	ucm_ref ref;
 
+	if (!err && ucm_store_is_shared(store))
+		err = find_fresh(store, key, &entry, &ref);
 	if (err)
 		return err;
 	store_read_pins(store);

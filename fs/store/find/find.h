@@ -225,6 +225,39 @@ void ucm_snapshots_free(struct ucm_store *store);
 int ucm_store_scan_bucket(struct ucm_store *store, struct ucm_space *space,
 			  unsigned dir, unsigned bucket);
 
+/* A bucket was listed: what it has no more leaves the index. */
+void ucm_store_drop_vanished(struct ucm_store *store,
+			     const struct ucm_space *space, unsigned dir,
+			     unsigned bucket, const char *names);
+
+/* ---- what other daemons do (fresh.c) ---- */
+
+extern int64_t ucm_fresh_age_ms; /* 2000; tests wait less */
+
+/* Has any directory other daemons? */
+bool ucm_store_is_shared(const struct ucm_store *store);
+
+/* What a look-up did not find may have been added since: see to it that the index has
+ * all of a bucket in shared directories that is older than two seconds. Not under a
+ * name's lock. 0, also if a directory could not say; -EINPROGRESS. */
+int ucm_store_freshen(struct ucm_store *store, struct ucm_space *space,
+		      unsigned bucket);
+/* All of a shared directory. */
+void ucm_store_freshen_all(struct ucm_store *store, unsigned dir);
+
+/* Has another daemon pinned a block there? Then its entry is pinned, too. */
+bool ucm_store_is_pinned_in(struct ucm_store *store, ucm_ref ref,
+			    const struct ucm_entry *entry, unsigned dir);
+/* Has another daemon used it there since we did? Its entry says so from now on. */
+bool ucm_store_is_used_in(struct ucm_store *store, ucm_ref ref,
+			  const struct ucm_entry *entry, unsigned dir);
+
+/* Now and then: the times of use of all that was used here become those of the files,
+ * for the others. */
+void ucm_store_share_uses(struct ucm_store *store, unsigned dir);
+
+/* ---- all of a directory (bucket.c) ---- */
+
 /* Have all buckets of a directory been read? */
 bool ucm_store_knows(struct ucm_store *store, unsigned dir);
 

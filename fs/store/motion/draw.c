@@ -15,6 +15,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "fs/medium/shared/hosts.h"
 #include "fs/store/endurance.h"
 #include "fs/store/pressure.h"
 #include "hashing/tree.h"
@@ -43,6 +44,7 @@ struct ucm_drawing ucm_draw_from(struct ucm_store *store, unsigned dir,
 		.dir = dir,
 		.is_lowest = !ucm_tier_below(store, tier),
 		.leaves = how == UCM_EVICTION_LEAVES || !goes_down(store, tier),
+		.in_slice = how == UCM_EVICTION_MOVING,
 	};
 }
 
@@ -96,9 +98,21 @@ static bool knows_pins(const struct ucm_drawing *drawing,
 		atomic_load(&keepers[entry->copy - 1].pins_known));
 }
 
+/* In a shared directory each daemon has its part of the buckets. Who needs room now
+ * takes what there is. */
+static bool is_ours(const struct ucm_drawing *drawing,
+		    const struct ucm_entry *entry)
+{
+	return !drawing->in_slice ||
+	       ucm_hosts_is_ours(drawing->store->dirs.at[drawing->dir],
+				 ucm_tree_bucket(&entry->id));
+}
+
 static bool may_go(const struct ucm_drawing *drawing,
 		   const struct ucm_entry *entry)
 {
+	if (!is_ours(drawing, entry))
+		return false;
 	return draw_has(drawing, entry) && knows_pins(drawing, entry) &&
 	       !(entry->flags & (UCM_ENTRY_PINNED | UCM_ENTRY_LEAVING |
 				 UCM_ENTRY_WRITABLE)) &&
@@ -130,7 +144,7 @@ static bool was_vain(const struct ucm_drawing *drawing, ucm_ref ref)
 	return false;
 }
 
-/* Is it listed in vain? What becomes a candidate later is listed again then. */
+/* Is it listed for nothing? What becomes a candidate later is listed again then. */
 static bool is_vain(const struct ucm_drawing *drawing,
 		    const struct ucm_entry *entry)
 {

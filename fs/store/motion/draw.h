@@ -22,8 +22,10 @@ struct ucm_drawing {
 	bool is_lowest;
 	bool leaves; /* no other is a candidate */
 	bool spares; /* what is expected is none */
+	bool in_slice; /* nor what other daemons evict (shared/hosts.h) */
 	ucm_ref vain[UCM_DRAW_VAIN]; /* held, as was seen: not to be tried again */
 	unsigned num_vain;
+	unsigned num_learnt; /* of which another daemon was found to have used them */
 	struct ucm_batch *batch; /* of blocks that go to a lower tier, or NULL */
 };
 

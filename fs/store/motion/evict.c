@@ -42,6 +42,7 @@
 
 #include "common/log.h"
 #include "fs/store/endurance.h"
+#include "fs/store/find/find.h"
 #include "fs/store/motion/draw.h"
 #include "fs/store/pressure.h"
 #include "fs/tier/wait.h"
@@ -50,6 +51,9 @@
 /* Of two blocks that are worth about the same, the one stays that is there: what a
  * policy has learnt is not so exact, and the other costs two copies. */
 #define STAY_MARGIN 0.8
+
+/* An eviction asks for so few blocks whether another daemon has used them. */
+#define LEARNS 64
 
 /* ---- what becomes of one ---- */
 
@@ -378,6 +382,17 @@ static bool is_over(int err)
 	}
 }
 
+/* Another daemon has used it: another block may be worth less. */
+static bool learns_of_use(struct ucm_drawing *drawing, ucm_ref ref,
+			  const struct ucm_entry *entry)
+{
+	unsigned dir = drawing->quota ? entry->dir : drawing->dir;
+
+	return drawing->num_learnt < LEARNS &&
+	       ucm_store_is_used_in(drawing->store, ref, entry, dir) &&
+	       ++drawing->num_learnt;
+}
+
 /* -ENODATA: nothing may go. */
 static int evict_next(struct ucm_drawing *drawing, enum ucm_eviction how,
 		      const struct ucm_move_terms *pace, uint64_t *freed)
@@ -392,6 +407,8 @@ static int evict_next(struct ucm_drawing *drawing, enum ucm_eviction how,
 		return -ENODATA;
 	if (!ucm_index_get(store->index, ref, &entry))
 		return -ENOENT;
+	if (learns_of_use(drawing, ref, &entry))
+		return -ESTALE;
 	err = drawing->quota ? evict_whole(drawing, &entry, &one)
 			     : take_away(drawing, ref, &entry, how, pace, &one);
 	if (err) {
@@ -428,6 +445,14 @@ static int evict_some(struct ucm_drawing *drawing, uint64_t bytes,
 	return 0;
 }
 
+/* Do other daemons evict there in our place? */
+static bool is_fenced(struct ucm_store *store, unsigned dir)
+{
+	struct ucm_medium *medium = store->dirs.at[dir];
+
+	return medium->hosts && ucm_medium_beat(medium, UCM_BEAT_CHECK);
+}
+
 static int evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
 		       enum ucm_eviction how, bool spares,
 		       const struct ucm_move_terms *pace, uint64_t *freed)
@@ -446,7 +471,9 @@ static int evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
 	drawing.batch = &batch;
 	atomic_fetch_add(&store->evictions.running, 1);
 	do {
-		err = evict_some(&drawing, bytes, how, pace, freed);
+		err = is_fenced(store, dir)
+			      ? -ENOSPC
+			      : evict_some(&drawing, bytes, how, pace, freed);
 		left = ucm_batch_settle(&batch, freed);
 		atomic_fetch_add(&store->evictions.done, left);
 	} while (!err && left && *freed < bytes);

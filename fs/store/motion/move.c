@@ -144,7 +144,7 @@ static int move_fail(struct moving *m, unsigned dir, const char *what, int err)
  * never does): each file is synced there. */
 static bool move_syncs(const struct moving *m)
 {
-	return m->move->durable ||
+	return m->move->durable || m->temp.medium->hosts ||
 	       (m->move->soon &&
 		m->temp.medium->flags & UCM_MEDIUM_REPORTS_AT_CLOSE);
 }
@@ -334,6 +334,9 @@ static int move_look(struct ucm_store *store, ucm_ref ref)
 
 	if (!ucm_index_get(store->index, ref, &entry))
 		return -ENOENT;
+	/* another daemon may have put it where it is to go */
+	ucm_store_freshen(store, store->names.spaces[entry.space],
+			  ucm_tree_bucket(&entry.id));
 	return entry.flags & (UCM_ENTRY_DOUBT | UCM_ENTRY_UNREAD)
 		       ? ucm_store_check(store, ref)
 		       : 0;
@@ -434,6 +437,9 @@ static int drop_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 		return -ENOENT;
 	if (!entry->copy || !ucm_entry_has_place(entry, dir))
 		return -ESTALE;
+	if (!(entry->flags & UCM_ENTRY_PINNED) &&
+	    ucm_store_is_pinned_in(store, ref, entry, dir))
+		return -EPERM;
 	folder = ucm_store_folder(store, entry);
 	err = drop_look_at_other(store, ref, entry, dir);
 	if (!err)

@@ -21,6 +21,8 @@
 
 /* What is wrong with a directory is looked at again after this. */
 #define RETRY_S 30
+/* What others have done in one that is shared. */
+#define FRESHEN_S 8
 
 static bool keeper_is_due(struct ucm_keeper *keeper)
 {
@@ -49,6 +51,10 @@ static void keeper_look_after(struct ucm_keeper *keeper)
 	ucm_medium_beat(medium, UCM_BEAT_SHOW);
 	ucm_scan_retry(keeper->store, keeper->dir);
 	ucm_scan_settle(keeper->store, keeper->dir);
+	if (medium->hosts) {
+		ucm_store_freshen_all(keeper->store, keeper->dir);
+		ucm_store_share_uses(keeper->store, keeper->dir);
+	}
 	if (atomic_load(&keeper->store->life.stopping))
 		return; /* the configuration is gone by now */
 	if (keeper_is_due(keeper) && ucm_keeper_checkpoint(keeper))
@@ -83,13 +89,14 @@ static bool wait_a_while(struct ucm_keeper *keeper)
 {
 	struct ucm_store *store = keeper->store;
 	struct timespec until;
-	int64_t every_s;
+	int64_t every_s, most_s;
 
 	if (atomic_load(&store->life.closing)) /* the configuration may be gone */
 		return false;
 	every_s = store->config->checkpoint_s;
+	most_s = ucm_keeper_medium(keeper)->hosts ? FRESHEN_S : RETRY_S;
 	until = ucm_monotonic_in_ms(
-		(every_s && every_s < RETRY_S ? every_s : RETRY_S) * 1000);
+		(every_s && every_s < most_s ? every_s : most_s) * 1000);
 	pthread_mutex_lock(&store->life.lock);
 	while (!atomic_load(&store->life.closing) &&
 	       pthread_cond_timedwait(&store->life.wake,

@@ -88,7 +88,9 @@ static void scan_ended(struct ucm_store *store)
 {
 	if (!all_scanned(store) || atomic_exchange(&store->scan.complete, true))
 		return;
-	ucm_index_memory_set_complete(ucm_index_live(store->index));
+	/* what others add to a shared directory it does not have: who maps it asks */
+	if (!ucm_store_is_shared(store))
+		ucm_index_memory_set_complete(ucm_index_live(store->index));
 	ucm_info("%llu blocks found",
 		 (unsigned long long)atomic_load(&store->blocks));
 }

@@ -220,7 +220,8 @@ void ucm_snapshots_save(struct ucm_store *store, unsigned dir)
 	struct saving *saving;
 	int err = -ENOMEM;
 
-	if (atomic_load(&store->dirs.at[dir]->recovery.lost))
+	if (atomic_load(&store->dirs.at[dir]->recovery.lost) ||
+	    store->dirs.at[dir]->hosts)
 		return;
 	saving = calloc(1, sizeof(*saving));
 	if (saving)

@@ -78,6 +78,8 @@ static const struct {
 	{ "mem@1G,/a", "a separate tier" },
 	{ "/a,mem@1G", "a separate tier" },
 	{ "mem@1G,mem@2G", "a separate tier" },
+	{ "shared@", "empty directory" },
+	{ "shared@mem@1G", "memory cannot be shared" },
 };
 
 UNIT_TEST(a_wrong_source_is_named, .rows = NUM_ROWS(wrong_sources))
@@ -127,6 +129,27 @@ UNIT_TEST(memory_is_a_tier_with_a_size)
 			 0);
 	ck_assert_int_eq(ucm_config_check(&fx_config, &error), -EINVAL);
 	ck_assert_ptr_nonnull(strstr(error.text, "'mem'"));
+}
+
+UNIT_TEST(a_tier_may_be_shared_with_other_hosts)
+{
+	ck_assert_int_eq(ucm_config_source(&fx_config,
+					   "/a:nfs=shared@/b,/c:./shared@d",
+					   &error),
+			 0);
+	ck_assert(!fx_config.tiers[0].shared);
+	ck_assert(fx_config.tiers[1].shared);
+	ck_assert_str_eq(fx_config.tiers[1].dirs[0], "/b");
+	ck_assert_str_eq(fx_config.tiers[1].dirs[1], "/c");
+	ck_assert(!fx_config.tiers[2].shared);
+	ck_assert_int_eq(ucm_config_set_tier(&fx_config.tiers[0], "shared",
+					     "true", &error),
+			 0);
+	ck_assert(fx_config.tiers[0].shared);
+	ck_assert_int_eq(ucm_config_set_tier(&fx_config.tiers[0], "shared",
+					     "both", &error),
+			 -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error.text, "shared 'both'"));
 }
 
 UNIT_TEST(tiers_must_be_there_and_differ_in_name)

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random operations through several mounts of one shared directory.
+
+    shared_ops.py SOURCE OPERATIONS BLOCKS...
+
+Of the blocks in SOURCE each mount writes, reads and removes some at random, at the same
+time as the others. A read brings the bytes of SOURCE, or there is no such block; a write
+succeeds. At the end, once nothing is changed any more, all can open the same blocks within
+three seconds.
+"""
+import errno
+import os
+import random
+import sys
+import threading
+import time
+
+SEEN_S = 3.0
+
+
+class Player(threading.Thread):
+    def __init__(self, where, blocks, operations, seed):
+        super().__init__()
+        self.where, self.blocks, self.operations = where, blocks, operations
+        self.random = random.Random(seed)
+        self.counts = {"write": 0, "hit": 0, "miss": 0, "removed": 0}
+        self.wrong = []
+
+    def write(self, name):
+        path = os.path.join(self.where, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as out:
+            out.write(self.blocks[name])
+        self.counts["write"] += 1
+
+    def read(self, name):
+        try:
+            with open(os.path.join(self.where, name), "rb") as block:
+                data = block.read()
+        except FileNotFoundError:
+            self.counts["miss"] += 1
+            return
+        self.counts["hit"] += 1
+        if data != self.blocks[name]:
+            self.wrong.append(f"{name}: wrong bytes in {self.where}")
+
+    def remove(self, name):
+        try:
+            os.unlink(os.path.join(self.where, name))
+        except FileNotFoundError:
+            return
+        self.counts["removed"] += 1
+
+    def run(self):
+        names = sorted(self.blocks)
+        for _ in range(self.operations):
+            call = self.random.choices([self.write, self.read, self.remove],
+                                       [4, 8, 1])[0]
+            name = self.random.choice(names)
+            try:
+                call(name)
+            except OSError as error:
+                # a block that is there is never written again
+                if call != self.write or error.errno not in (errno.EEXIST, errno.EPERM):
+                    self.wrong.append(f"{name}: {call.__name__}: {error}")
+
+
+def load(source):
+    blocks = {}
+    for folder, _, files in os.walk(source):
+        for file in files:
+            path = os.path.join(folder, file)
+            with open(path, "rb") as block:
+                blocks[os.path.relpath(path, source)] = block.read()
+    return blocks
+
+
+def can_open(path):
+    try:
+        os.close(os.open(path, os.O_RDONLY))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def sees(where, names):
+    return {name for name in names if can_open(os.path.join(where, name))}
+
+
+def settle(players, names):
+    """Until all see the same, for SEEN_S at most; what differs."""
+    until = time.monotonic() + SEEN_S
+    while True:
+        views = [sees(player.where, names) for player in players]
+        if all(view == views[0] for view in views):
+            return None
+        if time.monotonic() > until:
+            return [len(view) for view in views]
+        time.sleep(0.1)
+
+
+def main():
+    source, operations, *mounts = sys.argv[1:]
+    blocks = load(source)
+    players = [Player(where, blocks, int(operations), seed)
+               for seed, where in enumerate(mounts)]
+    for player in players:
+        player.start()
+    for player in players:
+        player.join()
+    wrong = [text for player in players for text in player.wrong]
+    differs = settle(players, sorted(blocks))
+    if differs:
+        wrong.append(f"after {SEEN_S} s they see {differs} blocks")
+    for player in players:
+        print(player.where, player.counts)
+        if not player.counts["hit"] or not player.counts["removed"]:
+            wrong.append(f"{player.where}: too little was tried")
+    for text in wrong[:20]:
+        print(text)
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
