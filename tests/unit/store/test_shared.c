@@ -188,8 +188,8 @@ UNIT_TEST(what_one_commits_the_other_finds)
 	ck_assert_int_eq(open_in(two, 0), 0);
 }
 
-/* Two names in one tick of the server's clock. */
-UNIT_TEST(a_folder_that_changed_is_listed_once_more)
+/* The second block is in the bucket of the first. */
+static void put_beside(void)
 {
 	struct fx_file *file = &fx_files[1];
 
@@ -197,6 +197,26 @@ UNIT_TEST(a_folder_that_changed_is_listed_once_more)
 	file->key.id.bytes[15] ^= 1;
 	file->block.id = file->key.id;
 	fx_encode(file, true);
+}
+
+/* The kernel has the folder as it was, and nothing is to be listed. */
+UNIT_TEST(the_folder_is_asked_for_at_its_server)
+{
+	put_beside();
+	commit_in(one, 0, 1);
+	must_find(two, 0);
+	for (unsigned i = 0; i < 4; i++) {
+		usleep(30000);
+		ck_assert_int_eq(find_in(two, 1), -ENOENT);
+	}
+	commit_in(one, 1, 1);
+	must_find(two, 1);
+}
+
+/* Two names in one tick of the server's clock. */
+UNIT_TEST(a_folder_that_changed_is_listed_once_more)
+{
+	put_beside();
 	commit_in(one, 0, 1);
 	must_find(two, 0);
 	commit_in(one, 1, 1);
@@ -405,6 +425,7 @@ UNIT_TEST(what_the_other_has_used_is_evicted_last)
 
 	commit_in(one, 0, 4);
 	age(0, 4, 1000);
+	age(2, 1, 1500);
 	for (unsigned i = 0; i < 4; i++)
 		utimensat(AT_FDCWD,
 			  fx_path("$/a/blocks/%s", fx_name(&fx_files[i])),
