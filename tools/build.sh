@@ -41,8 +41,9 @@ run_logged() {
 	return 1
 }
 
-# build DIR [CONFIGURE OPTIONS]: configure (once) and make in $top/DIR.
-build() {
+# configured DIR [OPTIONS]: $top/DIR, where it is not with these options. Kernels for
+# other devices are made again.
+configured() {
 	dir_=$top/$1
 	shift
 	mkdir -p "$dir_"
@@ -51,11 +52,19 @@ build() {
 		run_logged "$dir_/autoreconf.log" "autoreconf" \
 			autoreconf -fi "$top" || return 1
 	fi
-	if [ ! -f "$dir_/Makefile" ] || [ "$top/configure" -nt "$dir_/Makefile" ]; then
+	if [ ! -f "$dir_/Makefile" ] || [ "$top/configure" -nt "$dir_/Makefile" ] ||
+	   [ "$*" != "$(cat "$dir_/options" 2>/dev/null)" ]; then
+		rm -f "$dir_/options" "$dir_"/gpu/*/*.fatbin
 		(cd "$dir_" && run_logged configure.log "configure $*" \
 			env CONFIG_SHELL="$quick_shell" \
 			"$top/configure" "$@") || return 1
+		echo "$*" >"$dir_/options"
 	fi
+}
+
+# build DIR [CONFIGURE OPTIONS]: configure and make in $top/DIR.
+build() {
+	configured "$@" || return 1
 	run_logged "$dir_/make.log" "make in $(basename "$dir_")" \
 		make -C "$dir_" -j"$jobs"
 }
