@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # A process that saves is killed: what can be seen of its blocks is whole, and
-# nothing else is left.
+# nothing else is left. UCMFS_TEST_LONG=1: as many of the large ones.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/load.sh"
@@ -34,16 +34,20 @@ all_whole() {
 
 for shape in '' '--layers 16 --plane 16384' \
 	'--layers 16 --plane 16384 --io threads' '--layers 64 --plane 65536'; do
+	num=100
+	case ${UCMFS_TEST_LONG:-0}:$shape in
+	0:*65536) num=30 ;; # of 8 MiB
+	esac
 	how="killed while saving ($shape)"
 	need do_mount "$work/tier"
 	# shellcheck disable=SC2086 # options
 	start_client $shape --threads 2 mount "$mnt"
-	tell start save 0 100
+	tell start save 0 $num
 	hear
 	need wait_until some_saved 10
 	kill_client
 	no_debris "$work/tier"
-	all_whole 100
+	all_whole $num
 
 	# blocks of which some layers were saved
 	how="killed between layers ($shape)"
@@ -63,13 +67,13 @@ for shape in '' '--layers 16 --plane 16384' \
 	how="killed while saving to tiers ($shape)"
 	# shellcheck disable=SC2086 # options
 	start_client $shape tiers "$work/tier"
-	tell start save 0 100
+	tell start save 0 $num
 	hear
 	need wait_until some_saved 10
 	kill_client
 	need do_mount "$work/tier"
 	no_debris "$work/tier"
-	all_whole 100
+	all_whole $num
 	do_umount
 	rm -rf "$work/tier"
 	mkdir "$work/tier"

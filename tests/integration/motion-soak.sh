@@ -3,17 +3,17 @@
 #
 # Four writers at full speed into three full tiers, while blocks are removed,
 # pinned, warmed, flushed, scrubbed and compared, a quota changes, directories are
-# drained and used again, and the daemon is killed every 12 to 20 seconds: no
+# drained and used again, and the daemon is killed every 8 to 20 seconds: no
 # write and no flush fails, no byte is wrong, and nothing is lost that limits did
 # not ask for, by an account that is kept outside of the daemon.
 #
-# A minute; ten with UCMFS_TEST_LONG=1. The choices follow from a seed, which is
-# printed; UCMFS_TEST_SEED=... makes the same again.
+# Each kind of life once; ten minutes with UCMFS_TEST_LONG=1. The choices follow from
+# a seed, which is printed; UCMFS_TEST_SEED=... makes the same again.
 # UCMFS_TEST_LIVES="full still": only these kinds of lives (tests/lib/motion_soak.py).
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-seconds=60
-life=12
+seconds=40
+life=8
 [ "${UCMFS_TEST_LONG:-0}" = 0 ] || {
 	seconds=600
 	life=20

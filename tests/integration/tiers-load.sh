@@ -5,9 +5,12 @@
 # them: no ENOSPC, no limit passed, nothing wrong. UCMFS_TEST_LONG=1: ten minutes.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-seconds=12
-[ "${UCMFS_TEST_LONG:-0}" = 0 ] || seconds=600
-rounds=6 # at most, on a machine that is too slow to fill all tiers in one
+seconds=6
+rounds=12 # at most, on a machine that is too slow to fill all tiers in one
+[ "${UCMFS_TEST_LONG:-0}" = 0 ] || {
+	seconds=600
+	rounds=6
+}
 : "${UCMFS_TEST_TIMEOUT:=$((2 * rounds * seconds + 120))}" # two modes
 start_test root fuse python3
 
