@@ -198,12 +198,15 @@ require_campaigns() {
 		skip 'not with sanitizers, but in tools/selftest --long'
 }
 
-# Itself, where the one in PATH is a shim that looks for it each time: 0.1 s.
+# Without site-packages, of which our scripts need none: they start it thousands of
+# times, and it may import much from there. And itself, where the one in PATH is a
+# shim that looks for it each time: 0.1 s.
 require_python3() {
 	require_cmd python3
-	PATH=$(python3 -c 'import os, sys
-print(os.path.dirname(sys.executable))'):$PATH
-	export PATH
+	UCMFS_TEST_PYTHON3=$(python3 -S -c 'import sys
+print(sys.executable)')
+	PATH=$top_srcdir/tests/lib/bin:$PATH
+	export UCMFS_TEST_PYTHON3 PATH
 }
 
 # A tracer in the background, which leaves the daemon our child. Leaks cannot be

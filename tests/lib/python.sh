@@ -8,7 +8,7 @@
 #   python_tests MODULE...     of tests/python/, on $mnt if that is mounted
 
 require_python() {
-	python=${PYTHON:-python3}
+	python=${PYTHON:-${UCMFS_TEST_PYTHON3:-python3}} # with its site-packages
 	"$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' \
 		2>/dev/null || skip 'needs Python 3.9 or later'
 	[ -f "$top_builddir/.libs/libucm.so" ] || skip 'libucm.so is not built'
