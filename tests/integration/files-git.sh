@@ -4,7 +4,7 @@
 # git works in files/: clone, commit, branch, merge, gc, fsck.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-start_test root fuse git
+start_test campaigns root fuse git
 
 HOME=$work
 GIT_CONFIG_NOSYSTEM=1

@@ -6,7 +6,7 @@
 # changed behind the mount is found.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-start_test root fuse fio
+start_test campaigns root fuse fio
 
 shape='--quiet --count 4 --no-crc' # 2 MiB, and fio's bytes as payload
 size=2097152

@@ -7,7 +7,7 @@
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 cc=${CC:-cc}
-start_test root fuse pkg-config make "$cc"
+start_test campaigns root fuse pkg-config make "$cc"
 [ -f "$top_builddir/.libs/libucm.so" ] || skip 'libucm.so is not built'
 ! nm -D "$top_builddir/.libs/libucm.so" | grep -q '__[at]san' ||
 	skip 'the library is built with a sanitizer'

@@ -5,7 +5,7 @@
 # namespace, where the installation lies over /usr; the machine is left alone.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-start_test fuse make findmnt namespace
+start_test campaigns fuse make findmnt namespace
 
 lay_over() {
 	mount -t overlay -o "lowerdir=$1:$2" overlay "$2"

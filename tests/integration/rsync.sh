@@ -5,7 +5,7 @@
 # into another directory. Its temporary files are staging until renamed.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-start_test root fuse rsync
+start_test campaigns root fuse rsync
 
 transferred() {
 	rsync -a --stats "$1" "$2" |

@@ -5,7 +5,7 @@
 # owner, mode and times before it closes.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-start_test root fuse tar
+start_test campaigns root fuse tar
 
 mkdir "$work/src" "$work/back"
 need mk "$work/src"
