@@ -14,6 +14,7 @@ hang with a mount that hangs.
 from __future__ import annotations
 
 import errno
+import functools
 import itertools
 import time
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
@@ -217,8 +218,7 @@ class SlotStore:
                 log.warning(
                     "ucmfs: %s: look-ups ask the daemon instead of its shared "
                     "memory (%s)", mount, here.why)
-            self._layout = lambda direct: layout_of(
-                geometry, memory.address, memory.num_slots, direct)
+            self._layout = functools.partial(self._layout_of, geometry)
             self._make = lambda: Movers.open(
                 mount, self.space, self._layout, self._direct,
                 loader_options)
@@ -230,6 +230,14 @@ class SlotStore:
         except BaseException:
             self.close()
             raise
+
+    def _layout_of(self, geometry: Geometry, direct: bool) -> Layout:
+        return layout_of(geometry, self.memory.address, self.memory.num_slots,
+                         direct)
+
+    def _places(self, slots: Sequence[int]) -> dict[str, Any]:
+        """Where these are, for a group's load() and save()."""
+        return {"pages": slots}
 
     def _reads_into_slots(self, only_huge: bool) -> bool:
         why = use_huge_pages(self.memory.address,
@@ -398,7 +406,7 @@ class SlotStore:
         """Start to fill slots[i] with the block of keys[i]."""
         one = _Job(job, True, list(keys))
         self._start(one, slots, lambda ids, pages: self._by_now().group.load(
-            ids, pages, verify=self._verify, lend="local",
+            ids, **self._places(pages), verify=self._verify, lend="local",
             completions=self._ends, deadline_ms=self._deadline(pages)))
 
     def save(self, job: int, keys: Sequence[bytes], slots: Sequence[int],
@@ -414,9 +422,9 @@ class SlotStore:
             return
         slots = self._leave_out(one, slots)
         self._start(one, slots, lambda ids, pages: self._by_now().group.save(
-            ids, pages, parents=self._parents(one.sent, before or {}),
-            may_refuse=True, completions=self._ends,
-            deadline_ms=self._deadline(pages)))
+            ids, **self._places(pages),
+            parents=self._parents(one.sent, before or {}), may_refuse=True,
+            completions=self._ends, deadline_ms=self._deadline(pages)))
 
     def _deadline(self, pages: Sequence[int]) -> int:
         return deadline_of(self._deadline_ms,

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Storage of engines other than vLLM, a module for each: lmcache, sglang."""
