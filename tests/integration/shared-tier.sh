@@ -137,7 +137,7 @@ make_src --start 5000 --count 40
 mount_host alpha "shared@$dir"
 mount_host beta "shared@$dir"
 check 'each read is the committed bytes or a miss' \
-	python3 -B "$top_srcdir/tests/lib/shared_ops.py" "$work/src" 1000 \
+	python3 -B "$top_srcdir/tests/lib/shared_ops.py" "$work/src" 1000 3 \
 	"$work/alpha/blocks" "$work/beta/blocks"
 same 'no name was set aside' 0 \
 	"$(find "$dir/.ucmfs/quarantine" -type f | wc -l)"

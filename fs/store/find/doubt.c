@@ -95,7 +95,12 @@ static bool is_lost(struct ucm_store *store, ucm_ref ref, unsigned dir,
 		return true;
 	err = ucm_medium_open_block(medium, ucm_store_folder(store, entry),
 				    &entry->id, &file, &st);
-	return err == -ENOENT || err == -ENXIO || err == -ELOOP;
+	/* an NFS client can open what is gone, if it holds a delegation */
+	if (!err && medium->hosts)
+		err = ucm_medium_find(medium, ucm_store_folder(store, entry),
+				      &entry->id, &st);
+	return err == -ENOENT || err == -ENXIO || err == -ELOOP ||
+	       (err == -ESTALE && medium->hosts);
 }
 
 bool ucm_store_lose(struct ucm_store *store, ucm_ref ref, unsigned dir,

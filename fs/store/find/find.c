@@ -269,25 +269,21 @@ static int store_look(struct ucm_store *store, ucm_ref ref,
 	return err;
 }
 
-/* The server was restarted, or another daemon has removed the file. */
-static bool is_stale(const struct ucm_store *store,
-		     const struct ucm_entry *entry, int err)
+/* The server was restarted, or another daemon has removed the file. Once more, now that
+ * the folder is as the server has it. */
+static int store_open_fresh(struct ucm_store *store,
+			    const struct ucm_entry *entry, struct ucm_file *file,
+			    struct stat *st)
 {
-	return err == -ESTALE && store->dirs.at[entry->dir]->hosts;
-}
+	int err = store_open_entry(store, entry, file, st);
 
-/* Still stale: it is not there. */
-static int store_open_again(struct ucm_store *store,
-			   const struct ucm_entry *entry, struct ucm_file *file,
-			   struct stat *st)
-{
-	int err;
-
+	if (err != -ESTALE || !store->dirs.at[entry->dir]->hosts)
+		return err;
 	ucm_medium_stamp(store->dirs.at[entry->dir],
 			 ucm_store_folder(store, entry),
 			 ucm_tree_bucket(&entry->id), st);
 	err = store_open_entry(store, entry, file, st);
-	return is_stale(store, entry, err) ? -ENOENT : err;
+	return err == -ESTALE ? -ENOENT : err;
 }
 
 /* -EAGAIN: likewise. */
@@ -307,9 +303,7 @@ static int store_open_once(struct ucm_store *store, ucm_ref ref,
 		if (err)
 			return err;
 	}
-	err = store_open_entry(store, &entry, file, &st);
-	if (is_stale(store, &entry, err))
-		err = store_open_again(store, &entry, file, &st);
+	err = store_open_fresh(store, &entry, file, &st);
 	if (err == -ENOENT || err == -ENXIO || err == -ELOOP)
 		return ucm_store_lose(store, ref, entry.dir, NULL, err)
 			       ? -ENOENT

@@ -1,0 +1,38 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Two daemons share a directory of an NFS server by two clients, as two hosts do. All
+# three are in a user-mode kernel: tests/lib/nfs-tree DIR fetches what that needs, and
+# UCMFS_NFS_TREE is then DIR.
+
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+start_test root python3
+tree=${UCMFS_NFS_TREE-}
+[ -x "$tree/usr/bin/linux.uml" ] ||
+	skip 'needs UCMFS_NFS_TREE, a folder made by tests/lib/nfs-tree'
+
+out=$work/out
+mkdir "$out"
+{
+	printf "export top_srcdir='%s' top_builddir='%s'\n" \
+		"$(cd "$top_srcdir" && pwd)" "$(cd "$top_builddir" && pwd)"
+	cat "$top_srcdir/tests/lib/nfs_shared.sh"
+} >"$out/run"
+cp "$top_srcdir/tests/lib/nfs_init.sh" "$out/init"
+chmod 755 "$out/init"
+TMPDIR=$work timeout 240 "$tree/usr/bin/linux.uml" mem=512M \
+	root=/dev/root rootfstype=hostfs rootflags=/ ro quiet \
+	con=null con0=null,fd:1 ssl=null \
+	init="$out/init" nfs_tree="$tree" nfs_out="$out" </dev/null >"$work/console" 2>&1
+[ -f "$out/status" ] || {
+	fail 'the machine has ended'
+	tail -n 40 "$work/console" "$out/output"
+	exit 1
+}
+grep -av '^FAIL' "$out/output"
+grep -aq '^ok: nothing was set aside' "$out/output" || fail 'it has come to its end'
+if grep -aq '^FAIL' "$out/output"; then
+	grep -a -A 20 '^FAIL' "$out/output"
+	fail 'all of it'
+fi
+exit $failed
