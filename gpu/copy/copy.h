@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * copy.h - between staging memory and pages: one table for each kind of page.
+ * copy.h - between staging memory and pages: calls for those of the host, and a table
+ * of operations for each kind of device.
  *
  * A copy back end belongs to one thread of the loader, which makes all calls.
  * It knows regions and pages, not files: the bytes of the layers [first_layer,
@@ -46,7 +47,7 @@ struct ucm_copy_options {
 struct ucm_copy_ops {
 	const char *name;
 
-	/* The NUMA node that pages are nearest to, or -1; NULL: likewise. */
+	/* The NUMA node that pages are nearest to, or -1. */
 	int (*node)(const struct ucm_copy_options *options);
 
 	int (*open)(const struct ucm_copy_options *options,
@@ -74,8 +75,6 @@ struct ucm_copy_ops {
 	/* Jobs that are done (a list), in any order; never waits. */
 	struct ucm_copy_job *(*poll)(struct ucm_copy *copy);
 
-	/* Both NULL: there are neither events nor streams. */
-
 	/* Has a caller's event completed? 1, 0, or -errno, logged. */
 	int (*reached)(struct ucm_copy *copy, void *event);
 	/* From any thread: what is queued in that stream afterwards comes after
@@ -84,8 +83,6 @@ struct ucm_copy_ops {
 	int (*join)(struct ucm_copy *copy, void *stream);
 };
 
-/* The host's pages: a name alone; see ucm_host_scatter(). */
-extern const struct ucm_copy_ops ucm_copy_host;
 /* Where libucm is built with CUDA; open says what is missing at run time. */
 extern const struct ucm_copy_ops ucm_copy_cuda;
 
@@ -93,7 +90,8 @@ extern const struct ucm_copy_ops ucm_copy_cuda;
  * past the caches; 0: none do. */
 extern unsigned ucm_host_widest;
 
-/* For the host's pages: the copy is done when it returns. */
+/* For the host's pages: the copy is done when it returns, and there is nothing to
+ * open, queue or poll. */
 void ucm_host_scatter(const struct ucm_layout *layout,
 		      const struct ucm_copy_job *job);
 void ucm_host_gather(const struct ucm_layout *layout,

@@ -142,6 +142,3 @@ void ucm_host_gather(const struct ucm_layout *layout,
 {
 	move_job(layout, job, false);
 }
-
-/* Copies are done when these return: there is nothing to open, queue or poll. */
-const struct ucm_copy_ops ucm_copy_host = { .name = "host" };

@@ -80,7 +80,6 @@ static int choose_copy(struct ucm_shared *shared,
 {
 	switch (options->copy) {
 	case UCM_COPY_HOST:
-		shared->copy_ops = &ucm_copy_host;
 		return 0;
 	case UCM_COPY_CUDA:
 #ifdef HAVE_CUDA
@@ -99,7 +98,7 @@ static int choose_copy(struct ucm_shared *shared,
 static int choose_node(const struct ucm_shared *shared)
 {
 	const struct ucm_copy_ops *ops = shared->copy_ops;
-	int node = ops->node ? ops->node(&shared->copy_options) : -1;
+	int node = ops ? ops->node(&shared->copy_options) : -1;
 
 	return ucm_arena_has_node(node) ? node : -1;
 }
@@ -326,7 +325,8 @@ void ucm_loader_describe(struct ucm_loader *loader, char *text, size_t len)
 		 "%s, pages by %s, %s, %u threads, %zu of %" PRIu64
 		 " MiB staging%s%s",
 		 loader->shared.source_ops->name,
-		 loader->shared.copy_ops->name, ucm_ring_text(engine->ring),
+		 loader->shared.copy_ops ? loader->shared.copy_ops->name : "host",
+		 ucm_ring_text(engine->ring),
 		 loader->num_engines,
 		 staging >> 20,
 		 loader->shared.staging_bytes * loader->num_engines >> 20,

@@ -112,7 +112,7 @@ static int make_parts(struct ucm_loader *loader, struct ucm_task *task,
 {
 	task->threads.engines = loader->engines;
 	task->threads.wake = ucm_engine_wake;
-	if (loader->shared.copy_ops->join)
+	if (loader->shared.copy_ops)
 		task->threads.join = ucm_engine_join;
 	for (unsigned i = 0; i < task->num_parts; i++) {
 		struct ucm_part *part = &task->parts[i];
@@ -220,7 +220,7 @@ static int submit_to(struct ucm_loader *loader, struct ucm_group *group,
 
 	if (err)
 		return err;
-	if (request->after && !loader->shared.copy_ops->reached)
+	if (request->after && !loader->shared.copy_ops)
 		return ucm_error_set(error, -EINVAL,
 				     "after: pages of the host have no events");
 	fit_staging(loader, group, request);

@@ -69,7 +69,7 @@ static int add_group(struct ucm_engine *engine, struct ucm_group *group)
 	const struct ucm_copy_ops *ops = engine->shared->copy_ops;
 	int err = 0;
 
-	if (ops->add_group)
+	if (ops)
 		err = ops->add_group(engine->copy, group->number, group->layout);
 	if (!err)
 		pin_pages(engine, group);
@@ -84,7 +84,7 @@ static int remove_group(struct ucm_engine *engine, struct ucm_group *group)
 
 	ucm_save_abandon_now(engine, &all);
 	ucm_load_files_close_group(engine, group);
-	if (engine->shared->copy_ops->remove_group)
+	if (engine->shared->copy_ops)
 		engine->shared->copy_ops->remove_group(engine->copy, group->number);
 	if (len)
 		ucm_ring_unpin(engine->ring, memory, len);

@@ -370,7 +370,7 @@ static int open_parts(struct ucm_engine *engine, struct ucm_error *error)
 	struct ucm_shared *shared = engine->shared;
 	int err = 0;
 
-	if (shared->copy_ops->open)
+	if (shared->copy_ops)
 		err = shared->copy_ops->open(&shared->copy_options,
 					     &engine->copy, error);
 	if (err)
@@ -416,7 +416,7 @@ int ucm_engine_start(struct ucm_engine *engine, struct ucm_shared *shared,
 
 	engine->shared = shared;
 	engine->number = number;
-	engine->pages_are_host = shared->copy_ops == &ucm_copy_host;
+	engine->pages_are_host = !shared->copy_ops;
 	ucm_piece_list_init(&engine->ready);
 	ucm_piece_list_init(&engine->told);
 	ucm_piece_list_init(&engine->gate.kept);

@@ -54,7 +54,7 @@ struct ucm_shared {
 	struct ucm_buffer *buffer;   /* NULL: none */
 	char *buffer_home;           /* see buffer.h */
 	struct ucm_hints *hints;    /* NULL: there is no daemon */
-	const struct ucm_copy_ops *copy_ops;
+	const struct ucm_copy_ops *copy_ops; /* NULL: pages are the host's */
 	struct ucm_copy_options copy_options;
 	enum ucm_io_kind io;
 	uint64_t staging_bytes; /* of each engine, at most */

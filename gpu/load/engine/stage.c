@@ -41,7 +41,7 @@ static int stage_take(void *arg, uint8_t *memory, size_t len)
 	const struct ucm_copy_ops *ops = engine->shared->copy_ops;
 	int err = 0;
 
-	if (ops->register_staging)
+	if (ops)
 		err = ops->register_staging(engine->copy, memory, len);
 	if (err)
 		return err;
@@ -57,7 +57,7 @@ static void stage_leave(void *arg, uint8_t *memory, size_t len)
 	struct ucm_engine *engine = arg;
 
 	ucm_ring_unpin(engine->ring, memory, len);
-	if (engine->shared->copy_ops->unregister_staging)
+	if (engine->shared->copy_ops)
 		engine->shared->copy_ops->unregister_staging(engine->copy, memory);
 }
 

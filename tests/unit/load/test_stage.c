@@ -152,7 +152,7 @@ UNIT_TEST(a_limit_of_locked_memory_fails_no_load)
 
 static struct ucm_shared shared;
 static struct ucm_engine engine;
-static struct ucm_copy_ops ops; /* as the host's, but it may refuse */
+static struct ucm_copy_ops ops; /* pages are the host's, but it may refuse */
 static size_t accepted, most;
 
 static int take_some(struct ucm_copy *copy, void *memory, size_t len)
@@ -173,7 +173,6 @@ static void open_engine(size_t staging_bytes, size_t will_accept)
 {
 	struct ucm_error error = { "" };
 
-	ops = ucm_copy_host;
 	ops.register_staging = take_some;
 	ops.unregister_staging = give_up;
 	accepted = 0;
