@@ -41,15 +41,11 @@ static int query_check(const struct ucm_attention *attention,
 			   query->stride_head },
 		1, query->num_heads, attention->head_dim,
 	};
-	int err;
+	int err = ucm_sparse_heads_check("query: num_heads", query->num_heads,
+					 attention->num_heads, error);
 
-	if (!query->num_heads || query->num_heads % attention->num_heads ||
-	    query->num_heads > UCM_QUERY_HEADS_MAX)
-		return ucm_error_set(error, -EINVAL, "query: num_heads %" PRIu32
-				     ": a multiple of %" PRIu32 ", up to %u",
-				     query->num_heads, attention->num_heads,
-				     UCM_QUERY_HEADS_MAX);
-	err = ucm_sparse_query_check(query, attention->head_dim, error);
+	if (!err)
+		err = ucm_sparse_query_check(query, attention->head_dim, error);
 	return err ? err : ucm_rows_finite(&rows, NULL, 1, error);
 }
 

@@ -45,6 +45,7 @@ static int method_check(const struct ucm_code_spec *spec,
 			struct ucm_error *error)
 {
 	uint32_t group;
+	int err;
 
 	if (!method)
 		return ucm_error_set(error, -EINVAL, "method is NULL");
@@ -60,12 +61,10 @@ static int method_check(const struct ucm_code_spec *spec,
 	if (method->per >= UCM_SCORE_PERS)
 		return ucm_error_set(error, -EINVAL, "per %" PRIu32
 				     ": unknown", method->per);
-	if (!method->num_heads || method->num_heads > UCM_QUERY_HEADS_MAX ||
-	    method->num_heads % spec->num_heads)
-		return ucm_error_set(error, -EINVAL, "num_heads %" PRIu32
-				     " of the query: a multiple of %" PRIu32
-				     ", up to %u", method->num_heads,
-				     spec->num_heads, UCM_QUERY_HEADS_MAX);
+	err = ucm_sparse_heads_check("num_heads", method->num_heads,
+				     spec->num_heads, error);
+	if (err)
+		return err;
 	group = method->num_heads / spec->num_heads;
 	if (!method->merged_heads || group % method->merged_heads)
 		return ucm_error_set(error, -EINVAL, "merged_heads %" PRIu32

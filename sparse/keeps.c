@@ -41,13 +41,8 @@ static int keeps_check(const struct ucm_sparse_config *config,
 				     "not %s", method->name,
 				     keeps_names[method->keeps],
 				     keeps_names[wanted]);
-	if (!model->query_heads || model->query_heads > UCM_QUERY_HEADS_MAX ||
-	    !model->num_heads || model->query_heads % model->num_heads)
-		return ucm_error_set(error, -EINVAL, "query_heads %" PRIu32
-				     ": a multiple of %" PRIu32 ", up to %u",
-				     model->query_heads, model->num_heads,
-				     UCM_QUERY_HEADS_MAX);
-	return 0;
+	return ucm_sparse_heads_check("query_heads", model->query_heads,
+				      model->num_heads, error);
 }
 
 int ucm_sparse_repr_spec(const struct ucm_sparse_config *config,

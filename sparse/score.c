@@ -55,12 +55,10 @@ static int query_shape(const struct ucm_repr_spec *spec, uint32_t num_heads,
 		return ucm_error_set(error, -EINVAL, "per %" PRIu32
 				     ": no distance with kind %" PRIu32, per,
 				     spec->kind);
-	if (!num_heads || num_heads > UCM_QUERY_HEADS_MAX ||
-	    num_heads % spec->num_heads)
-		return ucm_error_set(error, -EINVAL, "num_heads %" PRIu32
-				     " of the query: a multiple of %" PRIu32
-				     ", up to %u", num_heads, spec->num_heads,
-				     UCM_QUERY_HEADS_MAX);
+	err = ucm_sparse_heads_check("num_heads", num_heads, spec->num_heads,
+				     error);
+	if (err)
+		return err;
 	/* A bound would not be one with the query rounded. */
 	out->in_steps = spec->dtype == UCM_DTYPE_INT8 && !out->distance &&
 			spec->kind != UCM_REPR_MINMAX;

@@ -213,6 +213,16 @@ bool ucm_score_range(const float *scores, size_t num, float *least, float *most)
 	return true;
 }
 
+int ucm_sparse_heads_check(const char *name, uint32_t heads, uint32_t of,
+			   struct ucm_error *error)
+{
+	if (heads && heads <= UCM_QUERY_HEADS_MAX && of && heads % of == 0)
+		return 0;
+	return ucm_error_set(error, -EINVAL, "%s %" PRIu32 ": a multiple of %"
+			     PRIu32 ", up to %u", name, heads, of,
+			     UCM_QUERY_HEADS_MAX);
+}
+
 int ucm_sparse_refuse(size_t i, size_t num, int err,
 		      const struct ucm_error *why, struct ucm_error *error)
 {

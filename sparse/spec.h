@@ -66,6 +66,10 @@ int ucm_sparse_query_head(const struct ucm_repr_spec *spec,
 			  const struct ucm_query *query, uint32_t head,
 			  float *out, struct ucm_error *error);
 
+/* Heads of a query, a multiple of those of the keys; name: what they are called. */
+int ucm_sparse_heads_check(const char *name, uint32_t heads, uint32_t of,
+			   struct ucm_error *error);
+
 /* Scores of so many rows, each stride after the one before it. */
 int ucm_score_rows_check(uint64_t rows, size_t num, size_t stride,
 			 struct ucm_error *error);

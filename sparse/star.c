@@ -474,13 +474,8 @@ static int query_numbers(const struct ucm_star_spec *spec,
 		return ucm_error_set(error, -EINVAL, "num_queries %" PRIu32
 				     ": from 1 to %u", num_queries,
 				     QUERIES_MAX);
-	if (!num_heads || num_heads > UCM_QUERY_HEADS_MAX ||
-	    num_heads % spec->num_heads)
-		return ucm_error_set(error, -EINVAL, "num_heads %" PRIu32
-				     " of the query: a multiple of %" PRIu32
-				     ", up to %u", num_heads, spec->num_heads,
-				     UCM_QUERY_HEADS_MAX);
-	return 0;
+	return ucm_sparse_heads_check("num_heads", num_heads, spec->num_heads,
+				      error);
 }
 
 size_t ucm_star_query_floats(const struct ucm_star_spec *spec,

@@ -12,6 +12,7 @@
 #include "common/error.h"
 #include "gpu/sparse/twin_args.h"
 #include "sparse/rope.h"
+#include "sparse/spec.h"
 
 /* What the queries and sums of a CTA may take; the rest is the kernel's own. */
 #define SHARED_MAX (44u << 10)
@@ -54,13 +55,8 @@ static int counts_check(const struct ucm_cuda_attention *attention,
 	if (!(isfinite(attention->scale) && attention->scale >= 0))
 		return ucm_error_set(error, -EINVAL, "scale %g: above 0, or 0",
 				     attention->scale);
-	if (!heads || heads % attention->num_heads ||
-	    heads > UCM_QUERY_HEADS_MAX)
-		return ucm_error_set(error, -EINVAL, "queries: num_heads %"
-				     PRIu32 ": a multiple of %" PRIu32
-				     ", up to %u", heads, attention->num_heads,
-				     UCM_QUERY_HEADS_MAX);
-	return 0;
+	return ucm_sparse_heads_check("queries: num_heads", heads,
+				      attention->num_heads, error);
 }
 
 static int caches_check(const struct ucm_cuda_attention *attention,

@@ -271,7 +271,7 @@ UNIT_TEST(wrong_jobs_are_refused_by_name)
 	job.score = NULL;
 	REFUSED("spec is NULL");
 	job.spec = &spec;
-	REFUSED("num_heads 0 of the query");
+	REFUSED("num_heads 0: a multiple of");
 	job.num_heads = 2;
 	REFUSED("slab is NULL");
 	job.slab = &slab;
