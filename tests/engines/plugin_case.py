@@ -4,6 +4,8 @@ and a mount whose blocks can be damaged."""
 
 from __future__ import annotations
 
+import importlib.abc
+import importlib.machinery
 import os
 import pathlib
 import signal
@@ -11,6 +13,7 @@ import sys
 import time
 import unittest
 from typing import Any, Callable, List
+from unittest import mock
 
 from mount import Mount
 from files_suite import ENVIRONMENT, python
@@ -35,6 +38,40 @@ def use_packages() -> None:
     os.environ.update(ENVIRONMENT)
     if str(site) not in sys.path:
         sys.path.insert(1, str(site))
+
+
+class _Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Stands for packages that SGLang imports for a GPU, and does not call
+    here."""
+
+    NAMES = ("triton", "IPython", "torchvision", "gguf")
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name.partition(".")[0] in self.NAMES:
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+        return None
+
+    def create_module(self, spec: Any) -> Any:
+        module = mock.MagicMock(name=spec.name, __path__=[], __version__="3.0")
+        module.__name__ = spec.name
+        return module
+
+    def exec_module(self, module: Any) -> None:
+        pass
+
+
+def use_sglang() -> None:
+    """As use_packages(), and SGLang's controller can be imported."""
+    use_packages()
+    import torch
+    import torch.utils.flop_counter  # noqa: F401: looks for triton itself
+
+    sys.modules.setdefault("vllm", None)  # which it looks for
+    # it decorates functions for a GPU, and would look into what is absent
+    torch.compile = lambda call=None, **_: call or (lambda each: each)
+    torch.compiler.disable = lambda call=None, **_: call or (lambda each: each)
+    if not any(isinstance(each, _Absent) for each in sys.meta_path):
+        sys.meta_path.append(_Absent())
 
 
 class PluginCase(unittest.TestCase):

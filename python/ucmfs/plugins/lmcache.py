@@ -110,10 +110,10 @@ class UcmfsClient:
 
     def close(self) -> None:
         """Buffers are not touched any more. Again: nothing."""
+        self._worker.close()
         with self._lock:
             fd, self._fd = self._fd, -1
         if fd >= 0:
-            self._worker.close()
             os.close(fd)
 
     # ---- requests ----

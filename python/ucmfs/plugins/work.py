@@ -25,7 +25,8 @@ from types import SimpleNamespace
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 from .._pack import split_ids
-from ..errors import ConfigError, InvalidArgument, UcmfsError
+from ..errors import (ConfigError, InvalidArgument, NotConnected,
+                      UcmfsError)
 from ..layout import Geometry, Layout, Region
 from ..namespace import default_name
 from ..task import new_eventfd
@@ -206,7 +207,7 @@ class Request:
             self.errors, self._left = [errno.ETIMEDOUT] * num, num
             self._moves = moves
             if not num:
-                self._end()
+                self.end()
         return not self.ended
 
     def answer(self, at: int, err: int) -> None:
@@ -214,18 +215,19 @@ class Request:
             self.errors[at] = err
             self._left -= 1
             if not self._left:
-                self._end()
+                self.end()
 
     def is_left(self, now: float) -> bool:
         """Whether its time can still be over; it ends where that is so."""
-        if not self.ended and not self._moves and now >= self.until:
-            self._end()
+        if not self._moves and now >= self.until:
+            self.end()
         return not self.ended and not self._moves
 
-    def _end(self) -> None:
-        self.ended = True
-        self.keep = None
-        self._done(self)
+    def end(self) -> None:
+        if not self.ended:
+            self.ended = True
+            self.keep = None
+            self._done(self)
 
 
 Part = tuple[Request, str, list[int], list[Want]]
@@ -262,7 +264,9 @@ class Worker:
         self._thread.start()
 
     def post(self, call: Callable[[], None]) -> None:
-        """Have it called by the worker."""
+        """Have it called by the worker. NotConnected: that has ended."""
+        if self._ending:
+            raise NotConnected(errno.ENOTCONN, f"{self._where}: closed")
         self._todo.append(call)
         ring(self._wake)
 
@@ -398,7 +402,8 @@ class Worker:
     # ---- the end ----
 
     def close(self) -> None:
-        """Memory of requests is not touched any more; they are not answered."""
+        """What is left ends, and its memory is not touched any more. Again:
+        nothing."""
         if self._ending:
             return
         self._ending = True
@@ -409,5 +414,11 @@ class Worker:
             shelf.opening.give_up()
             if shelf.store is not None:
                 shelf.store.close()
+            for part in shelf.waiting:
+                self._answer(part, itertools.repeat(errno.ECANCELED))
+        for part in self._jobs.values():
+            self._answer(part, itertools.repeat(errno.ECANCELED))
+        for request in self._timed:
+            request.end()
         if ended:  # else there is still a chore that will use it
             os.close(self._wake)
