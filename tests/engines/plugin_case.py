@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of ucmfs.plugins share: the installed packages in this process,
-and a mount whose blocks can be damaged."""
+"""What the tests of ucmfs.plugins share: the installed packages in this
+process, and a mount whose blocks can be damaged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mount import Mount
 from files_suite import ENVIRONMENT, python
 
 DEADLINE_MS = 1000
-# of a mount that fails: the deadline, what a size has beside it, a busy machine
+# of a mount that fails: the deadline, that of its size, a busy machine
 PATIENCE = DEADLINE_MS / 1000 + 4.0
 
 
@@ -46,7 +46,8 @@ class _Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     NAMES = ("triton", "IPython", "torchvision", "gguf")
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+    def find_spec(self, name: str, path: Any = None,
+                  target: Any = None) -> Any:
         if name.partition(".")[0] in self.NAMES:
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None

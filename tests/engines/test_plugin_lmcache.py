@@ -62,7 +62,7 @@ class Case(PluginCase):
 
     def check(self, adapter: Adapter, numbers: List[int],
               there: Any = True) -> None:
-        """All are there and right, or all absent; or those listed are there."""
+        """All are there and right, or all absent; or those listed are."""
         wanted = [n in there if isinstance(there, list) else there
                   for n in numbers]
         self.assertEqual(adapter.has(numbers), wanted)
@@ -171,14 +171,14 @@ class Contract(Case):
         from ucmfs.errors import ConfigError
 
         for where in ({}, {"mount": "/a", "socket": "/b"}):
-            with self.assertRaisesRegex(ConfigError, "mount, socket and tiers"):
+            with self.assertRaisesRegex(ConfigError, "mount, socket and"):
                 Adapter(where)
 
 
 class Trouble(Case):
 
     def test_a_damaged_block_is_a_miss(self) -> None:
-        """Also after a restart (LMCache#4492), and until it is stored again."""
+        """Also after a restart (LMCache#4492), until it is stored again."""
         numbers = list(range(6))
         self.assertTrue(self.open().put(numbers))
         self.mount.stop()

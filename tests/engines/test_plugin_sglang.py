@@ -38,8 +38,8 @@ class Pool:
         self.start_layer, self.end_layer = 0, LAYERS
         self.size = pages * TOKENS
         self.size_per_token = LAYERS * heads * HEAD_DIM * 2 * dtype.itemsize
-        self.kv_buffer = torch.zeros(2, pages, self.size_per_token * TOKENS // 2,
-                                     dtype=torch.uint8)
+        self.kv_buffer = torch.zeros(
+            2, pages, self.size_per_token * TOKENS // 2, dtype=torch.uint8)
 
     def get_page_buffer_meta(self, indices: torch.Tensor) -> Any:
         assert len(indices) % TOKENS == 0
@@ -78,8 +78,8 @@ class Case(PluginCase):
              config: Optional[Dict[str, Any]] = None, **extra: Any) -> Any:
         """A backend as the controller makes it."""
         self.pool = pool or Pool()
-        extra = {"backend_name": "ucmfs", "module_path": "ucmfs.plugins.sglang",
-                 "class_name": "UcmfsStorage", "interface_v1": 1,
+        extra = {"backend_name": "ucmfs",
+                 "module_path": "ucmfs.plugins.sglang", "class_name": "UcmfsStorage", "interface_v1": 1,
                  "weights": "v1", **self.mount.where,
                  "deadline_ms": DEADLINE_MS, **extra}
         backend = StorageBackendFactory.create_backend(
@@ -131,12 +131,22 @@ class Contract(Case):
 
     def test_a_chain_names_the_page_before(self) -> None:
         backend = self.open()
-        self.pool.fill(0, 1)
-        well = backend.batch_set_v1(
-            keys_of([1]), indices([0]),
-            HiCacheStorageExtraInfo(prefix_keys=keys_of([0])))
-        self.assertEqual(well, [True])
-        self.assertEqual(self.get(backend, [1]), [True])
+        for numbers, before in (([1, 2], []), ([3], keys_of([1, 2]))):
+            self.assertEqual(
+                backend.batch_set_v1(
+                    keys_of(numbers), indices(numbers),
+                    HiCacheStorageExtraInfo(prefix_keys=before)),
+                [True] * len(numbers))
+        parents = {}
+        for path in self.blocks(PAGE):
+            head = path.read_bytes()[:80]
+            parents[path.stem] = head[64:80].hex() if head[52] & 2 else ""
+        last = next(iter(set(parents) - set(parents.values())))
+        chain = [last]
+        while parents[chain[-1]]:
+            chain.append(parents[chain[-1]])
+        self.assertEqual(sorted(chain), sorted(parents))
+        self.assertEqual(len(chain), 3)
 
     def test_pages_by_tensors(self) -> None:
         """Without interface_v1."""
@@ -154,8 +164,8 @@ class Contract(Case):
             keys_of([3])[0], self.pool.get_dummy_flat_data_page()), pages[0]))
 
     def test_what_is_not_shared(self) -> None:
-        """Of one size: types (sglang#33268), layouts, models, weights, tenants,
-        ranks and their number."""
+        """Of one size: types (sglang#33268), layouts, models, weights,
+        tenants, ranks and their number."""
         self.assertEqual(self.put(self.open(), [1]), [True])
         for pool, config, extra in (
                 (Pool(dtype=torch.float16), {}, {}),

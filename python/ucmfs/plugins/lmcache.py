@@ -9,11 +9,11 @@
 LMCache (0.5.6) calls this under a lock, so nothing here waits: each call is a
 request with a number, whose end adds 1 to a descriptor.
 
-A key is MODEL@RANK@GROUP@HASH[@SALT]. Blocks of a model, a group and a size are
-a space; all of the key, rank and salt too, makes the block's id. LMCache does
-not say how large the objects are that it looks for, so they are looked for in
-all spaces of their model and group, those of an earlier process too. Nor does
-it say which type and weights a model of that name has: `weights` and
+A key is MODEL@RANK@GROUP@HASH[@SALT]. Blocks of a model, a group and a size
+are a space; the whole key, rank and salt too, makes the block's id. LMCache
+does not say how large the objects are that it looks for, so they are looked
+for in all spaces of their model and group, those of an earlier process too.
+Nor does it say which type and weights a model of that name has: `weights` and
 `namespace` do.
 """
 

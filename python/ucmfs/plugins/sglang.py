@@ -92,7 +92,8 @@ class _Pages:
         if len(addresses) != num * each or list(sizes) != self.sizes * num:
             raise ValueError(f"{len(addresses)} pieces for {num} pages of "
                              f"{self.space.name}")
-        return [work.rows_of(self.geometry, addresses[at:at + each], self.sizes)
+        return [work.rows_of(self.geometry, addresses[at:at + each],
+                             self.sizes)
                 for at in range(0, num * each, each)]
 
 

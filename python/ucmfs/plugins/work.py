@@ -192,7 +192,8 @@ class Request:
     block that is found, was moved, or was removed; empty, if the time was
     over before it was known which they are."""
 
-    def __init__(self, done: Callable[[Request], None], seconds: float) -> None:
+    def __init__(self, done: Callable[[Request], None],
+                 seconds: float) -> None:
         self.errors: list[int] = []
         self.keep: Any = None  # memory that is moved into or out of
         self._done = done
