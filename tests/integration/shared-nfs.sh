@@ -6,10 +6,10 @@
 # UCMFS_NFS_TREE is then DIR.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-start_test root python3
 tree=${UCMFS_NFS_TREE-}
 [ -x "$tree/usr/bin/linux.uml" ] ||
 	skip 'needs UCMFS_NFS_TREE, a folder made by tests/lib/nfs-tree'
+start_test root python3
 
 out=$work/out
 mkdir "$out"
