@@ -79,7 +79,8 @@ class Case(PluginCase):
         """A backend as the controller makes it."""
         self.pool = pool or Pool()
         extra = {"backend_name": "ucmfs",
-                 "module_path": "ucmfs.plugins.sglang", "class_name": "UcmfsStorage", "interface_v1": 1,
+                 "module_path": "ucmfs.plugins.sglang",
+                 "class_name": "UcmfsStorage", "interface_v1": 1,
                  "weights": "v1", **self.mount.where,
                  "deadline_ms": DEADLINE_MS, **extra}
         backend = StorageBackendFactory.create_backend(
@@ -181,6 +182,19 @@ class Contract(Case):
             self.assertEqual(self.put(other, [1]), [True])
             self.assertEqual(self.get(other, [1]), [True])
         self.assertEqual(self.get(self.open(), [1]), [True])
+
+    def test_weights_are_looked_at(self) -> None:
+        """Those of the path: a model that was trained on shares nothing."""
+        path = os.path.join(self.mount.work, "model")
+        os.mkdir(path)
+        for step, wanted in ((b"one", False), (b"one", True), (b"two", False)):
+            name = os.path.join(path, "model.bin")
+            if not os.path.exists(name) or not wanted:
+                with open(name, "wb") as file:
+                    file.write(step)
+            backend = self.open(weights="", model_path=path)
+            self.assertEqual(backend.batch_exists(keys_of([1])), wanted)
+            self.assertEqual(self.put(backend, [1]), [True])
 
     def test_salts_are_in_the_keys(self) -> None:
         """sglang#37058: in those of this version."""
