@@ -9,7 +9,7 @@
 tree=${UCMFS_NFS_TREE-}
 [ -x "$tree/usr/bin/linux.uml" ] ||
 	skip 'needs UCMFS_NFS_TREE, a folder made by tests/lib/nfs-tree'
-start_test root python3
+start_test campaigns root python3
 
 out=$work/out
 mkdir "$out"
