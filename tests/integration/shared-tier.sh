@@ -16,6 +16,14 @@ mount_host alpha "shared@$dir"
 mount_host beta -o "files=$dir" "$dir"
 same 'a second daemon is admitted, as the directory says that it is shared' 2 \
 	"$(hearts)"
+# counts NAME: its status and metrics have both
+counts() {
+	"$ucm" status "$work/$1" | grep -q "$dir.*, shared by 2 daemons" &&
+		grep -q '^ucmfs_directory_daemons{.*} 2$' "$work/$1/.ucmfs/metrics"
+}
+for name in alpha beta; do
+	check "$name counts both" within_s 10 counts $name
+done
 mkdir "$work/own" "$work/alone"
 on alone
 need do_mount "$work/own"

@@ -191,6 +191,9 @@ static void print_directory(const json_t *dir)
 		printf("; %" PRIu64 " blocks in doubt", in_doubt);
 	if (!strcmp(kind ? kind : "", "memory"))
 		fputs(", memory", stdout);
+	if (json_object_get(dir, "daemons"))
+		printf(", shared by %" PRIu64 " daemons",
+		       ucm_json_get(dir, "daemons"));
 	if (json_object_get(dir, "used_bytes"))
 		printf(", %s used",
 		       ucm_text_size(ucm_json_get(dir, "used_bytes"), false).text);

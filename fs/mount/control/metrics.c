@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "fs/medium/shared/hosts.h"
 #include "fs/store/endurance.h"
 #include "fs/store/jobs.h"
 #include "fs/store/pressure.h"
@@ -255,6 +256,11 @@ static void put_dir_motion(struct ucm_prom *prom, const struct ucm_store *store)
 			"bytes above its high mark, which must leave");
 	for_each_dir(dir, store) put_dir_gauge(
 		prom, store, dir, (double)ucm_pressure(store, dir));
+	ucm_prom_family(prom, "ucmfs_directory_daemons", "gauge",
+			"daemons that share it, this one too; 1 if it is not "
+			"shared");
+	for_each_dir(dir, store) put_dir_gauge(
+		prom, store, dir, ucm_hosts_living(store->dirs.at[dir]));
 	ucm_prom_family(prom, "ucmfs_directory_draining", "gauge",
 			"1: it is being drained");
 	for_each_dir(dir, store) put_dir_gauge(

@@ -12,6 +12,7 @@
 
 #include <jansson.h>
 
+#include "fs/medium/shared/hosts.h"
 #include "fs/store/endurance.h"
 #include "fs/store/jobs.h"
 #include "fs/store/pressure.h"
@@ -55,6 +56,8 @@ static json_t *directory_json(struct ucm_store *store, unsigned dir)
 	json_object_set_new(
 		json, "state",
 		json_string(ucm_dir_states[ucm_medium_state(medium)]));
+	if (medium->hosts)
+		put_number(json, "daemons", ucm_hosts_living(medium));
 	put_number(json, "in_doubt", atomic_load(&store->keepers[dir].doubts));
 	if (unknown)
 		json_object_set_new(json, "no_checkpoint",
