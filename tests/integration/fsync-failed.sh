@@ -68,7 +68,7 @@ do_umount
 ucmfs_wrapper=
 need wait_until traced
 same 'the disk was asked once for each' 3 \
-	"$(grep -c 'fdatasync(.*INJECTED' "$work/trace")"
+	"$(grep -c 'fdatasync.*INJECTED' "$work/trace")"
 
 need do_mount "$work/tier"
 same 'nor are they blocks at the next mount' 4 "$(blocks_in "$mnt/blocks")"

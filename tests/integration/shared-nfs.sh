@@ -9,7 +9,9 @@
 tree=${UCMFS_NFS_TREE-}
 [ -x "$tree/usr/bin/linux.uml" ] ||
 	skip 'needs UCMFS_NFS_TREE, a folder made by tests/lib/nfs-tree'
-start_test campaigns root python3
+! nm -D "$ucmfs" | grep -q '__[at]san' ||
+	skip 'a user-mode kernel has no addresses for the memory of a sanitizer'
+start_test root python3
 
 out=$work/out
 mkdir "$out"
