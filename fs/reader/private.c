@@ -213,7 +213,11 @@ int ucm_private_connect(const char *source, struct ucm_client **out)
 	char dir[PATH_MAX];
 	int err = first_directory(source, dir);
 
-	if (!err && access(dir, F_OK))
+	if (err)
+		ucm_error("%s: names no directory of this machine alone, by "
+			  "which its daemon is found",
+			  source);
+	else if (access(dir, F_OK))
 		err = -errno;
 	if (err)
 		return err;

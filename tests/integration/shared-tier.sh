@@ -60,6 +60,17 @@ check 'what nobody opens is forgotten soon' within_s 15 \
 same 'no name was set aside' 0 \
 	"$(find "$dir/.ucmfs/quarantine" -type f | wc -l)"
 
+# ---- without a mount ----
+
+mkdir "$work/local"
+export UCMFS_PROGRAM="$ucmfs"
+refused 'names no directory of this machine alone' \
+	'a private daemon needs one that is not shared' \
+	"$ucm" ls -m "tiers=shared@$dir"
+same 'behind one it has what the others have' 11 \
+	"$("$ucm" ls --json -m "tiers=fast=$work/local:shared@$dir" | grep -c '"id"')"
+check 'and ends' wait_until is_absent "$work/local/.ucmfs/socket"
+
 # ---- both at the same time ----
 
 # both_create FROM COUNT: the same blocks, made in both before either commits
