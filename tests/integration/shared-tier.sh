@@ -70,6 +70,14 @@ refused 'names no directory of this machine alone' \
 same 'behind one it has what the others have' 11 \
 	"$("$ucm" ls --json -m "tiers=fast=$work/local:shared@$dir" | grep -c '"id"')"
 check 'and ends' wait_until is_absent "$work/local/.ucmfs/socket"
+mount_host gamma "fast=$work/local:slow=shared@$dir"
+need mk --start 900 --count 4 "$work/gamma/blocks"
+check 'what is written to a tier above it the others have, too' within_s 8 \
+	mk --verify --start 900 --count 4 "$work/alpha/blocks"
+unmount_hosts gamma
+for path in $(small_paths 904 | tail -n 4); do
+	need rm "$work/alpha/blocks/$path"
+done
 
 # ---- both at the same time ----
 

@@ -64,17 +64,19 @@ static void init_keepers(struct ucm_store *store)
 	}
 }
 
-/* The lowest tier has none to write to but itself; what is in memory alone is
- * copied down. */
+/* The lowest tier has none to write to but itself; what is in memory alone, or what
+ * other hosts may look for, is copied down. */
 static void life_init_tiers(struct ucm_store *store)
 {
 	for (unsigned i = 0; i < store->dirs.num_tiers; i++) {
 		struct ucm_tier *tier = &store->dirs.tiers[i];
+		struct ucm_tier *below = ucm_tier_below(store, tier);
 
-		if (!ucm_tier_below(store, tier))
+		if (!below)
 			tier->write_mode = UCM_WRITE_STAY;
 		else if (!store->config->tiers[i].has_write_mode &&
-			 tier->dirs[0]->flags & UCM_MEDIUM_VOLATILE)
+			 (tier->dirs[0]->flags & UCM_MEDIUM_VOLATILE ||
+			  below->dirs[0]->hosts))
 			tier->write_mode = UCM_WRITE_BACK;
 	}
 }
