@@ -26,6 +26,7 @@ usage: nth.py WORK MOUNT SEED CALL [ARGUMENT...]
 WORK/a and WORK/b are the directories of the only tier. WORK/nth.json keeps what
 is known from one call to the next.
 """
+import contextlib
 import errno
 import json
 import os
@@ -317,9 +318,14 @@ class Tracer:
 
     @staticmethod
     def holds_all(pid):
+        """Threads that end meanwhile need not be."""
         tasks = f"/proc/{pid}/task"
-        return all("TracerPid:\t0\n" not in read(
-            f"{tasks}/{task}/status").decode() for task in os.listdir(tasks))
+        for task in os.listdir(tasks):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError), \
+                    open(f"{tasks}/{task}/status") as status:
+                if "TracerPid:\t0\n" in status.read():
+                    return False
+        return True
 
     def end(self, died=False):
         """How often it has interfered."""
