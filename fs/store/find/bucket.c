@@ -12,6 +12,7 @@
 #include "fs/store/find/find.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/cleanup.h"
@@ -217,4 +218,34 @@ bool ucm_store_knows_all(struct ucm_store *store)
 			return false;
 	}
 	return true;
+}
+
+/* ---- what a listing has ---- */
+
+static int compare_ids(const void *a, const void *b)
+{
+	return memcmp(a, b, sizeof(struct ucm_id));
+}
+
+int ucm_listed_read(struct ucm_listed *listed, const char *names)
+{
+	size_t room = 0;
+
+	for (const char *name = names; *name; name += strlen(name) + 1)
+		room++;
+	listed->ids = calloc(room + 1, sizeof(*listed->ids));
+	if (!listed->ids)
+		return -ENOMEM;
+	for (const char *name = names; *name; name += strlen(name) + 1) {
+		if (!ucm_tree_parse_block(name, &listed->ids[listed->num]))
+			listed->num++;
+	}
+	qsort(listed->ids, listed->num, sizeof(*listed->ids), compare_ids);
+	return 0;
+}
+
+bool ucm_listed_has(const struct ucm_listed *listed, const struct ucm_id *id)
+{
+	return bsearch(id, listed->ids, listed->num, sizeof(*listed->ids),
+		       compare_ids);
 }

@@ -225,6 +225,16 @@ void ucm_snapshots_free(struct ucm_store *store);
 int ucm_store_scan_bucket(struct ucm_store *store, struct ucm_space *space,
 			  unsigned dir, unsigned bucket);
 
+/* The blocks among the names of a bucket that was listed. The owner frees ids. */
+struct ucm_listed {
+	struct ucm_id *ids; /* sorted */
+	size_t num;
+};
+
+/* listed: empty. names: each with its NUL, "" at the end. 0, -ENOMEM. */
+int ucm_listed_read(struct ucm_listed *listed, const char *names);
+bool ucm_listed_has(const struct ucm_listed *listed, const struct ucm_id *id);
+
 /* A bucket was listed: what it has no more leaves the index. */
 void ucm_store_drop_vanished(struct ucm_store *store,
 			     const struct ucm_space *space, unsigned dir,

@@ -27,7 +27,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "common/cleanup.h"
@@ -202,34 +201,17 @@ void ucm_store_freshen_all(struct ucm_store *store, unsigned dir)
 /* ---- what is no longer there ---- */
 
 struct vanishing {
-	const char **names; /* sorted */
-	size_t num_names;
+	struct ucm_listed listed;
 	unsigned space, dir, num;
 	ucm_ref refs[UCM_INDEX_PIECE];
 };
-
-static int compare_names(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-static bool is_listed(const struct vanishing *of, const struct ucm_id *id)
-{
-	char path[UCM_TREE_PATH_MAX];
-	const char *name;
-
-	ucm_tree_block_path("", id, path);
-	name = strrchr(path, '/') + 1;
-	return bsearch(&name, of->names, of->num_names, sizeof(name),
-		       compare_names);
-}
 
 static bool note_vanished(struct ucm_entry *entry, ucm_ref ref, void *arg)
 {
 	struct vanishing *of = arg;
 
 	if (entry->space == of->space && ucm_entry_has_place(entry, of->dir) &&
-	    !is_listed(of, &entry->id))
+	    !ucm_listed_has(&of->listed, &entry->id))
 		of->refs[of->num++] = ref;
 	return false;
 }
@@ -254,28 +236,13 @@ static void fresh_lose(struct ucm_store *store, ucm_ref ref, unsigned dir)
 	ucm_store_unlock_name(store, &entry.id);
 }
 
-static bool sort_names(struct vanishing *of, const char *names)
-{
-	size_t num = 0;
-
-	for (const char *name = names; *name; name += strlen(name) + 1)
-		num++;
-	of->names = malloc((num + 1) * sizeof(*of->names));
-	if (!of->names)
-		return false;
-	for (const char *name = names; *name; name += strlen(name) + 1)
-		of->names[of->num_names++] = name;
-	qsort(of->names, num, sizeof(*of->names), compare_names);
-	return true;
-}
-
 void ucm_store_drop_vanished(struct ucm_store *store,
 			     const struct ucm_space *space, unsigned dir,
 			     unsigned bucket, const char *names)
 {
 	struct vanishing of = { .space = space->number, .dir = dir };
 	uint32_t cursor = 0;
-	bool more = sort_names(&of, names);
+	bool more = !ucm_listed_read(&of.listed, names);
 
 	while (more) {
 		of.num = 0;
@@ -284,7 +251,7 @@ void ucm_store_drop_vanished(struct ucm_store *store,
 		for (unsigned i = 0; i < of.num; i++)
 			fresh_lose(store, of.refs[i], dir);
 	}
-	free(of.names);
+	free(of.listed.ids);
 }
 
 /* ---- what is wanted elsewhere ---- */

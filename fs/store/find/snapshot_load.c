@@ -167,33 +167,8 @@ void ucm_snapshots_open(struct ucm_store *store)
 struct verdict {
 	enum { LEAVE, TRUST, COMPARE } what;
 	struct ucm_space *space;
-	struct ucm_id *ids; /* to compare with, sorted */
-	size_t num_ids;
+	struct ucm_listed listed; /* to compare with */
 };
-
-static int compare_ids(const void *a, const void *b)
-{
-	return memcmp(a, b, sizeof(struct ucm_id));
-}
-
-static int sort_names(struct verdict *verdict, const char *names)
-{
-	size_t room = 0;
-
-	for (const char *name = names; *name; name += strlen(name) + 1)
-		room++;
-	verdict->ids = calloc(room + 1, sizeof(*verdict->ids));
-	if (!verdict->ids)
-		return -ENOMEM;
-	for (const char *name = names; *name; name += strlen(name) + 1) {
-		if (!ucm_tree_parse_block(name,
-					  &verdict->ids[verdict->num_ids]))
-			verdict->num_ids++;
-	}
-	qsort(verdict->ids, verdict->num_ids, sizeof(*verdict->ids),
-	      compare_ids);
-	return 0;
-}
 
 /* The scan reports a bucket that cannot be read. */
 static void snapshot_judge(struct ucm_store *store, unsigned dir,
@@ -211,7 +186,7 @@ static void snapshot_judge(struct ucm_store *store, unsigned dir,
 	    ucm_snapshot_stamp_equal(stamp, &st))
 		verdict->what = TRUST;
 	else if (!ucm_medium_list(medium, folder, bucket, &names) &&
-		 !sort_names(verdict, names))
+		 !ucm_listed_read(&verdict->listed, names))
 		verdict->what = COMPARE;
 }
 
@@ -239,8 +214,7 @@ static bool snapshot_holds(const struct verdict *verdict,
 {
 	return verdict->what == TRUST ||
 	       (verdict->what == COMPARE &&
-		bsearch(id, verdict->ids, verdict->num_ids,
-			sizeof(*verdict->ids), compare_ids));
+		ucm_listed_has(&verdict->listed, id));
 }
 
 static int snapshot_admit(struct ucm_store *store, struct ucm_space *space,
@@ -314,7 +288,7 @@ static void load_section(struct ucm_store *store, unsigned dir, unsigned bucket)
 	snapshot_admit_all(store, dir, records, num, verdicts);
 	for (uint32_t i = 0; i < num_spaces; i++) {
 		snapshot_trust(recall, &verdicts[i], dir, bucket);
-		free(verdicts[i].ids);
+		free(verdicts[i].listed.ids);
 	}
 	free(verdicts);
 }

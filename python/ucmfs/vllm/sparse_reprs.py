@@ -54,12 +54,11 @@ class Kept:
             return
         built = np.logical_and.reduce(
             [layer.built[slots] != 0 for layer in layers])
-        there = np.flatnonzero(built).tolist()
-        if not there:
+        if not built.any():
             return
-        slabs = [_slab_of(_slots(layer.slab)[slots[there]])
+        slabs = [_slab_of(_slots(layer.slab)[slots[built]])
                  for layer in layers]
-        names = b"".join(ids[16 * i:16 * i + 16] for i in there)
+        names = those(ids, built)
         self._chores.add(lambda: self._write(space, names, slabs))
 
     def _write(self, space: str, ids: bytes, slabs: Sequence[Slab]) -> None:
@@ -123,6 +122,11 @@ class Loaded:
             layer.open()
             _slots(layer.slab)[pages] = self._layers[row][which]
             layer.built[pages] = 1
+
+
+def those(ids: bytes, which: np.ndarray) -> bytes:
+    """Of 16 bytes each."""
+    return np.frombuffer(ids, "V16")[which].tobytes()
 
 
 def _slots(slab: Slab) -> Any:

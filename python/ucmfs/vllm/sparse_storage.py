@@ -55,7 +55,7 @@ from .options import ConnectorOptions
 from .plugin import asked, split
 from .spaces import load_mode
 from .sparse_pages import Pages, Step
-from .sparse_reprs import Kept
+from .sparse_reprs import Kept, those
 
 AHEAD = 1.25  # of the budget, what is loaded for the next step
 
@@ -130,11 +130,11 @@ class Storage:
                            for i in left)
         self._tails.setdefault(job.tokens, []).append(
             (int(places[-1]), int(pages[-1])))
-        self._absent.append((group.space, _those(ids, ~there),
+        self._absent.append((group.space, those(ids, ~there),
                              pages[~there].tolist()))
         self._stats.add("sparse_left_blocks", left.size * len(self._rows))
         return dataclasses.replace(job, parts=[Part(
-            part.group, _those(part.ids, ~stays), pages[~stays].tobytes(),
+            part.group, those(part.ids, ~stays), pages[~stays].tobytes(),
             places[~stays].tobytes())] if len(left) < part.num else [])
 
     def _may(self, job: Job, part: Part) -> bool:
@@ -283,10 +283,6 @@ class Storage:
         for one in saves:
             self.kept.save(*one)
         return True
-
-
-def _those(ids: bytes, which: np.ndarray) -> bytes:
-    return np.frombuffer(ids, "V16")[which].tobytes()
 
 
 def storage_of(vllm_config: Any, options: ConnectorOptions, plan: Plan,
