@@ -19,7 +19,7 @@ static inline pid_t child_start(bool (*done)(void *arg), void *arg)
 	pid_t pid;
 
 	ck_assert_int_eq(pipe(told), 0);
-	pid = fork();
+	pid = unit_fork();
 	ck_assert_int_ge(pid, 0);
 	if (!pid) {
 		close(told[0]);

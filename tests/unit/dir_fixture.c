@@ -346,20 +346,7 @@ void fx_wait(bool (*done)(void *arg), void *arg)
 
 bool fx_sleeps(void *tid)
 {
-	char path[64], line[256] = "";
-	char *state;
-	FILE *in;
-
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat",
-		 (int)atomic_load((_Atomic pid_t *)tid));
-	in = fopen(path, "re");
-	if (!in)
-		return false;
-	if (!fgets(line, sizeof(line), in))
-		line[0] = '\0';
-	fclose(in);
-	state = strrchr(line, ')');
-	return state && !strncmp(state, ") S", 3);
+	return unit_sleeps(atomic_load((_Atomic pid_t *)tid));
 }
 
 void (*fx_before_death)(void);
@@ -367,7 +354,7 @@ void (*fx_before_death)(void);
 void fx_in_child(void (*fn)(void *arg), void *arg)
 {
 	int status;
-	pid_t pid = fork();
+	pid_t pid = unit_fork();
 
 	ck_assert_int_ge(pid, 0);
 	if (pid == 0) {

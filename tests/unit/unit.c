@@ -9,12 +9,15 @@
 
 #include "tests/unit/unit.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
 
 static struct unit_item *items;  /* tests and fixtures, by line */
 static struct unit_item *around; /* in any order */
@@ -67,6 +70,64 @@ static void draw_seed(void)
 uint64_t unit_seed(void)
 {
 	return seed;
+}
+
+/* ---- processes ---- */
+
+bool unit_sleeps(pid_t tid)
+{
+	char path[64], line[256] = "";
+	char *state;
+	FILE *in;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)tid);
+	in = fopen(path, "re");
+	if (!in)
+		return false;
+	if (!fgets(line, sizeof(line), in))
+		line[0] = '\0';
+	fclose(in);
+	state = strrchr(line, ')');
+	return state && !strncmp(state, ") S", 3);
+}
+
+#ifdef __SANITIZE_ADDRESS__
+static bool others_sleep(void)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	struct dirent *task;
+	bool all = true;
+
+	while (all && (task = readdir(tasks))) {
+		pid_t tid = atoi(task->d_name);
+
+		all = !tid || tid == gettid() || unit_sleeps(tid);
+	}
+	closedir(tasks);
+	return all;
+}
+
+/*
+ * The sanitizer's allocator has locks, and does not take them for a fork as
+ * glibc's does: a child waits for ever for one that another thread had.
+ */
+static void wait_for_others(void)
+{
+	static const struct timespec millisecond = { .tv_nsec = 1000000 };
+
+	for (int i = 0; i < 10000 && !others_sleep(); i++)
+		nanosleep(&millisecond, NULL);
+}
+#else
+static void wait_for_others(void)
+{
+}
+#endif
+
+pid_t unit_fork(void)
+{
+	wait_for_others();
+	return fork();
 }
 
 /* A case of check for the tests below a fixture; NULL if they are left out. */

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/types.h>
 
 #define NUM_ROWS(table) (sizeof(table) / sizeof((table)[0]))
 
@@ -75,6 +76,13 @@ bool unit_skip(const char *why, ...) __attribute__((format(printf, 1, 2)));
 /* What all random input of a run follows from: another number each time, unless
  * the environment has it, as UCMFS_TEST_SEED. The program's log shows it. */
 uint64_t unit_seed(void);
+
+/* Does this thread of the process sleep? */
+bool unit_sleeps(pid_t tid);
+
+/* fork(), beside other threads too: with sanitizers it waits until they sleep,
+ * ten seconds at most. */
+pid_t unit_fork(void);
 
 /* A line of the program: a test, a fixture or what is around all. */
 struct unit_item {

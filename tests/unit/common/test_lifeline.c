@@ -31,7 +31,7 @@ static bool lives(void)
 /* A child that holds the word, and then does as told. */
 static pid_t start(void (*then)(struct ucm_lifeline *line))
 {
-	pid_t pid = fork();
+	pid_t pid = unit_fork();
 
 	ck_assert_int_ge(pid, 0);
 	if (pid == 0) {
@@ -109,7 +109,7 @@ UNIT_TEST(a_child_does_not_hold_it)
 	pid_t pid;
 
 	ck_assert_int_eq(ucm_lifeline_hold(&line, word), 0);
-	pid = fork();
+	pid = unit_fork();
 	if (pid == 0)
 		_exit(0);
 	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);

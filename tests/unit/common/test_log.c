@@ -419,7 +419,7 @@ UNIT_TEST(a_child_of_a_fork_logs_though_a_thread_was_in_the_function)
 	ucm_log_redirect(be_slow, NULL);
 	pthread_create(&thread, NULL, log_one, NULL);
 	sem_wait(&entered);
-	child = fork();
+	child = unit_fork();
 	if (!child) {
 		sem_post(&go_on);
 		ucm_log_redirect(NULL, NULL);

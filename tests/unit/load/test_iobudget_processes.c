@@ -93,7 +93,7 @@ UNIT_TEST(processes_keep_the_rate_and_one_is_killed)
 	for (unsigned i = 0; i < PROCESSES; i++) {
 		struct ucm_iobudget *budget = add()->budget;
 
-		children[i] = fork();
+		children[i] = unit_fork();
 		must(children[i] >= 0);
 		if (!children[i])
 			take_in_a_process(budget, i);

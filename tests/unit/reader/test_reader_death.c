@@ -177,7 +177,7 @@ static bool is_halfway(void)
 
 static pid_t start(const struct change *change)
 {
-	pid_t pid = fork();
+	pid_t pid = unit_fork();
 	int status;
 
 	ck_assert_int_ge(pid, 0);
@@ -197,7 +197,7 @@ static pid_t start(const struct change *change)
 static bool may_trace(void)
 {
 	int status;
-	pid_t pid = fork();
+	pid_t pid = unit_fork();
 
 	if (pid == 0)
 		_exit(ptrace(PTRACE_TRACEME, 0, NULL, NULL) ? errno : 0);
@@ -263,7 +263,7 @@ UNIT_TEST(a_reader_sees_no_half_of_any_change, .rows = NUM_ROWS(changes))
 /* The child keeps the index; it dies after so many instructions. */
 static pid_t start_keeper(const struct change *change)
 {
-	pid_t pid = fork();
+	pid_t pid = unit_fork();
 	int status;
 
 	if (pid == 0) {

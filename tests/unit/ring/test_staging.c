@@ -111,7 +111,7 @@ UNIT_TEST(a_child_does_not_get_it)
 	pid_t child;
 
 	memset(ucm_staging_memory(staging), 1, LEN);
-	child = fork();
+	child = unit_fork();
 	if (!child)
 		_exit(mincore(ucm_staging_memory(staging), 4096, &there) &&
 		      errno == ENOMEM ? 0 : 1);

@@ -168,7 +168,7 @@ UNIT_TEST(a_child_of_a_fork_starts_anew)
 	gate_set(true);
 	must(!submit(pool, 0, 4));
 	gate_await(1);
-	pid = fork();
+	pid = unit_fork();
 	if (pid == 0) {
 		pthread_mutex_init(&gate.lock, NULL);
 		pthread_cond_init(&gate.moved, NULL);

@@ -289,7 +289,7 @@ UNIT_TEST(what_was_added_outlives_a_kill)
 	pid_t pid;
 
 	ck_assert_int_eq(pipe(pipes), 0);
-	pid = fork();
+	pid = unit_fork();
 	if (pid == 0)
 		add_until_killed(pipes[1]);
 	ck_assert_int_eq(read(pipes[0], &byte, 1), 1);
