@@ -2,8 +2,9 @@
 /*
  * spaces.c - spaces on disk: folders in every directory, and space.json.
  *
- * A new space's folder is made in the first directory that takes it, and memory
- * comes last; the others get theirs with the first block there. Owner and mode are kept on
+ * A new space's folder is made in the first directory that takes it, of those that
+ * hosts share before others, and memory comes last; the others get theirs with the
+ * first block there. Owner and mode are kept on
  * every folder that exists.
  */
 #include <config.h>
@@ -58,19 +59,24 @@ static int apply_owner_everywhere(struct ucm_store *store,
 	return in_every_directory(store, space, "owner and mode", apply_owner);
 }
 
-/* The directories by turns, those of memory last: a restart of the machine
- * empties them, and what is known of a space is to last. */
+/* What is known of a space is for all hosts, and it is to last: memory, which a
+ * restart of the machine empties, comes last. */
+static int rank_of(const struct ucm_medium *medium)
+{
+	if (medium->flags & UCM_MEDIUM_VOLATILE)
+		return 2;
+	return medium->hosts ? 0 : 1;
+}
+
+/* The directories by turns. */
 static struct ucm_medium *lasting_dir(const struct ucm_store *store,
 				      unsigned turn)
 {
-	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-		if (!(store->dirs.at[dir]->flags & UCM_MEDIUM_VOLATILE) &&
-		    !turn--)
-			return store->dirs.at[dir];
-	}
-	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-		if (store->dirs.at[dir]->flags & UCM_MEDIUM_VOLATILE && !turn--)
-			return store->dirs.at[dir];
+	for (int rank = 0; rank < 3; rank++) {
+		for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+			if (rank_of(store->dirs.at[dir]) == rank && !turn--)
+				return store->dirs.at[dir];
+		}
 	}
 	return NULL;
 }
@@ -384,12 +390,26 @@ static int write_full_manifest(struct ucm_store *store, struct ucm_space *space,
 	return err;
 }
 
+/* What others read is never replaced: a quota alone would keep what the blocks are
+ * from being said later. */
+static int may_set_quota(const struct ucm_store *store,
+			 const struct ucm_space *space)
+{
+	if (!ucm_store_is_shared(store))
+		return 0;
+	ucm_error("%s: its quota cannot be set: hosts share a directory; see "
+		  "space_quota= in ucmfs(8)", space->folder);
+	return -EOPNOTSUPP;
+}
+
 /* Not instead of one that says what the blocks are. */
 static int write_quota_alone(struct ucm_store *store, struct ucm_space *space,
 			     const char *text, uint64_t quota)
 {
-	int err = put_manifest(store, space, text);
+	int err = may_set_quota(store, space);
 
+	if (!err)
+		err = put_manifest(store, space, text);
 	return err ? err : ucm_quota_apply(store, space, quota);
 }
 
@@ -445,8 +465,10 @@ int ucm_store_set_quota(struct ucm_store *store, struct ucm_space *space,
 			uint64_t bytes)
 {
 	_cleanup_free_ char *text = malloc(UCM_MANIFEST_MAX);
-	int err;
+	int err = may_set_quota(store, space);
 
+	if (err)
+		return err;
 	if (!text)
 		return -ENOMEM;
 	pthread_mutex_lock(&writing_manifest);
