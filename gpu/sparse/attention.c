@@ -155,20 +155,6 @@ static int rerope_check(const struct ucm_rerope *rerope, const float *angles,
 
 /* ---- the kernels' argument ---- */
 
-static struct ucm_twin_rows_args rows_args(const struct ucm_keys *keys,
-					   uint32_t dim)
-{
-	return (struct ucm_twin_rows_args){
-		.base = (uintptr_t)keys->base,
-		.num_blocks = keys->num_blocks,
-		.stride_block = keys->stride_block,
-		.stride_token = keys->stride_token,
-		.stride_head = keys->stride_head,
-		.dtype = keys->dtype,
-		.dim = dim,
-	};
-}
-
 static struct ucm_twin_attend_args
 attend_args(const struct ucm_cuda_attention *attention)
 {
@@ -176,8 +162,8 @@ attend_args(const struct ucm_cuda_attention *attention)
 
 	return (struct ucm_twin_attend_args){
 		.query = ucm_twin_heads(&attention->queries),
-		.keys = rows_args(&attention->keys, attention->head_dim),
-		.values = rows_args(&attention->values, value_dim(attention)),
+		.keys = ucm_twin_rows(&attention->keys, attention->head_dim),
+		.values = ucm_twin_rows(&attention->values, value_dim(attention)),
 		.tables = (uintptr_t)requests->tables,
 		.tokens = (uintptr_t)requests->tokens,
 		.table_stride = requests->table_stride,

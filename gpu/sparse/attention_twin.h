@@ -133,19 +133,6 @@ UCM_INLINE double ucm_twin_gain(const struct ucm_twin_attend_args *args,
 	return log(position + 1.0) / log((double)args->training_length);
 }
 
-UCM_INLINE float ucm_twin_attend_query(const struct ucm_twin_attend_args *args,
-				       uint32_t request, uint32_t head,
-				       uint32_t channel)
-{
-	int64_t at = request * args->query.stride_query +
-		     head * args->query.stride_head + channel;
-
-	return ucm_twin_load(args->query.base +
-				     (uint64_t)(at * ucm_twin_item_bytes(
-							     args->query.dtype)),
-			     args->query.dtype);
-}
-
 UCM_INLINE void ucm_twin_attend_begin(const struct ucm_twin_attend_args *args,
 				      const struct ucm_twin_attend_part *part,
 				      uint32_t heads, uint32_t thread,
@@ -160,8 +147,8 @@ UCM_INLINE void ucm_twin_attend_begin(const struct ucm_twin_attend_args *args,
 		float x = 0;
 
 		if (head < part->heads)
-			x = ucm_twin_attend_query(args, part->request,
-						  part->first + head, i % dim);
+			x = ucm_twin_head_load(&args->query, part->request,
+					       part->first + head, i % dim);
 		s->near[i] = (float)((double)x * scale);
 	}
 	for (uint32_t i = thread; i < heads * args->values.dim;
@@ -257,32 +244,20 @@ UCM_INLINE void ucm_twin_queries_turn(const struct ucm_twin_attend_args *args,
 
 /* ---- products ---- */
 
-UCM_INLINE uint64_t ucm_twin_row_at(const struct ucm_twin_rows_args *rows,
-				    int64_t block, uint32_t token,
-				    uint32_t head)
-{
-	int64_t at = block * rows->stride_block + token * rows->stride_token +
-		     head * rows->stride_head;
-
-	return rows->base +
-	       (uint64_t)(at * ucm_twin_item_bytes(rows->dtype));
-}
-
 /* Element c of a key; of a far one rotated back by its place in the block. */
 UCM_INLINE float ucm_twin_attend_key(const struct ucm_twin_attend_args *args,
 				     uint64_t row, uint32_t c, uint32_t token,
 				     int far)
 {
-	uint32_t bytes = ucm_twin_item_bytes(args->keys.dtype);
-	float x = ucm_twin_load(row + c * bytes, args->keys.dtype);
+	float x = ucm_twin_row_load(&args->keys, row, c);
 	uint64_t angle = args->angles +
 			 4 * (2ull * token * args->rotary + c);
 
 	if (!far || c >= args->rotary)
 		return x;
 	return ucm_rotated(x,
-			   ucm_twin_load(row + ucm_twin_partner(args, c) * bytes,
-					 args->keys.dtype),
+			   ucm_twin_row_load(&args->keys, row,
+					     ucm_twin_partner(args, c)),
 			   *UCM_AT(const float, angle),
 			   *UCM_AT(const float, angle + 4 * args->rotary));
 }
@@ -406,24 +381,23 @@ UCM_INLINE void ucm_twin_weigh(const struct ucm_twin_attend_args *args,
 			       struct ucm_twin_attend *s)
 {
 	const struct ucm_twin_rows_args *values = &args->values;
-	int64_t bytes = ucm_twin_item_bytes(values->dtype);
-	uint64_t row = ucm_twin_row_at(values, block, first, part->head);
 
 	for (uint32_t c = thread; c < values->dim;
 	     c += UCM_TWIN_ATTEND_THREADS) {
 		float sums[UCM_TWIN_ATTEND_HEADS];
-		uint64_t at = row + c * (uint64_t)bytes;
+		uint64_t row = ucm_twin_row_at(values, block, first,
+					       part->head);
 
 		UCM_UNROLL
 		for (uint32_t j = 0; j < heads; j++)
 			sums[j] = s->sums[j * values->dim + c] * s->state->factor[j];
 		for (uint32_t i = 0; i < num; i++) {
-			float value = ucm_twin_load(at, values->dtype);
+			float value = ucm_twin_row_load(values, row, c);
 
 			UCM_UNROLL
 			for (uint32_t j = 0; j < heads; j++)
 				sums[j] += value * s->state->weights[j][i];
-			at += (uint64_t)(bytes * values->stride_token);
+			row += ucm_twin_row_step(values);
 		}
 		UCM_UNROLL
 		for (uint32_t j = 0; j < heads; j++)

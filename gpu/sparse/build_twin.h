@@ -101,7 +101,7 @@ ucm_twin_block_find(const struct ucm_twin_blocks_args *args, uint64_t cta)
 		out.tokens = ucm_twin_written(args, i, &out.block);
 	else
 		out.tokens = ucm_twin_listed(args, i, &out.block);
-	if (out.block < 0 || (uint64_t)out.block >= args->num_blocks ||
+	if (out.block < 0 || (uint64_t)out.block >= args->keys.num_blocks ||
 	    (uint64_t)out.block >= args->num_slots)
 		out.tokens = 0;
 	out.slot = args->base + (uint64_t)out.block * args->stride_bytes;
@@ -117,22 +117,19 @@ UCM_INLINE struct ucm_twin_channel
 ucm_twin_channel_take(const struct ucm_twin_build_args *args,
 		      const struct ucm_twin_block *block, uint32_t channel)
 {
-	int64_t bytes = ucm_twin_item_bytes(args->from.key_dtype);
-	int64_t at = block->block * args->from.stride_block +
-		     (int64_t)block->head * args->from.stride_head + channel;
+	const struct ucm_twin_rows_args *keys = &args->from.keys;
+	uint64_t row = ucm_twin_row_at(keys, block->block, 0, block->head);
 	struct ucm_twin_channel all = { 0, -INFINITY, INFINITY };
 	float odd = 0;
 
 	for (uint32_t t = 0; t < block->tokens; t++) {
-		float key = ucm_twin_load(args->from.keys +
-						  (uint64_t)(at * bytes),
-					  args->from.key_dtype);
+		float key = ucm_twin_row_load(keys, row, channel);
 
 		all.sum += key;
 		all.most = key > all.most ? key : all.most;
 		all.least = key < all.least ? key : all.least;
 		odd += key - key; /* 0 or NaN */
-		at += args->from.stride_token;
+		row += ucm_twin_row_step(keys);
 	}
 	if (!(odd == 0))
 		all.sum = all.most = all.least = odd;
@@ -147,7 +144,7 @@ UCM_INLINE void ucm_twin_build_take(const struct ucm_twin_build_args *args,
 	     i += UCM_TWIN_BUILD_THREADS) {
 		struct ucm_twin_channel all = { 0, 0, 0 };
 
-		if (i < args->from.head_dim)
+		if (i < args->from.keys.dim)
 			all = ucm_twin_channel_take(args, block, i);
 		if (args->kind == UCM_REPR_MINMAX)
 			head->floats[args->padded + i] = all.least;
@@ -164,7 +161,8 @@ UCM_INLINE void ucm_twin_build_length(const struct ucm_twin_build_args *args,
 				      struct ucm_twin_head *head)
 {
 	if (args->kind == UCM_REPR_NORMED && !thread)
-		head->length = ucm_length_of(head->floats, args->from.head_dim);
+		head->length = ucm_length_of(head->floats,
+					     args->from.keys.dim);
 }
 
 UCM_INLINE void ucm_twin_build_normalize(const struct ucm_twin_build_args *args,

@@ -75,11 +75,7 @@ int ucm_twin_blocks_check(const struct ucm_keys *keys,
 	if (err)
 		return err;
 	*out = (struct ucm_twin_blocks_args){
-		.keys = (uintptr_t)keys->base,
-		.num_blocks = keys->num_blocks,
-		.stride_block = keys->stride_block,
-		.stride_token = keys->stride_token,
-		.stride_head = keys->stride_head,
+		.keys = ucm_twin_rows(keys, head_dim),
 		.slots = (uintptr_t)written->slots,
 		.blocks = (uintptr_t)written->blocks,
 		.tokens = (uintptr_t)written->tokens,
@@ -87,9 +83,7 @@ int ucm_twin_blocks_check(const struct ucm_keys *keys,
 		.base = (uintptr_t)slab->base,
 		.stride_bytes = slab->stride_bytes,
 		.num_slots = slab->num_slots,
-		.key_dtype = keys->dtype,
 		.num_heads = num_heads,
-		.head_dim = head_dim,
 		.block_size = block_size,
 	};
 	return 0;
@@ -171,6 +165,20 @@ int ucm_twin_queries_check(const char *name,
 				     "stride_head: more than there is memory",
 				     name);
 	return ucm_twin_pointer_check(name, queries->base, item, error);
+}
+
+struct ucm_twin_rows_args ucm_twin_rows(const struct ucm_keys *keys,
+					uint32_t dim)
+{
+	return (struct ucm_twin_rows_args){
+		.base = (uintptr_t)keys->base,
+		.num_blocks = keys->num_blocks,
+		.stride_block = keys->stride_block,
+		.stride_token = keys->stride_token,
+		.stride_head = keys->stride_head,
+		.dtype = keys->dtype,
+		.dim = dim,
+	};
 }
 
 struct ucm_twin_heads_args ucm_twin_heads(const struct ucm_cuda_queries *queries)

@@ -164,23 +164,18 @@ UCM_INLINE void ucm_twin_keys_load(const struct ucm_twin_code_args *args,
 				   struct ucm_twin_vectors *v)
 {
 	const struct ucm_twin_blocks_args *from = &args->from;
-	int64_t bytes = ucm_twin_item_bytes(from->key_dtype);
-	int64_t at = code->block * from->stride_block +
-		     token * from->stride_token +
-		     code->head * from->stride_head;
 	uint64_t center = args->coder.centers +
-			  (uint64_t)code->head * from->head_dim * 4;
+			  (uint64_t)code->head * from->keys.dim * 4;
 
 	for (uint32_t j = 0; j < UCM_TWIN_VECTORS; j++) {
 		int there = token + j < code->end;
-		uint64_t key = from->keys +
-			       (uint64_t)(bytes * (at + j * from->stride_token));
+		uint64_t key = ucm_twin_row_at(&from->keys, code->block,
+					       token + j, code->head);
 
-		for (uint32_t c = thread; c < from->head_dim;
+		for (uint32_t c = thread; c < from->keys.dim;
 		     c += UCM_TWIN_CODE_THREADS)
 			v->channels[c].of[j] =
-				there ? ucm_twin_load(key + c * (uint64_t)bytes,
-						      from->key_dtype) -
+				there ? ucm_twin_row_load(&from->keys, key, c) -
 						*UCM_AT(const float,
 							center + c * 4)
 				      : 0;
@@ -220,7 +215,7 @@ UCM_INLINE void ucm_twin_norms_begin(const struct ucm_twin_code_args *args,
 
 	if (thread >= UCM_TWIN_VECTORS)
 		return;
-	for (uint32_t c = 0; c < args->from.head_dim; c++) {
+	for (uint32_t c = 0; c < args->from.keys.dim; c++) {
 		float key = v->channels[c].of[thread];
 
 		square += (double)key * (double)key;
@@ -295,18 +290,10 @@ UCM_INLINE float
 ucm_twin_code_element(const struct ucm_twin_code_query_args *args,
 		      uint32_t query, uint32_t head, uint32_t channel)
 {
-	const struct ucm_twin_heads_args *part = &args->query;
-	int64_t at;
-
-	if (args->rope.base && channel >= args->rope_first) {
-		part = &args->rope;
-		channel -= args->rope_first;
-	}
-	at = query * part->stride_query + head * part->stride_head + channel;
-	return ucm_twin_load(part->base +
-				     (uint64_t)(at * ucm_twin_item_bytes(
-							     part->dtype)),
-			     part->dtype);
+	if (args->rope.base && channel >= args->rope_first)
+		return ucm_twin_head_load(&args->rope, query, head,
+					  channel - args->rope_first);
+	return ucm_twin_head_load(&args->query, query, head, channel);
 }
 
 /* Vectors first to first + 7 of the row: means of heads, 0 where there are no

@@ -22,27 +22,19 @@ UCM_INLINE void ucm_twin_rows_differ(const struct ucm_twin_deviation_args *args,
 				     int64_t block, uint32_t token,
 				     uint32_t lane, struct ucm_twin_sums *sums)
 {
-	int64_t cached = block * pair->cached_stride_block +
-			 token % args->block_size * pair->cached_stride_token;
-	int64_t fresh = token * pair->fresh_stride_token;
-
 	for (uint32_t head = 0; head < args->num_heads; head++) {
-		for (uint32_t i = lane; i < args->head_dim; i += UCM_WARP) {
-			int64_t bytes = ucm_twin_item_bytes(pair->cached_dtype);
-			float x = ucm_twin_load(pair->cached +
-						(uint64_t)(bytes *
-							   (cached + i)),
-						pair->cached_dtype), y;
+		uint64_t cached = ucm_twin_row_at(&pair->cached, block,
+						  token % args->block_size,
+						  head);
+		uint64_t fresh = ucm_twin_row_at(&pair->fresh, 0, token, head);
 
-			bytes = ucm_twin_item_bytes(pair->fresh_dtype);
-			y = ucm_twin_load(pair->fresh +
-					  (uint64_t)(bytes * (fresh + i)),
-					  pair->fresh_dtype);
+		for (uint32_t i = lane; i < pair->cached.dim; i += UCM_WARP) {
+			float x = ucm_twin_row_load(&pair->cached, cached, i);
+			float y = ucm_twin_row_load(&pair->fresh, fresh, i);
+
 			sums->differs += fabsf(x - y);
 			sums->size += fabsf(y);
 		}
-		cached += pair->cached_stride_head;
-		fresh += pair->fresh_stride_head;
 	}
 }
 
@@ -60,7 +52,7 @@ ucm_twin_deviation_lane(const struct ucm_twin_deviation_args *args,
 		const struct ucm_twin_pair_args *pair = &args->pairs[i];
 		int64_t block = ucm_twin_block_of(args->table,
 						  token / args->block_size,
-						  pair->num_blocks);
+						  pair->cached.num_blocks);
 
 		if (block < 0)
 			sums.differs = ucm_float_of(0x7fc00000u);

@@ -14,13 +14,20 @@
 
 /* ---- rotation ---- */
 
+/* Where they go. */
+static struct ucm_keys keys_of(const struct ucm_cuda_shift *shift)
+{
+	const struct ucm_key_room *to = &shift->to;
+
+	return (struct ucm_keys){ to->base, shift->from.dtype, to->num_blocks,
+				  to->stride_block, to->stride_token,
+				  to->stride_head };
+}
+
 static int shift_check(const struct ucm_cuda_shift *shift, uint32_t head_dim,
 		       struct ucm_error *error)
 {
-	const struct ucm_key_room *room = &shift->to;
-	const struct ucm_keys to = { room->base, shift->from.dtype,
-				     room->num_blocks, room->stride_block,
-				     room->stride_token, room->stride_head };
+	const struct ucm_keys to = keys_of(shift);
 	int err = ucm_sparse_in_range("num_heads", shift->num_heads,
 				      UCM_REPR_HEADS_MAX, error)
 		?: ucm_sparse_in_range("block_size", shift->block_size,
@@ -46,25 +53,16 @@ static int shift_launch(const struct ucm_sparse_cuda *cuda,
 {
 	struct ucm_twin_grid grid = { UCM_TWIN_SHIFT, shift->num, 0,
 				      UCM_TWIN_THREADS, 0 };
+	const struct ucm_keys to = keys_of(shift);
 	struct ucm_twin_shift_args args = {
-		.from = (uintptr_t)shift->from.base,
-		.to = (uintptr_t)shift->to.base,
-		.from_num_blocks = shift->from.num_blocks,
-		.to_num_blocks = shift->to.num_blocks,
-		.from_stride_block = shift->from.stride_block,
-		.from_stride_token = shift->from.stride_token,
-		.from_stride_head = shift->from.stride_head,
-		.to_stride_block = shift->to.stride_block,
-		.to_stride_token = shift->to.stride_token,
-		.to_stride_head = shift->to.stride_head,
+		.from = ucm_twin_rows(&shift->from, rope->head_dim),
+		.to = ucm_twin_rows(&to, rope->head_dim),
 		.from_blocks = (uintptr_t)shift->from_blocks,
 		.to_blocks = (uintptr_t)shift->to_blocks,
 		.tokens = (uintptr_t)shift->tokens,
 		.deltas = (uintptr_t)shift->deltas,
 		.per_token = shift->per_token,
-		.dtype = shift->from.dtype,
 		.num_heads = shift->num_heads,
-		.head_dim = rope->head_dim,
 		.block_size = shift->block_size,
 		.rotary = shape->rotary,
 		.neighbours = rope->pairing == UCM_ROPE_GPTJ,
@@ -116,16 +114,8 @@ static int pair_add(const struct ucm_deviation_request *request,
 	if (err)
 		return err;
 	args->pairs[args->num_pairs++] = (struct ucm_twin_pair_args){
-		.cached = (uintptr_t)cached->base,
-		.fresh = (uintptr_t)fresh->base,
-		.num_blocks = cached->num_blocks,
-		.cached_stride_block = cached->stride_block,
-		.cached_stride_token = cached->stride_token,
-		.cached_stride_head = cached->stride_head,
-		.fresh_stride_token = fresh->stride_token,
-		.fresh_stride_head = fresh->stride_head,
-		.cached_dtype = cached->dtype,
-		.fresh_dtype = fresh->dtype,
+		.cached = ucm_twin_rows(cached, request->head_dim),
+		.fresh = ucm_twin_rows(&rows, request->head_dim),
 	};
 	return 0;
 }
@@ -171,7 +161,6 @@ int ucm_sparse_cuda_deviation(const struct ucm_sparse_cuda *cuda,
 	args.out = (uintptr_t)out;
 	args.num_tokens = request->num_tokens;
 	args.num_heads = request->num_heads;
-	args.head_dim = request->head_dim;
 	args.block_size = request->block_size;
 	args.relative = request->relative;
 	grid.x = ucm_twin_ctas((uint64_t)request->num_tokens * UCM_TWIN_LANES);

@@ -72,12 +72,9 @@ int ucm_sparse_cuda_prepare(const struct ucm_sparse_cuda *cuda,
 		return ucm_error_set(error, -EINVAL, "out_stride %zu: at least "
 				     "%zu", out_stride, floats);
 	args = (struct ucm_twin_query_args){
-		.base = (uintptr_t)queries->base,
+		.query = ucm_twin_heads(queries),
 		.out = (uintptr_t)out,
-		.stride_query = queries->stride_query,
-		.stride_head = queries->stride_head,
 		.out_stride = out_stride,
-		.dtype = queries->dtype,
 		.minmax = spec->kind == UCM_REPR_MINMAX,
 		.head_dim = spec->head_dim,
 		.padded = shape.padded,

@@ -92,6 +92,45 @@ UCM_INLINE float ucm_twin_load(uint64_t at, uint32_t dtype)
 	return ucm_float_of_bfloat16(*UCM_AT(const uint16_t, at));
 }
 
+/* Where a head of a token has its row. */
+UCM_INLINE uint64_t ucm_twin_row_at(const struct ucm_twin_rows_args *rows,
+				    int64_t block, uint32_t token,
+				    uint32_t head)
+{
+	int64_t at = block * rows->stride_block + token * rows->stride_token +
+		     head * rows->stride_head;
+
+	return rows->base +
+	       (uint64_t)(at * ucm_twin_item_bytes(rows->dtype));
+}
+
+/* From a token's row to the next one's. */
+UCM_INLINE uint64_t ucm_twin_row_step(const struct ucm_twin_rows_args *rows)
+{
+	return (uint64_t)(rows->stride_token *
+			  ucm_twin_item_bytes(rows->dtype));
+}
+
+UCM_INLINE float ucm_twin_row_load(const struct ucm_twin_rows_args *rows,
+				   uint64_t row, uint32_t channel)
+{
+	return ucm_twin_load(row + (uint64_t)channel *
+					   ucm_twin_item_bytes(rows->dtype),
+			     rows->dtype);
+}
+
+UCM_INLINE float ucm_twin_head_load(const struct ucm_twin_heads_args *heads,
+				    int64_t query, int64_t head,
+				    uint32_t channel)
+{
+	int64_t at = query * heads->stride_query + head * heads->stride_head +
+		     channel;
+
+	return ucm_twin_load(heads->base + (uint64_t)(at *
+				     ucm_twin_item_bytes(heads->dtype)),
+			     heads->dtype);
+}
+
 /* Element i of what was loaded. */
 UCM_INLINE float ucm_twin_element(const struct ucm_twin_words *words,
 				  uint32_t dtype, uint32_t i)
@@ -117,13 +156,8 @@ UCM_INLINE float ucm_twin_query_element(const struct ucm_twin_query_args *args,
 					int64_t query, uint32_t head,
 					uint32_t i)
 {
-	uint64_t at = (uint64_t)(query * args->stride_query +
-				 (int64_t)head * args->stride_head + i) *
-		      ucm_twin_item_bytes(args->dtype);
-
-	if (i >= args->head_dim)
-		return 0;
-	return ucm_twin_load(args->base + at, args->dtype);
+	return i < args->head_dim
+		       ? ucm_twin_head_load(&args->query, query, head, i) : 0;
 }
 
 /* An element of a prepared query is a thread's: the mean of the row's heads; with

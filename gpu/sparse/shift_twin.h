@@ -24,7 +24,7 @@ struct ucm_twin_turns {
 struct ucm_twin_move {
 	uint32_t first, end; /* tokens; none: nothing is to be done */
 	uint64_t block;      /* number in the list */
-	int64_t from, to;    /* of the caches: their first token, in elements */
+	int64_t from, to;    /* blocks of the caches */
 };
 
 /* A block of a cache, or -1. */
@@ -41,20 +41,19 @@ UCM_INLINE struct ucm_twin_move
 ucm_twin_move_find(const struct ucm_twin_shift_args *args, uint64_t i,
 		   uint32_t part)
 {
-	struct ucm_twin_move move = { 0, 0, i, 0, 0 };
-	int64_t from = ucm_twin_block_of(args->from_blocks, i,
-					 args->from_num_blocks);
-	int64_t to = ucm_twin_block_of(args->to_blocks, i, args->to_num_blocks);
+	struct ucm_twin_move move = {
+		0, 0, i,
+		ucm_twin_block_of(args->from_blocks, i, args->from.num_blocks),
+		ucm_twin_block_of(args->to_blocks, i, args->to.num_blocks),
+	};
 	uint32_t tokens = args->block_size;
 
 	if (args->tokens)
 		tokens = (uint32_t)*UCM_AT(const int32_t, args->tokens + i * 4);
-	if (from < 0 || to < 0 || tokens > args->block_size)
+	if (move.from < 0 || move.to < 0 || tokens > args->block_size)
 		return move;
 	move.first = ucm_least_of(part * UCM_TWIN_SHIFT_TOKENS, tokens);
 	move.end = ucm_least_of(move.first + UCM_TWIN_SHIFT_TOKENS, tokens);
-	move.from = from * args->from_stride_block;
-	move.to = to * args->to_stride_block;
 	return move;
 }
 
@@ -112,15 +111,15 @@ UCM_INLINE void ucm_twin_pair(const struct ucm_twin_shift_args *args,
 			      uint64_t from, uint64_t to, uint32_t i,
 			      const struct ucm_twin_turns *turns)
 {
-	uint32_t bytes = ucm_twin_item_bytes(args->dtype);
+	uint32_t dtype = args->from.dtype, bytes = ucm_twin_item_bytes(dtype);
 	uint32_t first = args->neighbours ? 2 * i : i;
 	uint32_t second = args->neighbours ? 2 * i + 1 : args->rotary / 2 + i;
 	float c = turns->cosines[i], s = turns->sines[i];
-	float x = ucm_twin_load(from + first * bytes, args->dtype);
-	float y = ucm_twin_load(from + second * bytes, args->dtype);
+	float x = ucm_twin_load(from + first * bytes, dtype);
+	float y = ucm_twin_load(from + second * bytes, dtype);
 
-	ucm_twin_save(to + first * bytes, args->dtype, ucm_rotated(x, y, c, -s));
-	ucm_twin_save(to + second * bytes, args->dtype, ucm_rotated(y, x, c, s));
+	ucm_twin_save(to + first * bytes, dtype, ucm_rotated(x, y, c, -s));
+	ucm_twin_save(to + second * bytes, dtype, ucm_rotated(y, x, c, s));
 }
 
 /* A token's rows: pairs, and after them channels that are copied; or, if it stays,
@@ -130,30 +129,23 @@ UCM_INLINE void ucm_twin_token_move(const struct ucm_twin_shift_args *args,
 				    uint32_t token, uint32_t thread, int stays,
 				    const struct ucm_twin_turns *turns)
 {
-	int64_t bytes = ucm_twin_item_bytes(args->dtype);
+	uint64_t bytes = ucm_twin_item_bytes(args->from.dtype);
 	uint32_t pairs = stays ? 0 : args->rotary / 2;
-	uint32_t work = args->head_dim - pairs;
+	uint32_t work = args->from.dim - pairs;
 
 	for (uint32_t i = thread; i < args->num_heads * work;
 	     i += UCM_TWIN_THREADS) {
 		uint32_t head = i / work, k = i % work;
-		uint64_t from = args->from +
-				(uint64_t)(bytes *
-					   (move->from +
-					    token * args->from_stride_token +
-					    head * args->from_stride_head));
-		uint64_t to = args->to +
-			      (uint64_t)(bytes *
-					 (move->to +
-					  token * args->to_stride_token +
-					  head * args->to_stride_head));
+		uint64_t from = ucm_twin_row_at(&args->from, move->from, token,
+						head);
+		uint64_t to = ucm_twin_row_at(&args->to, move->to, token, head);
 
 		if (k < pairs)
 			ucm_twin_pair(args, from, to, k, turns);
 		else if (from != to)
-			ucm_twin_copy(to + (uint64_t)(k + pairs) * bytes,
-				      from + (uint64_t)(k + pairs) * bytes,
-				      args->dtype);
+			ucm_twin_copy(to + (k + pairs) * bytes,
+				      from + (k + pairs) * bytes,
+				      args->from.dtype);
 	}
 }
 

@@ -83,18 +83,15 @@ ucm_twin_star_mean(const struct ucm_twin_star_build_args *args,
 		   const struct ucm_twin_block *block, uint32_t group,
 		   uint32_t tokens, uint32_t i)
 {
-	const struct ucm_twin_blocks_args *from = &args->from;
-	int64_t bytes = ucm_twin_item_bytes(from->key_dtype);
-	int64_t at = block->block * from->stride_block +
-		     (int64_t)group * args->merge * from->stride_token +
-		     block->head * from->stride_head +
-		     ucm_twin_star_channel(args, block->head, i);
+	const struct ucm_twin_rows_args *keys = &args->from.keys;
+	uint64_t row = ucm_twin_row_at(keys, block->block, group * args->merge,
+				       block->head);
+	uint32_t channel = ucm_twin_star_channel(args, block->head, i);
 	float sum = 0;
 
 	for (uint32_t t = 0; t < tokens; t++) {
-		sum += ucm_twin_load(from->keys + (uint64_t)(bytes * at),
-				     from->key_dtype);
-		at += from->stride_token;
+		sum += ucm_twin_row_load(keys, row, channel);
+		row += ucm_twin_row_step(keys);
 	}
 	return sum / (float)tokens;
 }
@@ -170,22 +167,16 @@ ucm_twin_star_query_thread(const struct ucm_twin_star_query_args *args,
 	uint32_t row = thread % args->rows, i = thread / args->rows;
 	uint32_t head = i / args->kept, token = row / args->group;
 	uint32_t channel = i % args->kept;
-	int64_t at;
 
 	if (head >= args->num_heads)
 		return;
 	if (args->channels)
 		channel = *UCM_AT(const uint16_t, args->channels + 2ull * i);
-	at = ((int64_t)request * args->num_queries + token) *
-		     args->query.stride_query +
-	     ((int64_t)head * args->group + row % args->group) *
-		     args->query.stride_head +
-	     channel;
 	*UCM_AT(float, args->out + 4 * (request * args->out_stride + thread)) =
-		ucm_twin_load(args->query.base +
-				      (uint64_t)(at * ucm_twin_item_bytes(
-							      args->query.dtype)),
-			      args->query.dtype);
+		ucm_twin_head_load(&args->query,
+				   (int64_t)request * args->num_queries + token,
+				   (int64_t)head * args->group +
+					   row % args->group, channel);
 }
 
 /* ---- scores ---- */

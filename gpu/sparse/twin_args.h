@@ -17,13 +17,26 @@
 /* A row is added up in as many lanes as a warp has threads: sparse/kernels.c. */
 #define UCM_TWIN_LANES UCM_REPR_ROW
 
+/* Rows of a cache: keys, or values. */
+struct ucm_twin_rows_args {
+	uint64_t base, num_blocks;
+	int64_t stride_block, stride_token, stride_head;
+	uint32_t dtype, dim;
+};
+
+/* Heads of queries. */
+struct ucm_twin_heads_args {
+	uint64_t base;
+	int64_t stride_query, stride_head;
+	uint32_t dtype;
+};
+
 /* ---- scores ---- */
 
 struct ucm_twin_query_args {
-	uint64_t base, out;
-	int64_t stride_query, stride_head;
-	uint64_t out_stride;
-	uint32_t dtype, minmax;
+	struct ucm_twin_heads_args query;
+	uint64_t out, out_stride;
+	uint32_t minmax;
 	uint32_t head_dim, padded, width;
 	uint32_t rows;   /* of a prepared query */
 	uint32_t merged; /* heads of a row */
@@ -47,13 +60,12 @@ struct ucm_twin_score_args {
 
 /* Blocks of a cache, and the slots for what is made of their keys. */
 struct ucm_twin_blocks_args {
-	uint64_t keys, num_blocks; /* of the cache */
-	int64_t stride_block, stride_token, stride_head;
+	struct ucm_twin_rows_args keys;
 	uint64_t slots;          /* int64_t: of tokens that were written; or */
 	uint64_t blocks, tokens; /* int32_t: blocks, and their tokens, or 0 */
 	uint64_t num;            /* of slots or blocks */
 	uint64_t base, stride_bytes, num_slots; /* of the slab */
-	uint32_t key_dtype, num_heads, head_dim, block_size;
+	uint32_t num_heads, block_size;
 };
 
 struct ucm_twin_build_args {
@@ -87,13 +99,6 @@ struct ucm_twin_code_args {
 	uint64_t head_bytes, norms_at, tokens_at, bytes; /* of a slot */
 	uint32_t rows; /* of a head, whole tiles */
 	uint32_t counts, norms;
-};
-
-/* Heads of queries. */
-struct ucm_twin_heads_args {
-	uint64_t base;
-	int64_t stride_query, stride_head;
-	uint32_t dtype;
 };
 
 struct ucm_twin_code_query_args {
@@ -184,14 +189,11 @@ struct ucm_twin_select_args {
 #define UCM_TWIN_SHIFT_TOKENS 16  /* of a CTA */
 
 struct ucm_twin_shift_args {
-	uint64_t from, to;
-	uint64_t from_num_blocks, to_num_blocks;
-	int64_t from_stride_block, from_stride_token, from_stride_head;
-	int64_t to_stride_block, to_stride_token, to_stride_head;
+	struct ucm_twin_rows_args from, to;
 	uint64_t from_blocks, to_blocks, tokens; /* int32_t, or 0 */
 	uint64_t deltas;
 	uint32_t per_token;
-	uint32_t dtype, num_heads, head_dim, block_size;
+	uint32_t num_heads, block_size;
 	uint32_t rotary;     /* channels */
 	uint32_t neighbours; /* a pair's channels are */
 	double magnitude;
@@ -200,17 +202,14 @@ struct ucm_twin_shift_args {
 
 /* Keys, or values. */
 struct ucm_twin_pair_args {
-	uint64_t cached, fresh, num_blocks;
-	int64_t cached_stride_block, cached_stride_token, cached_stride_head;
-	int64_t fresh_stride_token, fresh_stride_head;
-	uint32_t cached_dtype, fresh_dtype;
+	struct ucm_twin_rows_args cached, fresh;
 };
 
 struct ucm_twin_deviation_args {
 	struct ucm_twin_pair_args pairs[2];
 	uint64_t table; /* or 0 */
 	uint64_t out;
-	uint32_t num_pairs, num_tokens, num_heads, head_dim, block_size;
+	uint32_t num_pairs, num_tokens, num_heads, block_size;
 	uint32_t relative;
 };
 
@@ -219,13 +218,6 @@ struct ucm_twin_deviation_args {
 #define UCM_TWIN_ATTEND_THREADS 128
 #define UCM_TWIN_ATTEND_HEADS	8   /* of a CTA, at most */
 #define UCM_TWIN_ATTEND_TOKENS	256 /* of a part, but at least a block */
-
-/* A cache's rows. */
-struct ucm_twin_rows_args {
-	uint64_t base, num_blocks;
-	int64_t stride_block, stride_token, stride_head;
-	uint32_t dtype, dim;
-};
 
 struct ucm_twin_attend_args {
 	struct ucm_twin_heads_args query;

@@ -77,6 +77,8 @@ int ucm_twin_blocks_check(const struct ucm_keys *keys,
 int ucm_twin_rows_check(const char *name, const struct ucm_keys *keys,
 			uint32_t block_size, uint32_t num_heads, uint32_t dim,
 			struct ucm_error *error);
+struct ucm_twin_rows_args ucm_twin_rows(const struct ucm_keys *keys,
+					uint32_t dim);
 
 /* Heads of dim channels of num queries. */
 struct ucm_twin_heads_args;
