@@ -19,29 +19,22 @@ uint32_t ucm_plan_multiple(uint64_t layer_bytes, uint32_t align)
 
 /* How many layers to a read. */
 static uint64_t layers_each(uint64_t layer_bytes, uint64_t num,
-			    uint64_t read_bytes, uint32_t group_layers,
-			    uint32_t multiple)
+			    uint64_t read_bytes)
 {
-	uint64_t most = group_layers ? group_layers : read_bytes / layer_bytes;
-	uint64_t parts;
+	uint64_t most = read_bytes / layer_bytes ?: 1;
+	uint64_t parts = (num + most - 1) / most;
 
-	if (!most)
-		most = 1;
-	if (group_layers)
-		return ucm_round_up_to(most, multiple);
-	most -= most % multiple;
-	if (!most)
-		most = multiple;
-	parts = (num + most - 1) / most;
-	return ucm_round_up_to((num + parts - 1) / parts, multiple);
+	return (num + parts - 1) / parts;
 }
 
 uint32_t ucm_plan_cuts(uint64_t layer_bytes, uint32_t first, uint32_t end,
 		       uint64_t read_bytes, uint32_t group_layers,
-		       uint32_t multiple, uint32_t *cuts)
+		       uint32_t *cuts)
 {
-	uint64_t each = layers_each(layer_bytes, end - first, read_bytes,
-				    group_layers, multiple);
+	uint64_t each = group_layers
+				? group_layers
+				: layers_each(layer_bytes, end - first,
+					      read_bytes);
 	uint32_t num = 0;
 
 	for (uint64_t layer = first; layer < end; layer += each) {
@@ -55,19 +48,13 @@ uint32_t ucm_plan_cuts(uint64_t layer_bytes, uint32_t first, uint32_t end,
 }
 
 uint32_t ucm_plan_growing(uint64_t layer_bytes, uint32_t first, uint32_t end,
-			  uint64_t read_bytes, uint32_t multiple,
-			  uint32_t *cuts)
+			  uint64_t read_bytes, uint32_t *cuts)
 {
-	uint64_t most = read_bytes / layer_bytes;
-	uint64_t each = ucm_round_up_to((end - first) / FIRST_SHARE, multiple);
+	uint64_t most = read_bytes / layer_bytes ?: 1;
+	uint64_t each = (end - first) / FIRST_SHARE ?: 1;
 	uint64_t layer = first;
 	uint32_t num = 0;
 
-	most -= most % multiple;
-	if (most < multiple)
-		most = multiple;
-	if (!each)
-		each = multiple;
 	while (layer < end) {
 		if (cuts)
 			cuts[num] = (uint32_t)layer;

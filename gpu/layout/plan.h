@@ -12,13 +12,12 @@
 
 /*
  * Cut the layers [first, end) into reads of whole layers: as few as read_bytes
- * allows (or of group_layers each, if that is not 0), as even as can be, and
- * each but the last a multiple of `multiple` layers. Returns their number n;
- * cuts, if not NULL, gets n + 1 layers, from first to end.
+ * allows (or of group_layers each, if that is not 0), as even as can be. Returns
+ * their number n; cuts, if not NULL, gets n + 1 layers, from first to end.
  */
 uint32_t ucm_plan_cuts(uint64_t layer_bytes, uint32_t first, uint32_t end,
 		       uint64_t read_bytes, uint32_t group_layers,
-		       uint32_t multiple, uint32_t *cuts);
+		       uint32_t *cuts);
 
 /*
  * Likewise, for callers who want the first layers early: the first read has a
@@ -26,8 +25,7 @@ uint32_t ucm_plan_cuts(uint64_t layer_bytes, uint32_t first, uint32_t end,
  * read_bytes.
  */
 uint32_t ucm_plan_growing(uint64_t layer_bytes, uint32_t first, uint32_t end,
-			  uint64_t read_bytes, uint32_t multiple,
-			  uint32_t *cuts);
+			  uint64_t read_bytes, uint32_t *cuts);
 
 /* The least number of layers whose bytes are a multiple of align (a power of
  * two). */

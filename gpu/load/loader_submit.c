@@ -225,7 +225,7 @@ static int submit_to(struct ucm_loader *loader, struct ucm_group *group,
 				     "after: pages of the host have no events");
 	fit_staging(loader, group, request);
 	err = ucm_task_new(request, group, kind != LOAD, loader->num_engines,
-			   loader->shared.read_bytes, 1, &task);
+			   loader->shared.read_bytes, &task);
 	if (!err) {
 		err = share_out(loader, task);
 		if (err)

@@ -98,8 +98,7 @@ static int copy_extras(struct ucm_task *task, const struct ucm_request *request)
 
 /* See ucm_plan_cuts(). */
 static uint32_t plan_cuts(const struct ucm_task *task, uint64_t read_bytes,
-			  uint32_t group_layers, uint32_t multiple,
-			  uint32_t *cuts)
+			  uint32_t group_layers, uint32_t *cuts)
 {
 	uint64_t layer_bytes = task->group->layer_bytes;
 
@@ -113,25 +112,23 @@ static uint32_t plan_cuts(const struct ucm_task *task, uint64_t read_bytes,
 					task->terms.end_layer,
 					read_bytes < LAYERS_READ ? read_bytes
 								 : LAYERS_READ,
-					multiple, cuts);
+					cuts);
 	return ucm_plan_cuts(layer_bytes, task->terms.first_layer,
 			     task->terms.end_layer, read_bytes, group_layers,
-			     multiple, cuts);
+			     cuts);
 }
 
 static int cut_layers(struct ucm_task *task, const struct ucm_request *request,
-		      uint64_t read_bytes, uint32_t multiple)
+		      uint64_t read_bytes)
 {
-	uint32_t num = plan_cuts(task, read_bytes, request->group_layers,
-				 multiple, NULL);
+	uint32_t num = plan_cuts(task, read_bytes, request->group_layers, NULL);
 
 	task->cuts = calloc(num + 1, sizeof(*task->cuts));
 	task->left.cut_unsettled = calloc(num, sizeof(*task->left.cut_unsettled));
 	task->left.cut_unqueued = calloc(num, sizeof(*task->left.cut_unqueued));
 	if (!task->cuts || !task->left.cut_unsettled || !task->left.cut_unqueued)
 		return -ENOMEM;
-	plan_cuts(task, read_bytes, request->group_layers, multiple,
-		  task->cuts);
+	plan_cuts(task, read_bytes, request->group_layers, task->cuts);
 	task->num_cuts = num;
 	for (uint32_t i = 0; i < num; i++) {
 		atomic_init(&task->left.cut_unsettled[i], request->num_blocks);
@@ -169,8 +166,7 @@ static struct ucm_terms terms_of(const struct ucm_request *request,
 
 int ucm_task_new(const struct ucm_request *request,
 		 struct ucm_group *group, bool is_save,
-		 unsigned num_parts, uint64_t read_bytes, uint32_t multiple,
-		 struct ucm_task **out)
+		 unsigned num_parts, uint64_t read_bytes, struct ucm_task **out)
 {
 	struct ucm_task *task =
 		calloc(1, sizeof(*task) + num_parts * sizeof(task->parts[0]));
@@ -193,7 +189,7 @@ int ucm_task_new(const struct ucm_request *request,
 	task->num_parts = num_parts;
 	pthread_mutex_init(&task->lock, NULL);
 	ucm_cond_init_monotonic(&task->cond);
-	err = cut_layers(task, request, read_bytes, multiple)
+	err = cut_layers(task, request, read_bytes)
 		?: copy_blocks(task, request)
 		?: copy_extras(task, request);
 	if (err) {

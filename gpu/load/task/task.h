@@ -201,7 +201,7 @@ static inline struct ucm_copy_job ucm_task_job(const struct ucm_task *task,
  */
 int ucm_task_new(const struct ucm_request *request,
 		 struct ucm_group *group, bool is_save,
-		 unsigned num_parts, uint64_t read_bytes, uint32_t multiple,
+		 unsigned num_parts, uint64_t read_bytes,
 		 struct ucm_task **out);
 
 /* All parts are in place: a task without blocks is done. */

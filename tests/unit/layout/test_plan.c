@@ -36,29 +36,24 @@ static const struct {
 	uint64_t layer_bytes;
 	uint32_t first, end;
 	uint64_t read_bytes;
-	uint32_t group_layers, multiple;
+	uint32_t group_layers;
 	uint32_t num, cuts[9];
 } cut_rows[] = {
 	/* all in one */
-	{ 4096, 0, 4, 1 << 20, 0, 1, 1, { 0, 4 } },
-	{ 4096, 3, 4, 1 << 20, 0, 1, 1, { 3, 4 } },
-	{ 4096, 0, 4, 16384, 0, 1, 1, { 0, 4 } },
+	{ 4096, 0, 4, 1 << 20, 0, 1, { 0, 4 } },
+	{ 4096, 3, 4, 1 << 20, 0, 1, { 3, 4 } },
+	{ 4096, 0, 4, 16384, 0, 1, { 0, 4 } },
 	/* evenly: not 3 + 1, but 2 + 2 */
-	{ 4096, 0, 4, 3 * 4096, 0, 1, 2, { 0, 2, 4 } },
-	{ 4096, 1, 8, 3 * 4096, 0, 1, 3, { 1, 4, 7, 8 } },
+	{ 4096, 0, 4, 3 * 4096, 0, 2, { 0, 2, 4 } },
+	{ 4096, 1, 8, 3 * 4096, 0, 3, { 1, 4, 7, 8 } },
 	/* never less than a layer */
-	{ 4096, 0, 3, 1, 0, 1, 3, { 0, 1, 2, 3 } },
-	{ 4096, 5, 7, 4095, 0, 1, 2, { 5, 6, 7 } },
+	{ 4096, 0, 3, 1, 0, 3, { 0, 1, 2, 3 } },
+	{ 4096, 5, 7, 4095, 0, 2, { 5, 6, 7 } },
 	/* as many as the caller says, whatever a read holds */
-	{ 4096, 0, 5, 1, 2, 1, 3, { 0, 2, 4, 5 } },
-	{ 4096, 0, 5, 1 << 20, 1, 1, 5, { 0, 1, 2, 3, 4, 5 } },
-	{ 4096, 2, 5, 1 << 20, 100, 1, 1, { 2, 5 } },
-	{ 4096, 2, 5, 1 << 20, UINT32_MAX, 1, 1, { 2, 5 } },
-	/* multiples */
-	{ 2048, 0, 8, 3 * 2048, 0, 2, 4, { 0, 2, 4, 6, 8 } },
-	{ 2048, 0, 7, 5 * 2048, 0, 2, 2, { 0, 4, 7 } },
-	{ 2048, 0, 7, 1, 0, 2, 4, { 0, 2, 4, 6, 7 } },
-	{ 2048, 0, 7, 1, 3, 2, 2, { 0, 4, 7 } },
+	{ 4096, 0, 5, 1, 2, 3, { 0, 2, 4, 5 } },
+	{ 4096, 0, 5, 1 << 20, 1, 5, { 0, 1, 2, 3, 4, 5 } },
+	{ 4096, 2, 5, 1 << 20, 100, 1, { 2, 5 } },
+	{ 4096, 2, 5, 1 << 20, UINT32_MAX, 1, { 2, 5 } },
 };
 
 UNIT_TEST(cuts_are_as_the_table_says, .rows = NUM_ROWS(cut_rows))
@@ -66,13 +61,12 @@ UNIT_TEST(cuts_are_as_the_table_says, .rows = NUM_ROWS(cut_rows))
 	uint32_t cuts[9];
 	uint32_t num = ucm_plan_cuts(
 		cut_rows[_i].layer_bytes, cut_rows[_i].first, cut_rows[_i].end,
-		cut_rows[_i].read_bytes, cut_rows[_i].group_layers,
-		cut_rows[_i].multiple, NULL);
+		cut_rows[_i].read_bytes, cut_rows[_i].group_layers, NULL);
 
 	ck_assert_uint_eq(num, cut_rows[_i].num);
 	ucm_plan_cuts(cut_rows[_i].layer_bytes, cut_rows[_i].first,
 		      cut_rows[_i].end, cut_rows[_i].read_bytes,
-		      cut_rows[_i].group_layers, cut_rows[_i].multiple, cuts);
+		      cut_rows[_i].group_layers, cuts);
 	for (uint32_t i = 0; i <= num; i++)
 		ck_assert_uint_eq(cuts[i], cut_rows[_i].cuts[i]);
 }
@@ -87,7 +81,7 @@ UNIT_TEST(cuts_cover_all_layers)
 		for (uint32_t most = 1; most < 72; most++) {
 			uint64_t read_bytes = most * 4096 + most % 3;
 			uint32_t num = ucm_plan_cuts(4096, 7, 7 + layers,
-						     read_bytes, 0, 1, cuts);
+						     read_bytes, 0, cuts);
 
 			must(num == (layers + most - 1) / most);
 			must(cuts[0] == 7 && cuts[num] == 7 + layers);
@@ -102,21 +96,19 @@ static const struct {
 	uint64_t layer_bytes;
 	uint32_t first, end;
 	uint64_t read_bytes;
-	uint32_t multiple;
 	uint32_t cuts[12]; /* up to the end */
 } growing_rows[] = {
 	/* a sixteenth, as much again, and so on up to read_bytes */
-	{ 65536, 0, 32, 524288, 1, { 0, 2, 4, 8, 16, 24, 32 } },
-	{ 16384, 0, 32, 524288, 1, { 0, 2, 4, 8, 16, 32 } },
-	{ 147456, 0, 61, 1300000, 1, { 0, 3, 6, 12, 20, 28, 36, 44, 52, 60,
+	{ 65536, 0, 32, 524288, { 0, 2, 4, 8, 16, 24, 32 } },
+	{ 16384, 0, 32, 524288, { 0, 2, 4, 8, 16, 32 } },
+	{ 147456, 0, 61, 1300000, { 0, 3, 6, 12, 20, 28, 36, 44, 52, 60,
 				       61 } },
 	/* some layers of many; few */
-	{ 65536, 7, 39, 524288, 1, { 7, 9, 11, 15, 23, 31, 39 } },
-	{ 65536, 0, 4, 524288, 1, { 0, 1, 2, 4 } },
-	{ 65536, 3, 4, 524288, 1, { 3, 4 } },
-	/* never less than a multiple, or a layer */
-	{ 1024, 0, 32, 4096, 4, { 0, 4, 8, 12, 16, 20, 24, 28, 32 } },
-	{ 65536, 0, 4, 1, 1, { 0, 1, 2, 3, 4 } },
+	{ 65536, 7, 39, 524288, { 7, 9, 11, 15, 23, 31, 39 } },
+	{ 65536, 0, 4, 524288, { 0, 1, 2, 4 } },
+	{ 65536, 3, 4, 524288, { 3, 4 } },
+	/* never less than a layer */
+	{ 65536, 0, 4, 1, { 0, 1, 2, 3, 4 } },
 };
 
 UNIT_TEST(growing_cuts_are_as_the_table_says, .rows = NUM_ROWS(growing_rows))
@@ -125,14 +117,12 @@ UNIT_TEST(growing_cuts_are_as_the_table_says, .rows = NUM_ROWS(growing_rows))
 
 	num = ucm_plan_growing(growing_rows[_i].layer_bytes,
 			       growing_rows[_i].first, growing_rows[_i].end,
-			       growing_rows[_i].read_bytes,
-			       growing_rows[_i].multiple, NULL);
+			       growing_rows[_i].read_bytes, NULL);
 	ck_assert_uint_lt(num, NUM_ROWS(cuts));
 	ck_assert_uint_eq(
 		ucm_plan_growing(growing_rows[_i].layer_bytes,
 				 growing_rows[_i].first, growing_rows[_i].end,
-				 growing_rows[_i].read_bytes,
-				 growing_rows[_i].multiple, cuts),
+				 growing_rows[_i].read_bytes, cuts),
 		num);
 	ck_assert_uint_eq(cuts[num], growing_rows[_i].end);
 	ck_assert_mem_eq(cuts, growing_rows[_i].cuts, sizeof(cuts));

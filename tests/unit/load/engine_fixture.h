@@ -288,7 +288,7 @@ static inline struct ucm_task *make_task(bool is_save, unsigned first,
 		moves[i] = (struct ucm_move){ .id = lf_id(first + i),
 					      .page = i };
 	ck_assert_int_eq(ucm_task_new(&request, &group, is_save, 1,
-				      shared.read_bytes, 1, &task),
+				      shared.read_bytes, &task),
 			 0);
 	task->threads.engines = engines;
 	task->threads.wake = ucm_engine_wake;

@@ -44,7 +44,7 @@ static struct ucm_task *make_save(unsigned number, bool tell_copied)
 				       .tell_copied = tell_copied };
 	struct ucm_task *task;
 
-	ck_assert_int_eq(ucm_task_new(&request, &group, true, 0, 4096, 1,
+	ck_assert_int_eq(ucm_task_new(&request, &group, true, 0, 4096,
 				      &task), 0);
 	ucm_task_ready(task);
 	return task;
@@ -60,7 +60,7 @@ static struct ucm_task *make(unsigned number)
 				       .completions = queue };
 	struct ucm_task *task;
 
-	ck_assert_int_eq(ucm_task_new(&request, &group, false, 0, 4096, 1,
+	ck_assert_int_eq(ucm_task_new(&request, &group, false, 0, 4096,
 				      &task), 0);
 	ucm_task_ready(task);
 	return task;

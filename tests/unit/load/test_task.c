@@ -48,7 +48,7 @@ static struct ucm_task *make(bool is_save, const struct ucm_request *options)
 	request.num_blocks = NUM;
 	for (unsigned i = 0; i < NUM; i++)
 		moves[i] = (struct ucm_move){ .id = lf_id(i), .page = i };
-	ck_assert_int_eq(ucm_task_new(&request, &group, is_save, 0, 4096, 1,
+	ck_assert_int_eq(ucm_task_new(&request, &group, is_save, 0, 4096,
 				      &task),
 			 0);
 	ucm_task_ready(task);
@@ -220,7 +220,7 @@ UNIT_TEST(nothing_to_do_is_done)
 	struct ucm_request request = { .first_layer = 0 };
 	struct ucm_task *task;
 
-	ck_assert_int_eq(ucm_task_new(&request, &group, false, 0, 4096, 1,
+	ck_assert_int_eq(ucm_task_new(&request, &group, false, 0, 4096,
 				      &task),
 			 0);
 	ck_assert(!ucm_task_done(task));
