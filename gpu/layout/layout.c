@@ -187,12 +187,9 @@ static int check_overlap(const struct ucm_layout *layout,
 {
 	const struct ucm_region *r = layout->regions;
 	size_t pair[2];
-	int found = ucm_regions_any_overlap(r, layout->num_regions,
-					    layout->num_pages, pair);
 
-	if (found < 0)
-		return ucm_error_set(error, found, "out of memory");
-	if (!found)
+	if (!ucm_regions_any_overlap(r, layout->num_regions, layout->num_pages,
+				     pair))
 		return 0;
 	return ucm_error_set(error, -EINVAL,
 			     "pages overlap in memory: layer %" PRIu32

@@ -83,10 +83,9 @@ int ucm_regions_of_tensor(struct ucm_layout *layout,
 bool ucm_regions_overlap(const struct ucm_region *a,
 			 const struct ucm_region *b, uint64_t num_pages);
 
-/* Do any of these? 1: pair_out says which two (or twice the same); 0: none;
- * -ENOMEM. */
-int ucm_regions_any_overlap(const struct ucm_region *regions, size_t num,
-			    uint64_t num_pages, size_t pair_out[2]);
+/* Do any of these? Then pair_out says which two (or twice the same). */
+bool ucm_regions_any_overlap(const struct ucm_region *regions, size_t num,
+			     uint64_t num_pages, size_t pair_out[2]);
 
 /* The addresses of the first and the last byte in all pages. -EOVERFLOW: they
  * are not all between 0 and 2^64 - 1. */

@@ -22,7 +22,6 @@
 #include "gpu/layout/layout.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #define MAX_TRIES 100000
 #define MAX_TERMS 6
@@ -181,10 +180,9 @@ bool ucm_regions_overlap(const struct ucm_region *a, const struct ucm_region *b,
 	return solvable(&sum);
 }
 
-/* From the lowest address of the axes' runs to the highest, if the ones whose
- * stride is a multiple of modulus are left out. */
+/* From the lowest address of all pages' runs to the highest. */
 static void span(const struct ucm_region *region, uint64_t num_pages,
-		 uint64_t modulus, wide *first, wide *last)
+		 wide *first, wide *last)
 {
 	struct axes axes = axes_of(region, num_pages);
 
@@ -193,8 +191,6 @@ static void span(const struct ucm_region *region, uint64_t num_pages,
 	for (unsigned k = 0; k < 3; k++) {
 		wide reach = (wide)axes.stride[k] * (axes.num[k] - 1);
 
-		if (modulus && (wide)axes.stride[k] % modulus == 0)
-			continue;
 		*(reach < 0 ? first : last) += reach;
 	}
 }
@@ -204,7 +200,7 @@ int ucm_region_bounds(const struct ucm_region *region, uint64_t num_pages,
 {
 	wide first, last;
 
-	span(region, num_pages, 0, &first, &last);
+	span(region, num_pages, &first, &last);
 	if (first < 0 || last > UINT64_MAX)
 		return -EOVERFLOW;
 	*first_out = (uint64_t)first;
@@ -212,140 +208,18 @@ int ucm_region_bounds(const struct ucm_region *region, uint64_t num_pages,
 	return 0;
 }
 
-/*
- * Of a thousand regions most pairs have nothing to do with each other, and need
- * no solving. Either they lie apart, or they are interleaved with a common
- * stride: then they lie apart in their addresses modulo that stride.
- */
-struct arc {
-	uint64_t first, last;
-	size_t region;
-};
-
-struct arcs {
-	struct arc *arcs;
-	size_t num;
-	uint64_t meetings;
-};
-
-static void add_arc(struct arcs *arcs, uint64_t first, uint64_t last,
-		    size_t region)
+bool ucm_regions_any_overlap(const struct ucm_region *regions, size_t num,
+			     uint64_t num_pages, size_t pair_out[2])
 {
-	arcs->arcs[arcs->num++] = (struct arc){ first, last, region };
-}
-
-static void add_arcs(struct arcs *arcs, const struct ucm_region *region,
-		     size_t number, uint64_t num_pages, uint64_t modulus)
-{
-	wide first, last, len;
-	uint64_t start;
-
-	span(region, num_pages, modulus, &first, &last);
-	len = last - first;
-	if (!modulus) {
-		add_arc(arcs, (uint64_t)first, (uint64_t)last, number);
-		return;
-	}
-	if (len >= modulus) {
-		add_arc(arcs, 0, modulus - 1, number);
-		return;
-	}
-	start = (uint64_t)((first % modulus + modulus) % modulus);
-	if (start + len < modulus) {
-		add_arc(arcs, start, (uint64_t)(start + len), number);
-		return;
-	}
-	add_arc(arcs, start, modulus - 1, number);
-	add_arc(arcs, 0, (uint64_t)(start + len - modulus), number);
-}
-
-static int by_first(const void *left, const void *right)
-{
-	const struct arc *a = left, *b = right;
-
-	return (a->first > b->first) - (a->first < b->first);
-}
-
-/* How many pairs of arcs have to be looked at, or enough to be worse. */
-static uint64_t count_meetings(const struct arcs *arcs, uint64_t enough)
-{
-	const struct arc *a, *b, *end = arcs->arcs + arcs->num;
-	uint64_t meetings = 0;
-
-	for (a = arcs->arcs; a < end && meetings < enough; a++) {
-		for (b = a + 1; b < end && b->first <= a->last; b++)
-			meetings++;
-	}
-	return meetings;
-}
-
-/* Fill in arcs if they separate the regions better than they do now. */
-static int try_modulus(struct arcs *best, const struct ucm_region *regions,
-		       size_t num, uint64_t num_pages, uint64_t modulus)
-{
-	struct arcs arcs = { .arcs = reallocarray(NULL, num,
-						  2 * sizeof(*arcs.arcs)) };
-
-	if (!arcs.arcs)
-		return -ENOMEM;
-	for (size_t i = 0; i < num; i++)
-		add_arcs(&arcs, &regions[i], i, num_pages, modulus);
-	qsort(arcs.arcs, arcs.num, sizeof(*arcs.arcs), by_first);
-	arcs.meetings = count_meetings(&arcs, best->meetings);
-	if (arcs.meetings < best->meetings) {
-		free(best->arcs);
-		*best = arcs;
-	} else {
-		free(arcs.arcs);
-	}
-	return 0;
-}
-
-static int find_overlap(const struct arcs *arcs,
-			const struct ucm_region *regions, uint64_t num_pages,
-			size_t pair_out[2])
-{
-	const struct arc *a, *b, *end = arcs->arcs + arcs->num;
-
-	for (a = arcs->arcs; a < end; a++) {
-		for (b = a + 1; b < end && b->first <= a->last; b++) {
-			if (a->region == b->region ||
-			    !ucm_regions_overlap(&regions[a->region],
-						 &regions[b->region],
+	for (size_t a = 0; a < num; a++) {
+		for (size_t b = a; b < num; b++) {
+			if (!ucm_regions_overlap(&regions[a], &regions[b],
 						 num_pages))
 				continue;
-			pair_out[0] = a->region;
-			pair_out[1] = b->region;
-			return 1;
+			pair_out[0] = a;
+			pair_out[1] = b;
+			return true;
 		}
 	}
-	return 0;
-}
-
-int ucm_regions_any_overlap(const struct ucm_region *regions, size_t num,
-			    uint64_t num_pages, size_t pair_out[2])
-{
-	struct arcs best = { .meetings = UINT64_MAX };
-	struct axes axes;
-	int err;
-
-	for (size_t i = 0; i < num; i++) {
-		if (!ucm_regions_overlap(&regions[i], &regions[i], num_pages))
-			continue;
-		pair_out[0] = pair_out[1] = i;
-		return 1;
-	}
-	if (num < 2)
-		return 0;
-	axes = axes_of(&regions[0], num_pages);
-	err = try_modulus(&best, regions, num, num_pages, 0);
-	for (unsigned k = 0; k < 3 && !err; k++) {
-		if (axes.num[k] > 1 && axes.stride[k] > 0)
-			err = try_modulus(&best, regions, num, num_pages,
-					  (uint64_t)axes.stride[k]);
-	}
-	if (!err)
-		err = find_overlap(&best, regions, num_pages, pair_out);
-	free(best.arcs);
-	return err;
+	return false;
 }
