@@ -5,7 +5,7 @@
  *
  * Chunks begin at multiples of their size, in the request and in the sources. So
  * each chunk is compared with each of the sources' chunks, and nearly always that
- * ends at the first token: no index is kept, and nothing is allocated.
+ * ends at the first token: no index is kept.
  */
 #include <config.h>
 
@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
+#include <stdlib.h>
 
 #include "common/error.h"
 
@@ -285,34 +286,12 @@ int ucm_chunks_deltas(const struct ucm_chunk *chunks, uint32_t num_chunks,
 	return 0;
 }
 
-/* By begin: a heap, whose largest goes to the end. */
-static void sift_down(struct ucm_range *ranges, uint32_t num, uint32_t at)
+static int by_begin(const void *a, const void *b)
 {
-	struct ucm_range range = ranges[at];
+	uint32_t x = ((const struct ucm_range *)a)->begin;
+	uint32_t y = ((const struct ucm_range *)b)->begin;
 
-	for (uint64_t child; (child = 2 * (uint64_t)at + 1) < num;
-	     at = (uint32_t)child) {
-		if (child + 1 < num &&
-		    ranges[child + 1].begin > ranges[child].begin)
-			child++;
-		if (ranges[child].begin <= range.begin)
-			break;
-		ranges[at] = ranges[child];
-	}
-	ranges[at] = range;
-}
-
-static void sort_ranges(struct ucm_range *ranges, uint32_t num)
-{
-	for (uint32_t i = num / 2; i--;)
-		sift_down(ranges, num, i);
-	for (uint32_t left = num; left > 1; left--) {
-		struct ucm_range largest = ranges[0];
-
-		ranges[0] = ranges[left - 1];
-		ranges[left - 1] = largest;
-		sift_down(ranges, left - 1, 0);
-	}
+	return (x > y) - (x < y);
 }
 
 int ucm_ranges_merge(struct ucm_range *ranges, uint32_t num, uint32_t *num_out,
@@ -329,7 +308,8 @@ int ucm_ranges_merge(struct ucm_range *ranges, uint32_t num, uint32_t *num_out,
 					     PRIu32 " ends before it begins",
 					     i);
 	}
-	sort_ranges(ranges, num);
+	if (num)
+		qsort(ranges, num, sizeof(*ranges), by_begin);
 	/* what is written lies before what is read next */
 	for (uint32_t i = 0; i < num; i++)
 		joined_add(&joined, ranges[i].begin, ranges[i].end);
