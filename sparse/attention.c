@@ -20,18 +20,6 @@
 
 /* ---- checks ---- */
 
-void ucm_attention_query(const struct ucm_attention *attention, uint32_t head,
-			 float *out)
-{
-	const struct ucm_query *query = &attention->query;
-	int64_t item = ucm_repr_input_bytes(query->dtype);
-
-	ucm_sparse_kernels()->widen[query->dtype](
-		out, (const uint8_t *)query->base +
-			     item * head * query->stride_head,
-		attention->head_dim);
-}
-
 static int query_check(const struct ucm_attention *attention,
 		       struct ucm_error *error)
 {
@@ -227,7 +215,8 @@ static int reference_run(struct reference *ref, double *out, double *lse,
 		double sum;
 
 		ref->head = head / shape->group;
-		ucm_attention_query(attention, head, ref->query);
+		ucm_sparse_query_widen(&attention->query, head,
+				       attention->head_dim, ref->query);
 		sum = reference_head(ref, out + (size_t)head *
 						shape->values.dim);
 		if (lse)

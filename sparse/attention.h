@@ -30,8 +30,4 @@ ucm_attention_tokens(const struct ucm_attention *attention, uint32_t i)
 	return left < attention->block_size ? left : attention->block_size;
 }
 
-/* A head of the query, as floats; it has been checked. */
-void ucm_attention_query(const struct ucm_attention *attention, uint32_t head,
-			 float *out);
-
 #endif

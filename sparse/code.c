@@ -397,12 +397,10 @@ int ucm_code_add(const void *encoder, const struct ucm_keys *keys,
 
 	if (err)
 		return err;
-	if (first_token > work.spec->block_size ||
-	    num_tokens > work.spec->block_size - first_token)
-		return ucm_error_set(error, -EINVAL, "num_tokens %" PRIu32
-				     ": the block has %" PRIu32 " of %" PRIu32,
-				     num_tokens, first_token,
-				     work.spec->block_size);
+	err = ucm_sparse_grow_check(keys, num_tokens, first_token,
+				    work.spec->block_size, error);
+	if (err)
+		return err;
 	if (first_token)
 		memcpy(&have, (uint8_t *)out + work.shape.tokens_at,
 		       sizeof(have));
@@ -410,8 +408,6 @@ int ucm_code_add(const void *encoder, const struct ucm_keys *keys,
 		return ucm_error_set(error, -EINVAL, "first_token %" PRIu32
 				     ": the block has %" PRIu32, first_token,
 				     have);
-	if (num_tokens && !keys->num_blocks)
-		return ucm_error_set(error, -EINVAL, "num_blocks is 0");
 	err = keys_check(&work, 0, num_tokens);
 	if (!err)
 		block_encode(&work, 0, first_token, num_tokens, out);

@@ -27,6 +27,7 @@
 #include "common/error.h"
 #include "sparse/attention.h"
 #include "sparse/kernels.h"
+#include "sparse/number.h"
 #include "sparse/rerope.h"
 
 /* The caller's work. */
@@ -106,7 +107,8 @@ static void decode_begin(struct decode *d)
 	for (uint32_t i = 0; i < heads; i++) {
 		float *query = work->near + (size_t)i * d->key_width;
 
-		ucm_attention_query(d->attention, i, query);
+		ucm_sparse_query_widen(&d->attention->query, i,
+				       d->attention->head_dim, query);
 		for (uint32_t j = 0; j < d->attention->head_dim; j++)
 			query[j] = (float)((double)query[j] * scale);
 		work->most[i] = -INFINITY;
@@ -190,15 +192,6 @@ static void tile_load(const struct decode *d, const struct tile *tile,
 	}
 }
 
-static float sum_of(float *weights)
-{
-	for (uint32_t n = UCM_TILE_TOKENS / 2; n; n /= 2) {
-		for (uint32_t i = 0; i < n; i++)
-			weights[i] += weights[i + n];
-	}
-	return weights[0];
-}
-
 /* Take a tile into the sums of a query head. */
 static void tile_take(const struct decode *d, const struct tile *tile,
 		      uint32_t head)
@@ -224,7 +217,8 @@ static void tile_take(const struct decode *d, const struct tile *tile,
 	ucm_sparse_kernels()->weigh(work->sums + (size_t)head * d->value_width,
 				    factor, weights, work->values, tile->num,
 				    d->value_width);
-	work->total[head] = work->total[head] * factor + sum_of(weights);
+	work->total[head] = work->total[head] * factor +
+			    ucm_tree_sum(weights, UCM_TILE_TOKENS);
 	work->most[head] = most;
 }
 

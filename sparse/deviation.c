@@ -117,16 +117,6 @@ static int pair_take(struct deviation_work *work, const struct pair *pair,
 	return 0;
 }
 
-/* Lane i and lane i + 16, then i + 8, 4, 2, 1. */
-static float lanes_sum(float *lanes)
-{
-	for (uint32_t n = UCM_REPR_ROW / 2; n; n /= 2) {
-		for (uint32_t i = 0; i < n; i++)
-			lanes[i] += lanes[i + n];
-	}
-	return lanes[0];
-}
-
 static int token_deviation(struct deviation_work *work, uint32_t token,
 			   float *out)
 {
@@ -142,8 +132,8 @@ static int token_deviation(struct deviation_work *work, uint32_t token,
 	}
 	if (err)
 		return err;
-	sum = lanes_sum(work->lanes);
-	size = lanes_sum(work->sizes);
+	sum = ucm_tree_sum(work->lanes, UCM_REPR_ROW);
+	size = ucm_tree_sum(work->sizes, UCM_REPR_ROW);
 	if (!ucm_float_finite(sum) || !ucm_float_finite(size))
 		return ucm_error_set(work->error, -ERANGE, "token %" PRIu32
 				     ": too large for float32", token);

@@ -112,6 +112,17 @@ UCM_PLAIN uint16_t ucm_float16_of(float value, enum ucm_rounding way)
 	return (uint16_t)(sign | steps);
 }
 
+/* Number i and number i + num / 2, and so on: num is a power of two. They are used
+ * up. */
+UCM_PLAIN float ucm_tree_sum(float *floats, uint32_t num)
+{
+	while (num /= 2) {
+		for (uint32_t i = 0; i < num; i++)
+			floats[i] += floats[i + num];
+	}
+	return floats[0];
+}
+
 /* The largest magnitude. */
 UCM_PLAIN float ucm_most_of(const float *floats, uint32_t num)
 {

@@ -27,6 +27,18 @@ static int config_check(const struct ucm_rerope *rerope,
 	return err;
 }
 
+int ucm_rerope_check_for(const struct ucm_rerope *rerope, uint32_t head_dim,
+			 struct ucm_rope_shape *out, struct ucm_error *error)
+{
+	int err = config_check(rerope, out, error);
+
+	if (err || rerope->rope.head_dim == head_dim)
+		return err;
+	return ucm_error_set(error, -EINVAL, "rope: head_dim %" PRIu32
+			     ": attention's is %" PRIu32, rerope->rope.head_dim,
+			     head_dim);
+}
+
 static int selected_check(const struct ucm_attention *attention,
 			  uint32_t num_blocks, struct ucm_error *error)
 {
@@ -56,16 +68,10 @@ int ucm_rerope_check(const struct ucm_rerope *rerope,
 {
 	uint32_t last = (attention->num_tokens - 1) / attention->block_size;
 	uint64_t end;
-	int err = config_check(rerope, &out->rope, error);
+	int err = ucm_rerope_check_for(rerope, attention->head_dim, &out->rope,
+				       error)
+		?: selected_check(attention, last + 1, error);
 
-	if (err)
-		return err;
-	if (rerope->rope.head_dim != attention->head_dim)
-		return ucm_error_set(error, -EINVAL, "rope: head_dim %" PRIu32
-				     ": attention's is %" PRIu32,
-				     rerope->rope.head_dim,
-				     attention->head_dim);
-	err = selected_check(attention, last + 1, error);
 	if (err)
 		return err;
 	end = ucm_rerope_first(attention, last) +

@@ -71,6 +71,10 @@ struct ucm_rerope_shape {
 	double gain; /* that products are multiplied by */
 };
 
+/* Is it right, for heads of head_dim channels? */
+int ucm_rerope_check_for(const struct ucm_rerope *rerope, uint32_t head_dim,
+			 struct ucm_rope_shape *out, struct ucm_error *error);
+
 /* attention has been checked. */
 int ucm_rerope_check(const struct ucm_rerope *rerope,
 		     const struct ucm_attention *attention,

@@ -9,32 +9,41 @@
 
 #include "common/error.h"
 
-int ucm_rows_check(const struct ucm_rows *rows, const char *ids_name,
-		   const int32_t *ids, size_t num, struct ucm_error *error)
+static int input_check(const struct ucm_rows *rows, struct ucm_error *error)
+{
+	if (!rows->keys.base)
+		return ucm_error_set(error, -EINVAL, "%s is NULL", rows->name);
+	if (!ucm_repr_input_bytes(rows->keys.dtype))
+		return ucm_error_set(error, -EINVAL, "%s: dtype %" PRIu32
+				     ": float32, float16 or bfloat16",
+				     rows->name, rows->keys.dtype);
+	return 0;
+}
+
+int ucm_rows_fit(const struct ucm_rows *rows, struct ucm_error *error)
 {
 	const struct ucm_keys *keys = &rows->keys;
 	uint64_t counts[] = { keys->num_blocks, rows->block_size,
 			      rows->num_heads };
 	int64_t strides[] = { keys->stride_block, keys->stride_token,
 			      keys->stride_head };
-	uint32_t item = ucm_repr_input_bytes(keys->dtype);
-	int err;
+	int err = input_check(rows, error);
 
-	if (!keys->base)
-		return ucm_error_set(error, -EINVAL, "%s is NULL", rows->name);
-	if (!item)
-		return ucm_error_set(error, -EINVAL, "%s: dtype %" PRIu32
-				     ": float32, float16 or bfloat16",
-				     rows->name, keys->dtype);
-	err = ucm_repr_ids_check(ids_name, ids, 0, num, keys->num_blocks,
-				 error);
-	if (err)
+	if (err || ucm_sparse_strides_fit(counts, strides, rows->dim,
+					  ucm_repr_input_bytes(keys->dtype)))
 		return err;
-	if (!ucm_sparse_strides_fit(counts, strides, rows->dim, item))
-		return ucm_error_set(error, -EINVAL, "%s: stride_block, "
-				     "stride_token, stride_head: more than "
-				     "there is memory", rows->name);
-	return 0;
+	return ucm_error_set(error, -EINVAL, "%s: stride_block, stride_token, "
+			     "stride_head: more than there is memory",
+			     rows->name);
+}
+
+int ucm_rows_check(const struct ucm_rows *rows, const char *ids_name,
+		   const int32_t *ids, size_t num, struct ucm_error *error)
+{
+	return input_check(rows, error)
+		?: ucm_repr_ids_check(ids_name, ids, 0, num,
+				      rows->keys.num_blocks, error)
+		?: ucm_rows_fit(rows, error);
 }
 
 static int not_finite(const struct ucm_rows *rows, uint64_t block,

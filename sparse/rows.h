@@ -19,6 +19,8 @@ struct ucm_rows {
  * num > 0 of them. */
 int ucm_rows_check(const struct ucm_rows *rows, const char *ids_name,
 		   const int32_t *ids, size_t num, struct ucm_error *error);
+/* The same of all of them. */
+int ucm_rows_fit(const struct ucm_rows *rows, struct ucm_error *error);
 
 static inline const uint8_t *ucm_key_at(const struct ucm_keys *keys,
 					uint64_t block, uint32_t token,

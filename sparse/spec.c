@@ -48,7 +48,8 @@ bool ucm_sparse_strides_fit(const uint64_t counts[3], const int64_t strides[3],
 					       : (uint64_t)strides[i];
 		uint64_t way;
 
-		if (__builtin_mul_overflow(step, counts[i] - 1, &way) ||
+		if (__builtin_mul_overflow(step, counts[i] ? counts[i] - 1 : 0,
+					   &way) ||
 		    __builtin_add_overflow(span, way, &span))
 			return false;
 	}
@@ -60,25 +61,12 @@ int ucm_sparse_keys_check(const struct ucm_keys *keys, uint32_t tokens,
 			  uint32_t num_heads, uint32_t head_dim,
 			  struct ucm_error *error)
 {
-	uint32_t item;
+	struct ucm_rows rows = { "keys", .block_size = tokens,
+				 .num_heads = num_heads, .dim = head_dim };
 
-	if (!keys || !keys->base)
-		return ucm_error_set(error, -EINVAL, "keys is NULL");
-	item = ucm_repr_input_bytes(keys->dtype);
-	if (!item)
-		return ucm_error_set(error, -EINVAL, "keys: dtype %" PRIu32
-				     ": float32, float16 or bfloat16",
-				     keys->dtype);
-	if (keys->num_blocks && tokens &&
-	    !ucm_sparse_strides_fit(
-		    (uint64_t[]){ keys->num_blocks, tokens, num_heads },
-		    (int64_t[]){ keys->stride_block, keys->stride_token,
-				 keys->stride_head },
-		    head_dim, item))
-		return ucm_error_set(error, -EINVAL,
-				     "stride_block, stride_token, stride_head: "
-				     "more than there is memory");
-	return 0;
+	if (keys)
+		rows.keys = *keys;
+	return ucm_rows_fit(&rows, error);
 }
 
 int ucm_sparse_key(const struct ucm_repr_spec *spec,
@@ -98,7 +86,7 @@ int ucm_sparse_grow_check(const struct ucm_keys *keys, uint32_t num_tokens,
 			  uint32_t tokens, uint32_t block_size,
 			  struct ucm_error *error)
 {
-	if (num_tokens > block_size - tokens)
+	if (tokens > block_size || num_tokens > block_size - tokens)
 		return ucm_error_set(error, -EINVAL, "num_tokens %" PRIu32
 				     ": the block has %" PRIu32 " of %" PRIu32,
 				     num_tokens, tokens, block_size);

@@ -24,7 +24,7 @@ int ucm_sparse_given(struct ucm_error *error, ...) __attribute__((sentinel));
 
 /*
  * An array of dim contiguous elements in up to three dimensions: does the
- * address of its last one fit an int64_t? counts may not be 0.
+ * address of its last one fit an int64_t?
  */
 bool ucm_sparse_strides_fit(const uint64_t counts[3], const int64_t strides[3],
 			    uint32_t dim, uint32_t item_bytes);

@@ -11,7 +11,7 @@
 
 #include "common/error.h"
 #include "gpu/sparse/twin_args.h"
-#include "sparse/rope.h"
+#include "sparse/rerope.h"
 #include "sparse/spec.h"
 
 /* What the queries and sums of a CTA may take; the rest is the kernel's own. */
@@ -120,10 +120,8 @@ static int rerope_check(const struct ucm_rerope *rerope, const float *angles,
 			const struct ucm_cuda_attention *attention,
 			struct ucm_rope_shape *shape, struct ucm_error *error)
 {
-	int err = ucm_sparse_given(error, "rerope", rerope, NULL)
-		?: ucm_rope_check(&rerope->rope, shape, error)
-		?: ucm_sparse_in_range("window", rerope->window,
-				       UCM_POSITION_MAX, error)
+	int err = ucm_rerope_check_for(rerope, attention->head_dim, shape,
+				       error)
 		?: ucm_twin_pointer_check("angles", angles, 4, error)
 		?: ucm_twin_optional_check("positions", attention->positions,
 					   error)
@@ -132,14 +130,6 @@ static int rerope_check(const struct ucm_rerope *rerope, const float *angles,
 
 	if (err)
 		return err;
-	if (rerope->training_length == 1)
-		return ucm_error_set(error, -EINVAL, "training_length 1: at "
-				     "least 2, or 0");
-	if (rerope->rope.head_dim != attention->head_dim)
-		return ucm_error_set(error, -EINVAL, "rope: head_dim %" PRIu32
-				     ": attention's is %" PRIu32,
-				     rerope->rope.head_dim,
-				     attention->head_dim);
 	if (shape->rotary > 2 * UCM_TWIN_PAIRS_MAX)
 		return ucm_error_set(error, -EINVAL, "rotary_dim %" PRIu32
 				     ": up to %d on a device", shape->rotary,

@@ -100,7 +100,7 @@ UNIT_TEST(wrong_keys_and_slabs_are_named)
 	} while (0)
 	REFUSED("keys is NULL", keys.base = NULL);
 	REFUSED("keys: dtype", keys.dtype = UCM_DTYPE_INT8);
-	REFUSED("stride_block", keys.stride_token = INT64_MAX);
+	REFUSED("keys: stride_block", keys.stride_token = INT64_MAX);
 	REFUSED("blocks", keys.num_blocks = 1);
 	REFUSED("slab is NULL", slab.base = NULL);
 	REFUSED("slab is not aligned to 8", slab.base = first + 4);

@@ -526,10 +526,10 @@ UNIT_TEST(wrong_arguments_of_a_build_are_named)
 	REFUSED("keys", &spec, &view, NULL, 2, 4, &slab, NULL);
 	view = right;
 	view.stride_block = INT64_MAX / 2;
-	REFUSED("stride_block", &spec, &view, NULL, 2, 4, &slab, NULL);
+	REFUSED("keys: stride_block", &spec, &view, NULL, 2, 4, &slab, NULL);
 	view = right;
 	view.stride_token = INT64_MIN;
-	REFUSED("stride_block", &spec, &view, NULL, 2, 4, &slab, NULL);
+	REFUSED("keys: stride_block", &spec, &view, NULL, 2, 4, &slab, NULL);
 #undef REFUSED
 	free(slab.base);
 }

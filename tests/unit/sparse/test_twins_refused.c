@@ -107,7 +107,7 @@ UNIT_TEST(wrong_builds_are_refused_by_name)
 	BUILD_REFUSED(keys.base = NULL, "keys is NULL");
 	BUILD_REFUSED(keys.base = DEVICE(1), "keys is not aligned");
 	BUILD_REFUSED(keys.dtype = UCM_DTYPE_INT8, "keys: dtype");
-	BUILD_REFUSED(keys.stride_token = INT64_MIN, "stride_block");
+	BUILD_REFUSED(keys.stride_token = INT64_MIN, "keys: stride_block");
 	BUILD_REFUSED(written.slots = DEVICE(4), "slots is not aligned");
 	BUILD_REFUSED(written.slots = NULL, "blocks is NULL");
 	BUILD_REFUSED(written.slots = NULL; written.blocks = DEVICE(0);
