@@ -69,18 +69,6 @@ static void close_idle(struct ucm_source *source)
 		ucm_client_close(client);
 }
 
-static int ask_with(struct ucm_source *source, struct ucm_client *client,
-		    struct ucm_asked *asked)
-{
-	int err = asked->ask(client, asked);
-
-	if (err == -ENOTCONN)
-		ucm_client_close(client);
-	else
-		give_back(source, client);
-	return err;
-}
-
 int ucm_socket_connect(const struct ucm_source *source, struct ucm_client **out)
 {
 	int err = ucm_client_connect(source->path, out);
@@ -88,20 +76,24 @@ int ucm_socket_connect(const struct ucm_source *source, struct ucm_client **out)
 	return err == -ENOENT || err == -ECONNREFUSED ? -ENOTCONN : err;
 }
 
-/* An idle connection may have died with its daemon. */
-int ucm_socket_ask(struct ucm_source *source, struct ucm_asked *asked)
+bool ucm_socket_try(struct ucm_source *source, struct ucm_tries *tries)
 {
-	struct ucm_client *client = take_idle(source);
-	int err = -ENOTCONN;
-
-	if (client) {
-		err = ask_with(source, client, asked);
-		if (err != -ENOTCONN)
-			return err;
+	if (!tries->client) {
+		tries->client = take_idle(source);
+		if (tries->client)
+			return true;
+	} else if (tries->err != -ENOTCONN) {
+		give_back(source, tries->client);
+		return false;
+	} else {
+		ucm_client_close(tries->client);
+		if (tries->is_new)
+			return false;
 		close_idle(source);
 	}
-	err = ucm_socket_connect(source, &client);
-	return err ? err : ask_with(source, client, asked);
+	tries->is_new = true;
+	tries->err = ucm_socket_connect(source, &tries->client);
+	return !tries->err;
 }
 
 /* ---- the source ---- */
@@ -158,13 +150,6 @@ static void socket_close(struct ucm_source *source)
 	pthread_mutex_destroy(&source->view_lock);
 	free(source->path);
 	free(source);
-}
-
-static int ask_space_there(struct ucm_client *client, struct ucm_asked *asked)
-{
-	const struct ucm_serve_request head = { .verb = UCM_SERVE_LOOKUP };
-
-	return ucm_client_items(client, &head, asked->space, NULL, 0, 0, NULL, 0);
 }
 
 /* ---- what a space's index says ---- */
@@ -245,35 +230,34 @@ static void renew_view(struct ucm_source *source, const char *space)
 
 static int socket_check_space(struct ucm_source *source, const char *space)
 {
-	struct ucm_asked asked = { .ask = ask_space_there, .space = space };
-	int err = ucm_socket_ask(source, &asked);
+	const struct ucm_serve_request head = { .verb = UCM_SERVE_LOOKUP };
+	struct ucm_tries tries = { .err = 0 };
 
-	if (!err)
+	while (ucm_socket_try(source, &tries))
+		tries.err = ucm_client_items(tries.client, &head, space, NULL,
+					     0, 0, NULL, 0);
+	if (!tries.err)
 		renew_view(source, space);
-	return err;
+	return tries.err;
 }
 
 /* A question to an index, and its answer. */
 struct question {
-	int (*ask)(struct ucm_index_reader *reader, struct question *question);
 	const struct ucm_id *ids;
 	size_t num;
-	uint64_t *present, *unknown; /* lookup: bitmaps */
+	uint64_t *present, *unknown; /* lookup: bitmaps; else NULL */
 	size_t count;                /* prefix: so many, and */
 	int doubt;                   /* whether the next one is not known */
 };
 
-static int ask_each(struct ucm_index_reader *reader, struct question *question)
-{
-	return ucm_index_lookup(reader, question->ids, question->num,
-				question->present, question->unknown);
-}
-
-static int ask_prefix(struct ucm_index_reader *reader,
+static int ask_reader(struct ucm_index_reader *reader,
 		      struct question *question)
 {
-	return ucm_index_prefix(reader, question->ids, question->num,
-				&question->count, &question->doubt);
+	return question->present
+		       ? ucm_index_lookup(reader, question->ids, question->num,
+					  question->present, question->unknown)
+		       : ucm_index_prefix(reader, question->ids, question->num,
+					  &question->count, &question->doubt);
 }
 
 /* A reader that finds its daemon gone is opened anew, for the next one. */
@@ -287,7 +271,7 @@ static int ask_index(struct ucm_source *source, struct ucm_socket_index *index,
 				    : ucm_index_open(source->path, index->space,
 						     &index->reader);
 		if (!err)
-			err = question->ask(index->reader, question);
+			err = ask_reader(index->reader, question);
 		if (err) {
 			ucm_index_close(index->reader);
 			index->reader = NULL;
@@ -316,7 +300,6 @@ static int socket_lookup(struct ucm_source *source, const char *space,
 	_cleanup_free_ uint64_t *bits = calloc(2 * words + 1, sizeof(*bits));
 	uint64_t *unknown = bits + words;
 	struct question question = {
-		.ask = ask_each,
 		.ids = ids,
 		.num = num,
 		.present = bits,
@@ -333,25 +316,16 @@ static int socket_lookup(struct ucm_source *source, const char *space,
 	return err;
 }
 
-static int ask_look(struct ucm_client *client, struct ucm_asked *asked)
-{
-	return ucm_client_ids(client, UCM_SERVE_LOOKUP, asked->space, 0,
-			      asked->ids, 1, asked->answers);
-}
-
 static int socket_look(struct ucm_source *source, const char *space,
 		       const struct ucm_id *id)
 {
+	struct ucm_tries tries = { .err = 0 };
 	int32_t answer;
-	struct ucm_asked asked = {
-		.ask = ask_look,
-		.space = space,
-		.ids = id,
-		.answers = &answer,
-	};
-	int err = ucm_socket_ask(source, &asked);
 
-	return err ? err : answer;
+	while (ucm_socket_try(source, &tries))
+		tries.err = ucm_client_ids(tries.client, UCM_SERVE_LOOKUP,
+					   space, 0, id, 1, &answer);
+	return tries.err ?: answer;
 }
 
 static int socket_prefix(struct ucm_source *source, const char *space,
@@ -359,7 +333,6 @@ static int socket_prefix(struct ucm_source *source, const char *space,
 			bool *unknown_out)
 {
 	struct question question = {
-		.ask = ask_prefix,
 		.ids = ids,
 		.num = num,
 	};
@@ -374,32 +347,20 @@ static int socket_prefix(struct ucm_source *source, const char *space,
 
 /* ---- reading ---- */
 
-static int ask_open(struct ucm_client *client, struct ucm_asked *asked)
-{
-	return ucm_client_open(client, asked->space, asked->ids, asked->num,
-			       asked->fds, asked->opened);
-}
-
 static void socket_descriptors(struct ucm_source *source, const char *space,
 			       const struct ucm_id *ids, unsigned num,
 			       struct ucm_given *given)
 {
 	struct ucm_serve_opened opened[UCM_SOURCE_DESCRIPTORS];
 	int fds[UCM_SOURCE_DESCRIPTORS];
-	struct ucm_asked asked = {
-		.ask = ask_open,
-		.space = space,
-		.ids = ids,
-		.num = num,
-		.fds = fds,
-		.opened = opened,
-	};
-	int err;
+	struct ucm_tries tries = { .err = 0 };
 
 	renew_view(source, space);
-	err = ucm_socket_ask(source, &asked);
+	while (ucm_socket_try(source, &tries))
+		tries.err = ucm_client_open(tries.client, space, ids, num, fds,
+					    opened);
 	for (unsigned i = 0; i < num; i++) {
-		given[i] = (struct ucm_given){ .fd = err ? err : fds[i] };
+		given[i] = (struct ucm_given){ .fd = tries.err ?: fds[i] };
 		if (given[i].fd < 0)
 			continue;
 		given[i].directory = opened[i].directory < UCM_DIRECTORIES

@@ -41,20 +41,17 @@ struct ucm_source {
 	struct ucm_socket_index *indexes;
 };
 
-/* A request, and what it is about. */
-struct ucm_asked {
-	int (*ask)(struct ucm_client *client, struct ucm_asked *asked);
-	const char *space;
-	const struct ucm_id *ids, *parents;
-	size_t num;
-	uint64_t bytes;
-	int32_t *answers;
-	int *fds;
-	struct ucm_serve_opened *opened;
+/* A request, as often as it is made: client is what it is to be made with, and err what
+ * became of it. It begins as zeros. */
+struct ucm_tries {
+	struct ucm_client *client;
+	bool is_new; /* a connection that nobody had before */
+	int err;
 };
 
-/* Make it, on a connection that nobody uses, or a new one. */
-int ucm_socket_ask(struct ucm_source *source, struct ucm_asked *asked);
+/* Is it to be made, again? With a connection that nobody uses, and if that has died
+ * with its daemon, with a new one. Else err is the request's. */
+bool ucm_socket_try(struct ucm_source *source, struct ucm_tries *tries);
 
 /* The daemon was there. -ENOTCONN: its socket is missing, or nobody listens on it. */
 int ucm_socket_connect(const struct ucm_source *source,

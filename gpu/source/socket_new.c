@@ -205,48 +205,26 @@ int ucm_socket_commit(struct ucm_source *source, struct ucm_draft *draft,
 
 /* ---- what the daemon wants, and what goes ---- */
 
-static int ask_offer(struct ucm_client *client, struct ucm_asked *asked)
-{
-	return ucm_client_offer(client, asked->space, asked->ids,
-				asked->parents, asked->num, asked->bytes,
-				asked->answers);
-}
-
 int ucm_socket_offer(struct ucm_source *source, const char *space,
 			const struct ucm_id *ids, const struct ucm_id *parents,
 			size_t num, uint64_t bytes, int32_t *answers)
 {
-	struct ucm_asked asked = {
-		.ask = ask_offer,
-		.space = space,
-		.ids = ids,
-		.parents = parents,
-		.num = num,
-		.bytes = bytes,
-		.answers = answers,
-	};
+	struct ucm_tries tries = { .err = 0 };
 
-	return ucm_socket_ask(source, &asked);
-}
-
-static int ask_remove(struct ucm_client *client, struct ucm_asked *asked)
-{
-	int err = ucm_client_ids(client, UCM_SERVE_REMOVE, asked->space, 0,
-				 asked->ids, 1, asked->answers);
-
-	return err ? err : *asked->answers;
+	while (ucm_socket_try(source, &tries))
+		tries.err = ucm_client_offer(tries.client, space, ids, parents,
+					     num, bytes, answers);
+	return tries.err;
 }
 
 int ucm_socket_remove(struct ucm_source *source, const char *space,
 			 const struct ucm_id *id)
 {
-	int32_t answer = 0;
-	struct ucm_asked asked = {
-		.ask = ask_remove,
-		.space = space,
-		.ids = id,
-		.answers = &answer,
-	};
+	struct ucm_tries tries = { .err = 0 };
+	int32_t answer;
 
-	return ucm_socket_ask(source, &asked);
+	while (ucm_socket_try(source, &tries))
+		tries.err = ucm_client_ids(tries.client, UCM_SERVE_REMOVE,
+					   space, 0, id, 1, &answer);
+	return tries.err ?: answer;
 }
