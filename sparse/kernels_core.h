@@ -489,6 +489,26 @@ CORE_DISTANCE_FUNCTION(float16, CORE_LOAD_FLOAT16, 2, false)
 CORE_DISTANCE_FUNCTION(bfloat16, CORE_LOAD_BFLOAT16, 2, false)
 CORE_DISTANCE_FUNCTION(int8, CORE_LOAD_INT8, 1, true)
 
+/* ucm_weight(), for vectors. */
+#define CORE_EXP(result, x)                                                   \
+	do {                                                                  \
+		FLOATS x_ = (x), n_, r_, e_;                                  \
+		INTS there_ = x_ >= UCM_WEIGHT_LEAST;                         \
+		WORDS power_;                                                 \
+		n_ = x_ * UCM_WEIGHT_LOG2E + UCM_WEIGHT_ROUND;                \
+		power_ = (WORDS)n_ << 23;                                     \
+		n_ -= UCM_WEIGHT_ROUND;                                       \
+		r_ = x_ - n_ * UCM_WEIGHT_LN2_HIGH -                          \
+		     n_ * UCM_WEIGHT_LN2_LOW;                                 \
+		e_ = r_ * (1 / 5040.0f) + 1 / 720.0f;                         \
+		e_ = e_ * r_ + 1 / 120.0f;                                    \
+		e_ = e_ * r_ + 1 / 24.0f;                                     \
+		e_ = e_ * r_ + 1 / 6.0f;                                      \
+		e_ = e_ * r_ + 0.5f;                                          \
+		e_ = e_ * (r_ * r_) + r_ + 1.0f;                              \
+		(result) = (FLOATS)((INTS)((WORDS)e_ + power_) & there_);     \
+	} while (0)
+
 #include "sparse/kernels_star.h"
 
 /* ---- selection ---- */

@@ -20,27 +20,6 @@
  */
 #define STAR_PARTS (UCM_STAR_LANES / CORE_WIDTH)
 
-/* Of x, which is at most 0, to 2^-22 of the result; 0 below -87. */
-#define CORE_EXP(result, x)                                                   \
-	do {                                                                  \
-		FLOATS x_ = (x);                                              \
-		INTS there_ = x_ >= -87.0f;                                   \
-		/* x = n ln 2 + r; the sum's low bits are n's */              \
-		FLOATS n_ = x_ * 0x1.715476p0f + 0x1.8p23f;                   \
-		WORDS power_ = ((WORDS)n_ << 23) + 0x3f800000u;               \
-		FLOATS r_, e_;                                                \
-		n_ -= 0x1.8p23f;                                              \
-		r_ = x_ - n_ * 0x1.63p-1f;                                    \
-		r_ -= n_ * -0x1.bd0106p-13f;                                  \
-		e_ = r_ * 0x1.6c16c2p-10f + 0x1.111112p-7f;                   \
-		e_ = e_ * r_ + 0x1.555556p-5f;                                \
-		e_ = e_ * r_ + 0x1.555556p-3f;                                \
-		e_ = e_ * r_ + 0.5f;                                          \
-		e_ = e_ * r_ + 1.0f;                                          \
-		e_ = (e_ * r_ + 1.0f) * (FLOATS)power_;                       \
-		(result) = (FLOATS)((INTS)e_ & there_);                       \
-	} while (0)
-
 /* A row's largest lane. That of zeros is +0: sums that begin with it never
  * become -0, but may if a scale is so small that nothing is left of them. */
 CORE_TARGET static inline float CORE(star_most)(const FLOATS *best)

@@ -10,9 +10,6 @@
  *   CORE_SWAPPED  (v): element 2 i and 2 i + 1 in each other's place
  */
 
-typedef uint32_t CORE(words) __attribute__((vector_size(4 * CORE_WIDTH)));
-#define WORDS CORE(words)
-
 /* ---- rotations ---- */
 
 #define CORE_STORE_FLOAT32(to, v) memcpy(to, &(v), sizeof(v))
@@ -325,29 +322,14 @@ CORE_TARGET static void CORE(products)(float *out, const float *query,
 	}
 }
 
-/* ucm_weight(), for vectors. */
 CORE_TARGET static void CORE(weights)(float *at, float most)
 {
 	for (size_t i = 0; i < UCM_TILE_TOKENS; i += CORE_WIDTH) {
-		FLOATS x, n, r, sum;
-		WORDS none, power;
+		FLOATS x;
 
 		memcpy(&x, at + i, sizeof(x));
-		x -= most;
-		none = ~(WORDS)(x >= UCM_WEIGHT_LEAST);
-		x = (FLOATS)((WORDS)x & ~none); /* exp(0), which goes below */
-		n = x * UCM_WEIGHT_LOG2E + UCM_WEIGHT_ROUND;
-		power = (WORDS)n << 23;
-		n -= UCM_WEIGHT_ROUND;
-		r = x - n * UCM_WEIGHT_LN2_HIGH - n * UCM_WEIGHT_LN2_LOW;
-		sum = r * (1 / 5040.0f) + 1 / 720.0f;
-		sum = sum * r + 1 / 120.0f;
-		sum = sum * r + 1 / 24.0f;
-		sum = sum * r + 1 / 6.0f;
-		sum = sum * r + 0.5f;
-		sum = sum * (r * r) + r + 1.0f;
-		sum = (FLOATS)(((WORDS)sum + power) & ~none);
-		memcpy(at + i, &sum, sizeof(sum));
+		CORE_EXP(x, x - most);
+		memcpy(at + i, &x, sizeof(x));
 	}
 }
 

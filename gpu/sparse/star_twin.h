@@ -21,6 +21,7 @@
 #define UCM_GPU_SPARSE_STAR_TWIN_H
 
 #include "gpu/sparse/build_twin.h"
+#include "sparse/rerope.h"
 
 #define UCM_TWIN_STAR_WARPS (UCM_TWIN_BUILD_THREADS / UCM_WARP)
 
@@ -181,25 +182,6 @@ ucm_twin_star_query_thread(const struct ucm_twin_star_query_args *args,
 
 /* ---- scores ---- */
 
-/* exp(x), x at most 0, as sparse/kernels_star.h has it. */
-UCM_INLINE float ucm_twin_star_exp(float x)
-{
-	float n = x * 0x1.715476p0f + 0x1.8p23f, r, e;
-	uint32_t power = (ucm_float_bits(n) << 23) + 0x3f800000u;
-
-	if (!(x >= -87.0f))
-		return 0;
-	n -= 0x1.8p23f;
-	r = x - n * 0x1.63p-1f;
-	r -= n * -0x1.bd0106p-13f;
-	e = r * 0x1.6c16c2p-10f + 0x1.111112p-7f;
-	e = e * r + 0x1.555556p-5f;
-	e = e * r + 0x1.555556p-3f;
-	e = e * r + 0.5f;
-	e = e * r + 1.0f;
-	return (e * r + 1.0f) * ucm_float_of(power);
-}
-
 struct ucm_twin_star_item {
 	int wanted, there;
 	uint32_t lane;        /* of the team */
@@ -303,7 +285,7 @@ UCM_INLINE void ucm_twin_star_add(float *best, float *sum, float product,
 	float e;
 
 	if (weigh) {
-		e = ucm_twin_star_exp(-fabsf(product - *best) * scale);
+		e = ucm_weight(-fabsf(product - *best) * scale);
 		*sum = product > *best ? *sum * e + 1.0f : *sum + e;
 	}
 	*best = ucm_twin_star_larger(*best, product);
@@ -348,7 +330,7 @@ UCM_INLINE float ucm_twin_star_weigh(const struct ucm_twin_star_score_args *args
 	if (!item->groups)
 		return 0;
 	most += 0.0f; /* 0 has one sign */
-	return sum * ucm_twin_star_exp((best - most) * args->scale);
+	return sum * ucm_weight((best - most) * args->scale);
 }
 
 UCM_INLINE float ucm_twin_star_score(const struct ucm_twin_star_item *item,
@@ -473,7 +455,7 @@ UCM_INLINE void ucm_twin_vote_shares(const struct ucm_twin_vote_args *args,
 		float share = *UCM_AT(const float, weights + i * 4ull);
 		float score = *UCM_AT(const float, scores + i * 4ull);
 
-		share *= ucm_twin_star_exp((score - top) * args->scale);
+		share *= ucm_weight((score - top) * args->scale);
 		*UCM_AT(float, weights + i * 4ull) =
 			s->bad ? ucm_float_of(0x7fc00000u)
 			       : top > -INFINITY ? share : 0;
