@@ -3,11 +3,12 @@
  * encode.c - the messages of the schemes over MD5.
  *
  * ucm       meta ‖ pickle of (parent, tuple(tokens))
+ * ucm2      the same with another meta, and None in the tuple
  * chain     parent ‖ tokens as int32
  * prefix    tokens as 32 bits each, from the request's first on
  * hexchain  parent in hex, except for the first block ‖ tokens as int32 ‖
  *           block size in decimal
- * rank      meta of the rank ‖ rank 0's id; of ucm
+ * rank      meta of the rank ‖ rank 0's id; of ucm and ucm2
  *
  * All numbers little-endian, as the machine has them (configure.ac).
  */
@@ -73,7 +74,8 @@ static size_t ucm_whole(struct ucm_walk *walk, uint8_t *out)
 	size_t lead = put_lead(walk, out);
 
 	return lead + ucm_pickle_small(walk->tokens + walk->at,
-				       walk->end - walk->at, out + lead);
+				       walk->end - walk->at,
+				       walk->hasher->info->pickled, out + lead);
 }
 
 static size_t ucm_head(struct ucm_walk *walk, uint8_t *out)
@@ -81,7 +83,8 @@ static size_t ucm_head(struct ucm_walk *walk, uint8_t *out)
 	size_t lead = put_lead(walk, out);
 
 	return lead + ucm_pickle_head(&walk->pickle, walk->tokens + walk->at,
-				      walk->end - walk->at, out + lead);
+				      walk->end - walk->at,
+				      walk->hasher->info->pickled, out + lead);
 }
 
 static void ucm_parent(const struct ucm_walk *walk, uint8_t *message)

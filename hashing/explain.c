@@ -26,7 +26,7 @@ static void put_text(const char *name, const char *text, ucm_sink sink,
 	sink(arg, name, text, strlen(text));
 }
 
-/* "model:world_size:dtype:rank" */
+/* "model:world_size:dtype:rank", and the tail */
 static void put_meta(const struct ucm_hasher *hasher, uint32_t rank,
 		     ucm_sink sink, void *arg)
 {
@@ -38,6 +38,8 @@ static void put_meta(const struct ucm_hasher *hasher, uint32_t rank,
 	put_text("dtype", hasher->meta.dtype, sink, arg);
 	snprintf(number, sizeof(number), ":%u", rank);
 	put_text("rank", number, sink, arg);
+	if (hasher->info->tail)
+		put_text("tail", hasher->meta.tail, sink, arg);
 }
 
 void ucm_explain_seed(const struct ucm_hasher *hasher, ucm_sink sink,
@@ -45,6 +47,7 @@ void ucm_explain_seed(const struct ucm_hasher *hasher, ucm_sink sink,
 {
 	switch (hasher->meta.scheme) {
 	case UCM_SCHEME_UCM:
+	case UCM_SCHEME_UCM2:
 		put_meta(hasher, 0, sink, arg);
 		sink(arg, "pickle", UCM_SEED_PICKLE, UCM_SEED_PICKLE_BYTES);
 		break;
@@ -65,7 +68,7 @@ void ucm_explain_rank(const struct ucm_hasher *hasher,
 {
 	if (!hasher->rank || !hasher->info->ranks)
 		return;
-	if (hasher->meta.scheme != UCM_SCHEME_UCM) {
+	if (!hasher->info->pickled) {
 		ucm_sha_rank(hasher->rank, id0, sink, arg);
 		return;
 	}
@@ -75,20 +78,23 @@ void ucm_explain_rank(const struct ucm_hasher *hasher,
 
 /* ---- blocks ---- */
 
-/* The parts of a block's message, without the meta before it. */
+/* The parts of a block's message that has been walked, without the meta before it. */
 static void parts_of(const struct ucm_walk *walk, struct part *parts)
 {
 	bool first = walk->at_start.tokens == 0;
 	bool mark = walk->num_tokens > 3;
+	size_t end = walk->hasher->info->pickled + 3u +
+		     (walk->pickle.apart ? UCM_PICKLE_FRAME : 0);
 
 	switch (walk->hasher->meta.scheme) {
 	case UCM_SCHEME_UCM:
+	case UCM_SCHEME_UCM2:
 		*parts++ = (struct part){ "pickle: protocol, frame", 11 };
 		*parts++ = (struct part){ "pickle: 16 bytes", 2 };
 		*parts++ = (struct part){ "parent", UCM_ID_BYTES };
 		*parts++ = (struct part){ "pickle: tuple", 1 + mark };
 		*parts++ = (struct part){ "tokens", REST };
-		*parts++ = (struct part){ "pickle: end", 5 };
+		*parts++ = (struct part){ "pickle: end", end };
 		break;
 	case UCM_SCHEME_CHAIN:
 		*parts++ = (struct part){ "parent", UCM_ID_BYTES };
@@ -148,15 +154,17 @@ static int explain_md5(const struct ucm_hasher *hasher, struct ucm_walk *walk,
 {
 	struct part parts[MAX_PARTS];
 	uint8_t *message;
+	size_t len;
 
 	/* 5 bytes each; frames, head and tail are less than the rest */
 	message = malloc(walk->num_tokens * 6 + 4096);
 	if (!message)
 		return -ENOMEM;
-	if (hasher->meta.scheme == UCM_SCHEME_UCM)
+	if (hasher->info->pickled)
 		put_meta(hasher, 0, sink, arg);
+	len = gather(walk, message);
 	parts_of(walk, parts);
-	put_parts(parts, message, gather(walk, message), sink, arg);
+	put_parts(parts, message, len, sink, arg);
 	free(message);
 	return 0;
 }
@@ -221,7 +229,7 @@ int ucm_explain_block(const struct ucm_hasher *hasher,
 		explain_prefix(request, state, at + walk.num_tokens, sink, arg);
 		return 0;
 	}
-	if (hasher->meta.scheme == UCM_SCHEME_UCM)
+	if (hasher->info->pickled)
 		walk.lead = &hasher->lead;
 	ucm_walk_begin(&walk);
 	return explain_md5(hasher, &walk, sink, arg);

@@ -93,8 +93,13 @@ static int check_texts(const struct ucm_scheme_info *info,
 	if (info->plain && strchr(meta->dtype, ':'))
 		return ucm_error_set(error, -EINVAL, "dtype %s: it has a ':'",
 				     meta->dtype);
+	if (!info->tail && !empty(meta->tail))
+		return refuse_extra(info, "tail", error);
+	if (info->tail && empty(meta->tail))
+		return ucm_error_set(error, -EINVAL, "tail: missing");
 	return check_text("model", meta->model, error)
-		       ?: check_text("dtype", meta->dtype, error);
+		       ?: check_text("dtype", meta->dtype, error)
+		       ?: check_text("tail", meta->tail, error);
 }
 
 static int check_meta(const struct ucm_hash_meta *meta, struct ucm_error *error)
@@ -126,12 +131,24 @@ static int check_meta(const struct ucm_hash_meta *meta, struct ucm_error *error)
 
 /* ---- copies ---- */
 
+/* Of a path that ends in slashes, or in none; cuts them off. */
+static const char *last_name(char *path)
+{
+	size_t len = strlen(path);
+	const char *slash;
+
+	while (len > 0 && path[len - 1] == '/')
+		path[--len] = '\0';
+	slash = strrchr(path, '/');
+	return slash ? slash + 1 : path;
+}
+
 static size_t text_bytes(const char *text)
 {
 	return text ? strlen(text) + 1 : 0;
 }
 
-static const char *keep_text(char **to, const char *text)
+static char *keep_text(char **to, const char *text)
 {
 	char *kept = *to;
 
@@ -167,18 +184,22 @@ static struct ucm_hasher *keep(const struct ucm_hash_meta *meta)
 {
 	const struct ucm_hash_extras *extras = &meta->extras;
 	struct ucm_hasher *hasher;
-	char *to;
+	char *to, *model;
 
 	hasher = calloc(1, sizeof(*hasher) + text_bytes(meta->model) +
 				   text_bytes(meta->dtype) +
+				   text_bytes(meta->tail) +
 				   text_bytes(extras->salt) +
 				   text_bytes(extras->lora));
 	if (!hasher)
 		return NULL;
 	to = hasher->texts;
 	hasher->meta = *meta;
-	hasher->meta.model = keep_text(&to, meta->model);
+	model = keep_text(&to, meta->model);
+	hasher->info = ucm_scheme_info(meta->scheme);
+	hasher->meta.model = hasher->info->tail ? last_name(model) : model;
 	hasher->meta.dtype = keep_text(&to, meta->dtype);
+	hasher->meta.tail = keep_text(&to, meta->tail);
 	hasher->meta.extras.salt = keep_text(&to, extras->salt);
 	hasher->meta.extras.lora = keep_text(&to, extras->lora);
 	hasher->meta.space_id = keep_digest(hasher->digests[0], meta->space_id);
@@ -209,6 +230,14 @@ static void add_meta(const struct ucm_hasher *hasher, struct ucm_midstate *lead)
 	add_text(lead, ":");
 }
 
+void ucm_meta_end(const struct ucm_hasher *hasher, uint32_t rank,
+		  struct ucm_midstate *lead)
+{
+	ucm_midstate_add_decimal(lead, rank);
+	if (hasher->info->tail)
+		add_text(lead, hasher->meta.tail);
+}
+
 static struct ucm_id lead_digest(const struct ucm_midstate *lead)
 {
 	uint8_t room[UCM_MD5_CHUNK + UCM_MD5_PADDING];
@@ -230,7 +259,7 @@ static void seed_ucm(struct ucm_hasher *hasher)
 	ucm_midstate_init(&hasher->ranked);
 	add_meta(hasher, &hasher->ranked);
 	hasher->lead = hasher->ranked;
-	ucm_midstate_add_decimal(&hasher->lead, 0);
+	ucm_meta_end(hasher, 0, &hasher->lead);
 	lead = hasher->lead;
 	ucm_midstate_add(&lead, UCM_SEED_PICKLE, UCM_SEED_PICKLE_BYTES);
 	hasher->seed = lead_digest(&lead);
@@ -243,7 +272,7 @@ static void seed_chain(struct ucm_hasher *hasher)
 	ucm_midstate_init(&lead);
 	add_text(&lead, UCM_SEED_CHAIN);
 	add_meta(hasher, &lead);
-	ucm_midstate_add_decimal(&lead, hasher->rank);
+	ucm_meta_end(hasher, hasher->rank, &lead);
 	hasher->seed = lead_digest(&lead);
 }
 
@@ -260,6 +289,7 @@ static void make_seed(struct ucm_hasher *hasher)
 {
 	switch (hasher->meta.scheme) {
 	case UCM_SCHEME_UCM:
+	case UCM_SCHEME_UCM2:
 		seed_ucm(hasher);
 		break;
 	case UCM_SCHEME_CHAIN:
@@ -284,7 +314,6 @@ int ucm_hasher_open(const struct ucm_hash_meta *meta, struct ucm_hasher **out,
 	hasher = keep(meta);
 	if (!hasher)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
-	hasher->info = ucm_scheme_info(meta->scheme);
 	hasher->rank = meta->mla ? 0 : meta->rank;
 	hasher->lanes = ucm_md5_lanes_best();
 	snprintf(hasher->decimal, sizeof(hasher->decimal), "%u",

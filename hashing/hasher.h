@@ -44,7 +44,7 @@ static inline size_t ucm_midstate_rest(const struct ucm_midstate *lead)
 #define UCM_HEAD_MAX                                                           \
 	95 /* bytes before the tokens; 128 may be touched                      \
 	    */
-#define UCM_TAIL_MAX 8
+#define UCM_TAIL_MAX 16
 
 struct ucm_encoder {
 	/* A whole message, if it is small: tokens at to end - 1. Room is left
@@ -76,6 +76,8 @@ struct ucm_scheme_info {
 	bool plain;  /* they are joined by ':' */
 	bool extras; /* salt, LoRA and items are hashed */
 	bool ranks;  /* other ranks' ids follow from rank 0's */
+	bool tail;   /* the meta goes on after the rank */
+	unsigned pickled; /* members of the tuple that is pickled, or 0 */
 };
 
 const struct ucm_scheme_info *ucm_scheme_info(uint32_t scheme);
@@ -86,13 +88,17 @@ struct ucm_hasher {
 	uint32_t rank;             /* 0 with mla */
 	ucm_md5_lanes lanes;       /* NULL: one by one */
 	struct ucm_id seed;        /* the first block's parent, without extras */
-	struct ucm_midstate ranked; /* ucm: "model:world_size:dtype:" */
-	struct ucm_midstate lead;   /* ucm: the same and "0" */
+	struct ucm_midstate ranked; /* pickled: "model:world_size:dtype:" */
+	struct ucm_midstate lead;   /* pickled: the same, "0" and the tail */
 	char decimal[16];          /* the block size */
 	struct ucm_hash_item *items;
 	uint8_t digests[2][UCM_HASH_DIGEST_BYTES]; /* space, LoRA */
-	char texts[]; /* model, dtype, salt, lora, each with its NUL */
+	char texts[]; /* model, dtype, tail, salt, lora, each with its NUL */
 };
+
+/* The end of a meta: a rank, and the tail. */
+void ucm_meta_end(const struct ucm_hasher *hasher, uint32_t rank,
+		  struct ucm_midstate *lead);
 
 /* Where the bytes of a message go, piece by piece; name says what they are. */
 typedef void (*ucm_sink)(void *arg, const char *name, const void *bytes,

@@ -4,7 +4,8 @@
  *
  * A frame announces its length, so the tokens of a frame are measured before
  * the first of them is written. CPython ends a frame before the first token
- * that finds 64 KiB in it; what closes the tuples stays in the last one.
+ * that finds 64 KiB in it, or before the None; what closes the tuples stays in
+ * the last one.
  */
 #include <config.h>
 
@@ -23,6 +24,7 @@
 #define TUPLE 0x74
 #define TUPLE_OF(n) (0x84 + (n)) /* 1 to 3 */
 #define STOP 0x2e
+#define NONE 0x4e
 #define BININT1 0x4b
 #define BININT2 0x4d
 #define BININT 0x4a
@@ -30,7 +32,7 @@
 #define MARKED(num) ((num) > 3) /* shorter tuples have their own opcodes */
 #define FRAME_AT 11u /* where what the first frame counts begins */
 #define HEAD_BYTES(num) (FRAME_AT + 19u + MARKED(num))
-#define TAIL_BYTES 5u
+#define TAIL_BYTES(members) ((members) + 3u)
 
 static inline size_t token_bytes(int64_t token)
 {
@@ -50,14 +52,17 @@ static size_t measure(struct ucm_pickle *pickle, size_t before)
 			bytes += token_bytes(pickle->tokens[at]);
 	}
 	pickle->frame_end = at;
-	return bytes + (at == pickle->num ? TAIL_BYTES : 0);
+	if (at < pickle->num)
+		return bytes;
+	pickle->apart = pickle->members > 2 && bytes + 2 >= FRAME_TARGET;
+	return bytes + (pickle->apart ? 2 : TAIL_BYTES(pickle->members));
 }
 
 static size_t put_frame(uint64_t bytes, uint8_t *out)
 {
 	out[0] = FRAME;
 	memcpy(out + 1, &bytes, sizeof(bytes));
-	return 1 + sizeof(bytes);
+	return UCM_PICKLE_FRAME;
 }
 
 /* Up to the tokens, for a first frame of so many bytes. */
@@ -92,31 +97,39 @@ static inline size_t put_tokens(const int64_t *tokens, size_t num,
 	return (size_t)(at - out);
 }
 
-static size_t put_tail(size_t num, uint8_t *out)
+static size_t put_tail(size_t num, unsigned members, bool apart, uint8_t *out)
 {
-	out[0] = MARKED(num) ? TUPLE : (uint8_t)TUPLE_OF(num);
-	out[1] = MEMOIZE;
-	out[2] = TUPLE_OF(2);
-	out[3] = MEMOIZE;
-	out[4] = STOP;
-	return TAIL_BYTES;
+	uint8_t *at = out;
+
+	*at++ = MARKED(num) ? TUPLE : (uint8_t)TUPLE_OF(num);
+	*at++ = MEMOIZE;
+	if (apart)
+		at += put_frame(TAIL_BYTES(members) - 2, at);
+	if (members > 2)
+		*at++ = NONE;
+	*at++ = (uint8_t)TUPLE_OF(members);
+	*at++ = MEMOIZE;
+	*at++ = STOP;
+	return (size_t)(at - out);
 }
 
-size_t ucm_pickle_small(const int64_t *tokens, size_t num, uint8_t *out)
+size_t ucm_pickle_small(const int64_t *tokens, size_t num, unsigned members,
+			uint8_t *out)
 {
 	size_t bytes = put_head(0, num, out);
 
 	bytes += put_tokens(tokens, num, out + bytes);
-	bytes += put_tail(num, out + bytes);
+	bytes += put_tail(num, members, false, out + bytes);
 	put_frame(bytes - FRAME_AT, out + 2);
 	return bytes;
 }
 
 size_t ucm_pickle_head(struct ucm_pickle *pickle, const int64_t *tokens,
-		       size_t num, uint8_t *out)
+		       size_t num, unsigned members, uint8_t *out)
 {
 	pickle->tokens = tokens;
 	pickle->num = num;
+	pickle->members = members;
 	pickle->at = 0;
 	return put_head(measure(pickle, HEAD_BYTES(num) - FRAME_AT), num, out);
 }
@@ -145,5 +158,5 @@ size_t ucm_pickle_tokens(struct ucm_pickle *pickle, uint8_t *out, size_t room)
 
 size_t ucm_pickle_tail(const struct ucm_pickle *pickle, uint8_t *out)
 {
-	return put_tail(pickle->num, out);
+	return put_tail(pickle->num, pickle->members, pickle->apart, out);
 }

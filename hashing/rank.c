@@ -56,7 +56,7 @@ static void rank_md5(const struct ucm_hasher *hasher, uint32_t rank,
 		.part = (num + UCM_MD5_LANES - 1) / UCM_MD5_LANES,
 	};
 
-	ucm_midstate_add_decimal(&lead, rank);
+	ucm_meta_end(hasher, rank, &lead);
 	ucm_walk_all(num > 1 ? hasher->lanes : NULL, next_part, &parts);
 }
 
@@ -81,7 +81,7 @@ int ucm_hash_rank_ids(const struct ucm_hasher *hasher, uint32_t rank,
 		return -ENOTSUP;
 	if (rank == 0)
 		memmove(out, ids0, num * sizeof(*out));
-	else if (hasher->meta.scheme == UCM_SCHEME_UCM)
+	else if (hasher->info->pickled)
 		rank_md5(hasher, rank, ids0, num, out);
 	else
 		for (size_t i = 0; i < num; i++)

@@ -178,8 +178,7 @@ static bool next_request(void *arg, struct ucm_walk *walk)
 	batch->request++;
 	walk->hasher = hasher;
 	walk->encoder = hasher->info->encoder;
-	walk->lead = hasher->meta.scheme == UCM_SCHEME_UCM ? &hasher->lead
-							   : NULL;
+	walk->lead = hasher->info->pickled ? &hasher->lead : NULL;
 	walk->tokens = request->tokens;
 	walk->num_tokens = request->num_tokens;
 	walk->from = NULL;

@@ -15,6 +15,7 @@ static const struct ucm_scheme_info schemes[UCM_SCHEME_COUNT] = {
 		.meta = true,
 		.plain = true,
 		.ranks = true,
+		.pickled = 2,
 	},
 	[UCM_SCHEME_CHAIN] = {
 		.name = "chain",
@@ -43,6 +44,16 @@ static const struct ucm_scheme_info schemes[UCM_SCHEME_COUNT] = {
 	[UCM_SCHEME_EXTERNAL] = {
 		.name = "external",
 		.ranks = true,
+	},
+	[UCM_SCHEME_UCM2] = {
+		.name = "ucm2",
+		.encoder = &ucm_encode_ucm,
+		.token_max = INT32_MAX,
+		.meta = true,
+		.plain = true,
+		.ranks = true,
+		.tail = true,
+		.pickled = 3,
 	},
 };
 

@@ -32,6 +32,7 @@ enum ucm_scheme {
 	UCM_SCHEME_HEXCHAIN = 3, /* MD5(parent in hex, int32 tokens, decimal) */
 	UCM_SCHEME_SHA256 = 4,   /* SHA-256, all that matters; for new spaces */
 	UCM_SCHEME_EXTERNAL = 5, /* the engine's own hashes */
+	UCM_SCHEME_UCM2 = 6,     /* upstream UCM from 0.8 on: meta has a tail */
 	UCM_SCHEME_COUNT
 };
 
@@ -69,8 +70,9 @@ struct ucm_hash_meta {
 	uint32_t world_size; /* ranks that share a model (TP), at least 1 */
 	uint32_t rank;       /* whose ids are made: 0 to world_size - 1 */
 	uint32_t mla;        /* not 0: all ranks share rank 0's blocks */
-	const char *model;   /* ucm, chain, sha256: as the engine has it */
-	const char *dtype;   /* the same; without ':' in ucm and chain */
+	const char *model;   /* ucm, ucm2, chain, sha256: as the engine has it */
+	const char *dtype;   /* the same; without ':' but in sha256 */
+	const char *tail;    /* ucm2: the meta after the rank, from ':' on */
 	const uint8_t *space_id; /* external: 32 bytes, see ucm-block(5) */
 	struct ucm_hash_extras extras; /* of requests without their own */
 };
@@ -158,7 +160,7 @@ int ucm_hash_resume(const struct ucm_hasher *hasher,
 /*
  * Ids of another rank from rank 0's; out may be ids0.
  *
- * ucm, sha256, external, and every scheme with mla. -EINVAL: no such rank.
+ * ucm, ucm2, sha256, external, and every scheme with mla. -EINVAL: no such rank.
  * -ENOTSUP: chain, whose ranks have chains of their own (open a hasher for
  * each); prefix and hexchain, which know no ranks.
  */

@@ -74,9 +74,10 @@ def _item(item: tuple[bytes, int, int]) -> _c.HashItem:
 class Hasher(Handle):
     """A scheme, and what all requests have in common. Any thread.
 
-    scheme: "ucm", "chain", "prefix", "hexchain", "sha256" or "external".
-    block_size in tokens. model and dtype as the engine has them; world_size
-    ranks share the model, and ids are rank's; mla: all ranks share rank 0's.
+    scheme: "ucm", "ucm2", "chain", "prefix", "hexchain", "sha256" or
+    "external". block_size in tokens. model and dtype as the engine has them;
+    world_size ranks share the model, and ids are rank's; mla: all ranks share
+    rank 0's. tail: for ucm2, what UCM's meta has after the rank.
     space_id: 32 bytes, for external. salt, lora, lora_digest (32 bytes) and
     items: for sha256, of requests that have none of their own.
     """
@@ -85,7 +86,8 @@ class Hasher(Handle):
 
     def __init__(self, scheme: str, *, block_size: int, model: str = "",
                  dtype: str = "", world_size: int = 1, rank: int = 0,
-                 mla: bool = False, space_id: bytes | None = None,
+                 mla: bool = False, tail: str = "",
+                 space_id: bytes | None = None,
                  salt: str | None = None, lora: str | None = None,
                  lora_digest: bytes | None = None,
                  items: Sequence[Item] | None = None) -> None:
@@ -98,7 +100,8 @@ class Hasher(Handle):
         meta = _pack.fill(_c.HashMeta(
             scheme=_number_of("scheme", scheme, _c.SCHEME),
             mla=bool(mla), model=_lib.text_bytes(model, "hash: model"),
-            dtype=_lib.text_bytes(dtype, "hash: dtype"), space_id=space_id,
+            dtype=_lib.text_bytes(dtype, "hash: dtype"),
+            tail=_lib.text_bytes(tail, "hash: tail"), space_id=space_id,
             extras=extras.c), "hash", {"block_size": block_size,
                                        "world_size": world_size, "rank": rank})
         _lib.call(self._lib.ucm_hasher_open, self._what, meta, self._handle)

@@ -16,15 +16,24 @@
 #include "tests/fuzz/require.h"
 #include "tools/data/tokens.h"
 
-static struct ucm_hasher *open_hasher(unsigned scheme, unsigned block_size)
+/* all but external */
+static const uint32_t schemes[] = {
+	UCM_SCHEME_UCM, UCM_SCHEME_CHAIN, UCM_SCHEME_PREFIX,
+	UCM_SCHEME_HEXCHAIN, UCM_SCHEME_SHA256, UCM_SCHEME_UCM2,
+};
+#define NUM_SCHEMES (sizeof(schemes) / sizeof(schemes[0]))
+
+static struct ucm_hasher *open_hasher(unsigned number, unsigned block_size)
 {
+	uint32_t scheme = schemes[number % NUM_SCHEMES];
 	const struct ucm_hash_meta meta = {
-		.scheme = scheme % UCM_SCHEME_EXTERNAL,
+		.scheme = scheme,
 		.block_size = block_size ? block_size : 1000,
 		.world_size = 2,
 		.model = "m",
 		.dtype = "d",
-		.rank = scheme / UCM_SCHEME_EXTERNAL % 2,
+		.rank = number / NUM_SCHEMES % 2,
+		.tail = scheme == UCM_SCHEME_UCM2 ? ":t" : NULL,
 	};
 	struct ucm_hasher *hasher = NULL;
 

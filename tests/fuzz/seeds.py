@@ -79,6 +79,7 @@ TOKENS = {
     "int32": bytes([1, 1, 3, 5]) + struct.pack("<7i", *range(0, 70000, 10001)),
     "int64": bytes([2, 2, 200, 7]) + struct.pack("<300q", *range(300)),
     "hexchain": bytes([3, 0, 2, 1]) + b"1 2 3 4 5",
+    "ucm2": bytes([5, 0, 4, 9]) + b"1 2 3 4 500 6000 70000 8",
 }
 
 

@@ -41,7 +41,8 @@ def text(value):
 class Case:
     def __init__(self, rand, scheme):
         self.scheme = scheme
-        big = rand.random() < 0.1 and scheme in ("ucm", "chain", "sha256")
+        big = rand.random() < 0.1 and scheme in ("ucm", "ucm2", "chain",
+                                                  "sha256")
         self.block = rand.choice(BIG if big else [1, 2, 3, 4, 5, 16, 17, 64,
                                                   100, 128, 256, 1000])
         self.model = "".join(rand.choice("abc/:-é")
@@ -58,6 +59,10 @@ class Case:
                        for _ in range(num)]
         for edge in (255, 256, 65535, 65536, (1 << top) - 1):
             self.tokens[rand.randrange(num)] = edge
+        self.tail = ""
+        if scheme == "ucm2":
+            self.tail = rand.choice([":mtp:2", ""]) + ":sfa_c8=0:li_c8=1:dcp" \
+                "=1:layout=" + rand.randbytes(8).hex()
         self.salt = self.lora = self.digest = b""
         self.items = []
         if scheme == "sha256" and rand.random() < 0.7:
@@ -94,6 +99,22 @@ class Case:
             ids.append(parent)
         rank = self.own_rank()
         return [md5(self.meta(rank) + i) for i in ids] if rank else ids
+
+    def ucm2(self):
+        name = self.model.rstrip("/").split("/")[-1]
+
+        def meta(rank):
+            return f"{name}:{self.world}:{self.dtype}:{rank}{self.tail}" \
+                .encode()
+
+        parent = md5(meta(0) + pickle.dumps("UCM_HASH_SEED", 5))
+        ids = []
+        for block in self.blocks():
+            parent = md5(meta(0) +
+                         pickle.dumps((parent, tuple(block), None), 5))
+            ids.append(parent)
+        rank = self.own_rank()
+        return [md5(meta(rank) + i) for i in ids] if rank else ids
 
     def chain(self):
         parent = md5(b"UCMHASHSEED" + self.meta(self.own_rank()))
@@ -147,6 +168,8 @@ class Case:
                 "--meta", self.meta(self.rank).decode(), "--partial"]
         if self.mla:
             args.append("--mla")
+        if self.tail:
+            args += ["--tail", self.tail]
         if self.salt:
             args += ["--salt", self.salt.decode()]
         if self.lora:
@@ -203,7 +226,8 @@ def main():
     rand = random.Random(SEED)
     num = 0
     for _ in range(60):
-        for scheme in ("ucm", "chain", "prefix", "hexchain", "sha256"):
+        for scheme in ("ucm", "ucm2", "chain", "prefix", "hexchain",
+                       "sha256"):
             num += check(sys.argv[1], rand, scheme)
         num += check_external(sys.argv[1], rand)
     print(f"{num} ids are the same")

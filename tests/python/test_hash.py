@@ -14,6 +14,7 @@ from tests.python.support import BUILDDIR, needs_numpy, numpy
 
 TOKENS = [*range(1, 17), *range(100000, 100016)]
 META = {"model": "/models/test", "dtype": "torch.bfloat16", "world_size": 2}
+TAIL = ":sfa_c8=0:li_c8=0:dcp=1:layout=0123456789abcdef"
 EXTRAS = {"salt": "tenant-7", "lora": "sql",
           "lora_digest": bytes(range(0x20)),
           "items": [ucmfs.Item(bytes(range(0x20, 0x40)), 12, 8)]}
@@ -33,6 +34,10 @@ EXAMPLES = (
                       "2ff7c99740904d5d4d26c348fb29d145"),
     ("sha256", 1, {}, "837ec4be39380089b2c15aa7edc4f071"
                       "41174b2f32cf1bfc1efd0165fb8056bc"),
+    ("ucm2", 0, {}, "11f12c4cb0d4db0a85e65188d22a1df6"
+                    "558651342acc6fe35e79f614a74743ac"),
+    ("ucm2", 1, {}, "457ff6098a5a4da8930589aa2f3757da"
+                    "4000402446954316263e6515f052a715"),
     ("sha256", 0, EXTRAS, "3f4b4491cef8eff03eaf588f7348cd13"
                           "88ee27facc369a76b79a4d8af9255a53"),
 )
@@ -40,6 +45,8 @@ EXAMPLES = (
 
 def hasher(scheme, rank=0, **more):
     meta = {} if scheme in ("prefix", "hexchain") else {**META, "rank": rank}
+    if scheme == "ucm2":
+        more = {"tail": TAIL, **more}
     return ucmfs.Hasher(scheme, block_size=16, **meta, **more)
 
 
@@ -52,7 +59,7 @@ class Examples(unittest.TestCase):
                                  (scheme, rank, extras))
 
     def test_of_other_ranks(self):
-        for scheme in ("ucm", "sha256"):
+        for scheme in ("ucm", "ucm2", "sha256"):
             zero, one = (bytes.fromhex(w) for s, r, e, w in EXAMPLES
                          if s == scheme and not e)
             self.assertEqual(hasher(scheme).rank_ids(1, zero), one)
@@ -121,7 +128,8 @@ class Requests(unittest.TestCase):
             h.request(numpy.array(TOKENS).reshape(2, 16))
 
     def test_grow(self):
-        for scheme in ("ucm", "chain", "prefix", "hexchain", "sha256"):
+        for scheme in ("ucm", "ucm2", "chain", "prefix", "hexchain",
+                       "sha256"):
             h = hasher(scheme)
             tokens = list(range(1000))
             want = h.request(tokens)
@@ -147,7 +155,7 @@ class Requests(unittest.TestCase):
         self.assertEqual(len(part), 48)
 
     def test_go_in_batches(self):
-        for scheme in ("ucm", "sha256"):
+        for scheme in ("ucm", "ucm2", "sha256"):
             h = hasher(scheme)
             many = [list(range(n, n + 16 * (n % 5))) for n in range(50)]
             self.assertEqual(h.batch(many), [h.request(t) for t in many])
@@ -172,6 +180,8 @@ class Requests(unittest.TestCase):
                 (lambda: h.rank_ids(2, bytes(16)), "hash ucm"),
                 (lambda: h.rank_ids(1, bytes(15)), "15 bytes"),
                 (lambda: hasher("chain", lora="x"), "lora"),
+                (lambda: hasher("ucm2", tail=""), "tail: missing"),
+                (lambda: hasher("ucm", tail=":x"), "tail: scheme ucm "),
                 (lambda: hasher("sha256", lora_digest=b"x"), "32 bytes"),
                 (lambda: hasher("md5"), "scheme 'md5' is none of"),
                 (lambda: ucmfs.Hasher("sha256", block_size=0, model="m",

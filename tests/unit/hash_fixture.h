@@ -15,8 +15,11 @@
 
 static const uint32_t token_schemes[] = {
 	UCM_SCHEME_UCM, UCM_SCHEME_CHAIN, UCM_SCHEME_PREFIX,
-	UCM_SCHEME_HEXCHAIN, UCM_SCHEME_SHA256,
+	UCM_SCHEME_HEXCHAIN, UCM_SCHEME_SHA256, UCM_SCHEME_UCM2,
 };
+
+/* what UCM 0.8.1 has after the rank of a plain model */
+#define UCM2_TAIL ":sfa_c8=0:li_c8=0:dcp=1:layout=0123456789abcdef"
 
 static inline struct ucm_hash_meta meta_of(uint32_t scheme, uint32_t block_size)
 {
@@ -30,6 +33,7 @@ static inline struct ucm_hash_meta meta_of(uint32_t scheme, uint32_t block_size)
 		.world_size = 2,
 		.model = "/models/test",
 		.dtype = "torch.bfloat16",
+		.tail = scheme == UCM_SCHEME_UCM2 ? UCM2_TAIL : NULL,
 		.space_id = space,
 	};
 }

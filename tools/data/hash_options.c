@@ -144,8 +144,8 @@ static int parse_item(const struct ucm_arg *arg, char *value)
 	return 0;
 }
 
-/* An empty salt is none. */
-static int parse_salt(const struct ucm_arg *arg, char *value)
+/* An empty one is none. */
+static int parse_text(const struct ucm_arg *arg, char *value)
 {
 	*(const char **)arg->to = value;
 	return 0;
@@ -162,13 +162,15 @@ static int parse_space(const struct ucm_arg *arg, char *value)
 /* ---- options ---- */
 
 const struct ucm_arg ucm_hash_args[] = {
-	{ "scheme", 0, "ucm|chain|prefix|hexchain|sha256|external",
+	{ "scheme", 0, "ucm|ucm2|chain|prefix|hexchain|sha256|external",
 	  parse_scheme, &ucm_hash_opt.meta.scheme,
 	  .help = "how ids are made (sha256); see ucm_hash(3)" },
 	{ "meta", 0, "MODEL:WORLD_SIZE:DTYPE:RANK", parse_meta,
 	  &ucm_hash_opt.meta,
 	  .help = "what the ids depend on beside the tokens, and the rank whose "
-		  "ids are printed; needed by ucm, chain and sha256" },
+		  "ids are printed; needed by ucm, ucm2, chain and sha256" },
+	{ "tail", 0, "TEXT", parse_text, &ucm_hash_opt.meta.tail,
+	  .help = "what UCM's meta has after the rank; needed by ucm2" },
 	{ "block-size", 0, "N", ucm_arg_number, &ucm_hash_opt.block_size,
 	  .help = "tokens of a block (16)",
 	  .min = 1, .max = UCM_HASH_BLOCK_SIZE_MAX },
@@ -183,7 +185,7 @@ const struct ucm_arg ucm_hash_args[] = {
 	{ "parent", 0, "ID@TOKENS", parse_parent, &ucm_hash_opt,
 	  .help = "continue after this block, which ends after TOKENS tokens "
 		  "of the request" },
-	{ "salt", 0, "TEXT", parse_salt, &ucm_hash_opt.meta.extras.salt,
+	{ "salt", 0, "TEXT", parse_text, &ucm_hash_opt.meta.extras.salt,
 	  .help = "cache salt, for sha256" },
 	{ "lora", 0, "ID[=DIGEST]", parse_lora, &ucm_hash_opt,
 	  .help = "LoRA adapter, and 64 hex digits over its weights, for "

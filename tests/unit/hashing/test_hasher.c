@@ -30,6 +30,8 @@ static void high_rank(struct ucm_hash_meta *m) { m->rank = 2; }
 static void no_model(struct ucm_hash_meta *m) { m->model = NULL; }
 static void no_dtype(struct ucm_hash_meta *m) { m->dtype = NULL; }
 static void colon(struct ucm_hash_meta *m) { m->dtype = "torch:bfloat16"; }
+static void no_tail(struct ucm_hash_meta *m) { m->tail = NULL; }
+static void tail(struct ucm_hash_meta *m) { m->tail = ":dcp=1"; }
 static void no_space(struct ucm_hash_meta *m) { m->space_id = NULL; }
 static void salt(struct ucm_hash_meta *m) { m->extras.salt = "tenant"; }
 static void lora(struct ucm_hash_meta *m) { m->extras.lora = "sql"; }
@@ -94,9 +96,14 @@ static const struct {
 	{ UCM_SCHEME_SHA256, no_dtype, "dtype: missing" },
 	{ UCM_SCHEME_UCM, colon, "it has a ':'" },
 	{ UCM_SCHEME_CHAIN, colon, "it has a ':'" },
+	{ UCM_SCHEME_UCM2, colon, "it has a ':'" },
+	{ UCM_SCHEME_UCM2, no_tail, "tail: missing" },
+	{ UCM_SCHEME_UCM, tail, "tail: scheme ucm cannot express it" },
+	{ UCM_SCHEME_SHA256, tail, "tail: scheme sha256 cannot express it" },
 	{ UCM_SCHEME_EXTERNAL, no_space, "space_id: missing" },
 	{ UCM_SCHEME_UCM, salt, "salt: scheme ucm cannot express it" },
 	{ UCM_SCHEME_CHAIN, lora, "lora: scheme chain cannot express it" },
+	{ UCM_SCHEME_UCM2, salt, "salt: scheme ucm2 cannot express it" },
 	{ UCM_SCHEME_PREFIX, items, "items: scheme prefix cannot express it" },
 	{ UCM_SCHEME_EXTERNAL, salt,
 	  "salt: scheme external cannot express it" },

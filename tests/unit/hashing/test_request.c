@@ -41,6 +41,11 @@ static const struct {
 				  "2ff7c99740904d5d4d26c348fb29d145" } },
 	{ UCM_SCHEME_SHA256, 1, { "837ec4be39380089b2c15aa7edc4f071",
 				  "41174b2f32cf1bfc1efd0165fb8056bc" } },
+	/* UCM 0.8.1's RequestHasher gives the same */
+	{ UCM_SCHEME_UCM2, 0, { "11f12c4cb0d4db0a85e65188d22a1df6",
+				"558651342acc6fe35e79f614a74743ac" } },
+	{ UCM_SCHEME_UCM2, 1, { "457ff6098a5a4da8930589aa2f3757da",
+				"4000402446954316263e6515f052a715" } },
 };
 
 UNIT_FIXTURE(.setup = set_up);
@@ -82,6 +87,25 @@ UNIT_TEST(upstream_ucm_finds_its_blocks)
 	assert_id(&other[1], "999f8447063c6c87f9f73834eef10d4e");
 	ucm_hasher_close(hasher);
 	free(ids);
+}
+
+/* The name of a model is what follows the last slash of a path. */
+UNIT_TEST(ucm2_knows_a_model_by_its_last_name)
+{
+	static const char *const models[] = { "test", "test/", "org/test//" };
+	struct ucm_hash_meta meta = meta_of(UCM_SCHEME_UCM2, 16);
+
+	for (size_t i = 0; i < NUM_ROWS(models); i++) {
+		struct ucm_hasher *hasher;
+		struct ucm_id *ids;
+
+		meta.model = models[i];
+		hasher = open_meta(&meta);
+		ids = ids_of(hasher, tokens, 32);
+		assert_id(&ids[1], vectors[NUM_ROWS(vectors) - 2].ids[1]);
+		ucm_hasher_close(hasher);
+		free(ids);
+	}
 }
 
 static const struct ucm_hash_item item = {
