@@ -138,11 +138,17 @@ class Refuse(NamedTuple):
     why: str
 
 
+class Off(NamedTuple):
+    """It may be false, and is refused otherwise."""
+
+    why: str
+
+
 class Special(NamedTuple):
     """There is a function for it, below."""
 
 
-Rule = Union[Map, Note, Refuse, Special]
+Rule = Union[Map, Note, Refuse, Off, Special]
 
 _EVICTION = Note("ucmfs has no collector in the connector: what a tier may "
                  "hold is its limit (option limit of ucmfs(8))")
@@ -162,6 +168,16 @@ _BLEND = Refuse("UcmfsConnector reuses prefixes and nothing else; "
 _SPARSE = Note("the store is the same with any; sparse attention under vLLM "
                "reads it, and ucmfs.methods")
 _MOONCAKE = Refuse(NO_MOONCAKE)
+_HEALTH = Note("always on: a transfer ends after deadline_ms, and after one "
+               "that did everything is a miss for a while, longer each time; "
+               "the daemon does so for each directory (option deadline of "
+               "ucmfs(8))")
+_COPIES = Note("the loader chooses how it copies")
+_GROUPS = Note("the connector decides which blocks of a group are moved")
+_LOSSY = "blocks are stored as they are; it would change them"
+_NO_SERVICE = ("there is no client of it here: use a tier mem@SIZE, or a "
+               "directory that all machines mount")
+_PRETENDS = Refuse("it is of a connector that only pretends hits")
 _SWITCHES = Note("these are vLLM's, and given to it: --kv-transfer-config, "
                  "--enable-prefix-caching")
 _ENGINE_KNOWS = Note("the engine's own configuration says it")
@@ -200,12 +216,24 @@ CONNECTOR_KEYS: dict[str, Rule] = {
     **_all(_EVICTION, "posix_capacity_gb posix_gc_enable "
            "posix_gc_trigger_threshold_ratio posix_gc_recycle_percent "
            "posix_gc_concurrency posix_gc_check_interval_sec "
-           "posix_gc_shard_sample_ratio posix_gc_max_recycle_count_per_shard"),
+           "posix_gc_shard_sample_ratio posix_gc_max_recycle_count_per_shard "
+           "posix_gc_precise_mode posix_gc_candidate_extra_percent "
+           "posix_gc_cross_instance_lock posix_gc_heartbeat_interval_sec "
+           "posix_gc_stale_threshold_sec posix_gc_task_timeout_ms"),
+    **_all(_HEALTH, "store_health health_check_interval_s "
+           "health_check_timeout_s health_window_size passive_enabled "
+           "passive_failure_threshold passive_window_s initial_cooldown_s "
+           "max_cooldown_s backoff_factor"),
+    **_all(_COPIES, "cache_io_aggregation cache_sdma_direct use_gdr"),
+    "cache_load_backend_only": _CACHE,
+    **_all(Refuse(_LOSSY), "compress_ratio decompress_thread_num"),
+    **_all(Refuse(_NO_SERVICE), "yuanrong_host yuanrong_port"),
     "unique_id": Note("nothing is shared by name: the mount is what processes "
                       "share"),
     "share_buffer_enable": Note("blocks are shared through the mount"),
     **_all(_BUFFERS, "cache_buffer_capacity_gb cache_size buffer_number "
-           "buffer_size enable_memory_pool"),
+           "buffer_size enable_memory_pool "
+           "cache_load_exclusive_buffer_number"),
     **_all(_QUEUES, "waiting_queue_depth running_queue_depth"),
     "local_rank_size": Note("ranks share blocks through the mount"),
     "scatter_gather_enable": Note("the loader always scatters and gathers"),
@@ -255,11 +283,23 @@ TOP_KEYS: dict[str, Rule] = {
     "load_only_first_rank": Note("ranks that hold the same (MLA) share "
                                  "blocks, and no others"),
     "enable_event_sync": CONNECTOR_KEYS["enable_event_sync"],
-    "metrics_config_path": Note("metrics are those of the mount "
-                                "(.ucmfs/metrics) and of the engine"),
+    **{name: Map("engine", name, check_count) for name in (
+        "persist_token_threshold", "load_tokens_threshold")},
+    "use_request_async_load": Note("loads are asynchronous, but with "
+                                   "use_layerwise"),
+    "use_consistency_manager": Note("a block is there when all ranks have it"),
+    **_all(_GROUPS, "wa_dump_block_wise hybrid_linear_attention_layerwise "
+           "hybrid_layerwise_prefetch_rows"),
+    "enable_record_traces": Note("ucm trace records what a mount is asked "
+                                 "for"),
+    "use_lite": Off("it keeps no data; record what a mount is asked for (ucm "
+                    "trace), and ucm replay says what would be hit"),
+    **_all(Note("metrics are those of the mount (.ucmfs/metrics) and of the "
+                "engine"), "metrics_config_path enable_metrics"),
+    "use_inference_duration_monitor": Off("the engine's metrics have times"),
     **_all(_SPARSE, "sparse ucm_sparse_method ucm_sparse_config sparse_type"),
     **{name: _BLEND if name == "Blend" else _SPARSE for name in METHODS},
-    "hit_ratio": Refuse("it is of a connector that only pretends hits"),
+    **_all(_PRETENDS, "hit_ratio inference_duration_monitor_fake_hit_ratio"),
     **_all(_ENGINE_KNOWS, "num_kv_heads head_dim rope_theta"),
     **_all(_BLEND, "blend_chunk_size min_match_ratio position_correction "
            "recompute_boundary"),
@@ -274,7 +314,8 @@ ENTRY_KEYS = ("ucm_connector_name", "ucm_connector_module_path",
 
 PIPELINE_STAGES = {
     "Posix": None, "Nfs": None, "Pc": None, "Ds3fs": None, "Cache": None,
-    "Empty": None, "Fake": None, "Mooncake": NO_MOONCAKE}
+    "Empty": None, "Fake": None, "Mooncake": NO_MOONCAKE, "Compress": _LOSSY,
+    **dict.fromkeys(("YuanRong", "Dram", "ASU", "Delegator"), _NO_SERVICE)}
 # As a type, or a storage_backend.
 KINDS = ("cache", "posix", "nfs", "pc", "ds3fs")
 _ADDRESS = re.compile(r"[^/:]+:/")  # of a server's directory
@@ -477,11 +518,11 @@ class _Reader:
     # ---- keys ----
 
     def apply(self, rule: Rule, key: str, name: str, value: Any) -> None:
-        if isinstance(rule, Refuse):
+        if isinstance(rule, Refuse) or isinstance(rule, Off) and value:
             raise ConfigError(key, f"it cannot be had: {rule.why}")
         if isinstance(rule, Special):
             getattr(self, f"set_{name}")(key, value)
-        elif isinstance(rule, Note):
+        elif isinstance(rule, (Note, Off)):
             self.note(key, value, rule.why)
         else:
             part = getattr(self.out, f"{rule.part}_options")

@@ -358,6 +358,27 @@ class Basics(Case):
                 self.assertEqual(runner.stats["tokens loaded"], loaded)
                 self.assertEqual(counted["skipped_loads"], not loaded)
 
+    def test_short_prompts_are_left_out(self) -> None:
+        """UCM's persist_token_threshold."""
+        short = {"persist_token_threshold": 101}
+        for extra, saved in ((short, 0), ({}, 6)):
+            runner = self.runner(extra)
+            counted = Counted(runner)
+            self.one(runner, self.prompt(100))
+            self.assertEqual(counted["saved_blocks"], saved)
+        for threshold, loaded in ((101, 0), (100, 96)):
+            runner = self.runner({"persist_token_threshold": threshold})
+            self.one(runner, self.prompt(100))
+            self.assertEqual(runner.stats["tokens loaded"], loaded)
+
+    def test_short_hits_are_computed(self) -> None:
+        """UCM's load_tokens_threshold."""
+        self.one(self.runner(), self.prompt(100))
+        for threshold, loaded in ((96, 0), (95, 96)):
+            runner = self.runner({"load_tokens_threshold": threshold})
+            self.one(runner, self.prompt(100))
+            self.assertEqual(runner.stats["tokens loaded"], loaded)
+
     def test_idle_steps_are_not_measured(self) -> None:
         """vLLM hands on nothing of an idle step that has nothing to tell."""
         runner = self.runner()

@@ -55,7 +55,8 @@ BLEND = {"store_pipeline": "Cache|Posix",
 GOOD = {
     "io": "uring", "copy": "host", "verify": "header", "space": "s",
     "posix_io_engine": "aio", "hash_method": "md5", "use_layerwise": True,
-    "enable_prefix_cache": True}
+    "enable_prefix_cache": True, "use_lite": False,
+    "use_inference_duration_monitor": False}
 
 
 def read(source, **more):
@@ -129,9 +130,9 @@ class Keys(unittest.TestCase):
                                 "it cannot be had: ")
                         continue
                     found = read({"mount": "/m", key: value})
-                    if isinstance(rule, config.Note):
+                    if isinstance(rule, (config.Note, config.Off)):
                         self.assertEqual(len(found.notes), 1)
-                        self.assertIn(f"{key} 3: no effect: ",
+                        self.assertIn(f"{key} {value}: no effect: ",
                                       found.notes[0])
                         continue
                     options = getattr(found, f"{rule.part}_options")
@@ -164,6 +165,41 @@ class Keys(unittest.TestCase):
         for key in """use_layerwise enable_event_sync metrics_config_path
                 hit_ratio ucm_sparse_config ucm_connectors""".split():
             self.assertIn(key, config.TOP_KEYS)
+        # of 0.8.1
+        for key in """store_health posix_gc_precise_mode compress_ratio use_gdr
+                posix_gc_cross_instance_lock cache_io_aggregation
+                cache_load_exclusive_buffer_number cache_load_backend_only
+                """.split():
+            self.assertIn(key, config.CONNECTOR_KEYS)
+        for key in """persist_token_threshold load_tokens_threshold use_lite
+                use_request_async_load use_consistency_manager
+                enable_record_traces wa_dump_block_wise""".split():
+            self.assertIn(key, config.TOP_KEYS)
+
+    def test_of_health_are_always_on(self):
+        found = read({"mount": "/m", "store_health": {
+            "health_check_interval_s": 5}, "health_window_size": 8})
+        self.assertEqual(len(found.notes), 2)
+        for note in found.notes:
+            self.assertIn("always on: a transfer ends after deadline_ms", note)
+
+    def test_that_keep_nothing_may_be_off(self):
+        for key in ("use_lite", "use_inference_duration_monitor"):
+            found = read({"mount": "/m", key: False})
+            self.assertIn(key, found.notes[0])
+            refused(self, {"mount": "/m", key: True}, key, "cannot be had")
+        refused(self, {"mount": "/m", "use_lite": True}, "use_lite",
+                "ucm replay")
+
+    def test_that_change_blocks_are_refused(self):
+        refused(self, {"mount": "/m", "store_pipeline":
+                       "Cache|Compress|Posix"}, "store_pipeline",
+                "Compress cannot be had: blocks are stored as they are")
+        refused(self, {"mount": "/m", "compress_ratio": 20}, "compress_ratio",
+                "stored as they are")
+        for stage in ("YuanRong", "Dram", "ASU", "Delegator"):
+            refused(self, {"mount": "/m", "store_pipeline": stage},
+                    "store_pipeline", "no client of it")
 
     def test_values(self):
         for source, part, want in (
@@ -173,6 +209,8 @@ class Keys(unittest.TestCase):
                 ({"device_id": 1}, "loader", {"device": 1}),
                 ({"device": -1}, "loader", {}),
                 ({"use_layerwise": True}, "engine", {"layerwise": True}),
+                ({"persist_token_threshold": 9}, "engine",
+                 {"persist_token_threshold": 9}),
                 ({"hash_method": "md5"}, "engine", {"hash": "ucm"}),
                 ({"hash_method": "sha256"}, "engine", {"hash": "sha256"}),
                 ({"tensor_size": 512, "shard_size": 1024,

@@ -4,9 +4,11 @@ what of upstream's configuration becomes of them."""
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import re
+import tempfile
 import unittest
 from dataclasses import fields
 
@@ -218,6 +220,24 @@ class Upstream(unittest.TestCase):
             connector_options({**seeds, "mount": "/m"}, check_paths=False)
         self.assertIn("storage_backends /a:/b: no effect",
                       "\n".join(logs.output))
+
+    def test_upstream_thresholds(self) -> None:
+        """Of UCM's file, and beside ours, which win."""
+        names = ("persist_token_threshold", "load_tokens_threshold")
+        for source, want in (({}, (2048, 512)),
+                             ({"load_tokens_threshold": 1}, (2048, 1))):
+            with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+                json.dump({**self.upstream(), names[0]: 2048, names[1]: 512},
+                          file)
+                file.flush()
+                got = connector_options({"UCM_CONFIG_FILE": file.name,
+                                         **source}, check_paths=False)
+            self.assertEqual(tuple(getattr(got, name) for name in names),
+                             want)
+        got = connector_options({"mount": "/m", names[0]: 7})
+        self.assertEqual(got.persist_token_threshold, 7)
+        with self.assertRaisesRegex(ConfigError, "use_lite: .*ucm replay"):
+            connector_options({"mount": "/m", "use_lite": True})
 
     def test_upstream_refused(self) -> None:
         with self.assertRaises(ConfigError) as caught:

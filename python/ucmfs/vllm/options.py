@@ -12,8 +12,8 @@ import os
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Callable, ClassVar, Mapping, Sequence, TypeVar
 
-from ..config import (NO_MOUNT, REMOVED, Config, check_bool, check_count,
-                      checked, one_of, unknown, validate_config)
+from ..config import (NO_MOUNT, REMOVED, TOP_KEYS, Config, check_bool,
+                      check_count, checked, one_of, unknown, validate_config)
 from ..errors import ConfigError
 from .mount import log
 from .plugin import rest_of
@@ -31,6 +31,7 @@ _MEANT = {
     "inflight": "leave it out; the setting inflight of the mount bounds "
                 "each loader",
     "timeout_ms": "deadline_ms is meant",
+    "use_lite": TOP_KEYS["use_lite"].why,
     "timeout": "deadline_ms is meant, in milliseconds",
 }
 
@@ -179,7 +180,9 @@ class ConnectorOptions(Options):
 
     load: "async", between steps; "sync", in the step that needs it;
     "layerwise", the same, layer by layer. save_decode: blocks of generated
-    tokens too. min_benefit: see ucmfs.vllm.benefit. lookup_budget_us: of the
+    tokens too. persist_token_threshold: shorter prompts are neither loaded nor
+    saved. load_tokens_threshold: a hit of no more tokens is computed, not
+    loaded. min_benefit: see ucmfs.vllm.benefit. lookup_budget_us: of the
     scheduler's time for a request's lookup; what has not been looked up then
     counts as absent. pinned_share: of the engine's blocks, how many may be
     pinned for saves. debug_log: a line of JSON for each request: true, into
@@ -191,6 +194,8 @@ class ConnectorOptions(Options):
 
     load: str = _option("async", one_of("async", "sync", "layerwise"))
     save_decode: bool = _option(False, check_bool)
+    persist_token_threshold: int = _option(0, check_count)
+    load_tokens_threshold: int = _option(0, check_count)
     min_benefit: Mapping[str, Any] = field(
         default_factory=dict, metadata={"check": _benefit})
     lookup_budget_us: int = _option(1000, check_count)
@@ -267,7 +272,9 @@ def _from_seeds(given: Mapping[str, Any], check_paths: bool,
     if not config.engine_options.get("prefix_cache", True):
         raise ConfigError("enable_prefix_cache", "false: leave "
                           "--kv-transfer-config away instead")
-    theirs = {**config.store_options, **config.loader_options}
+    theirs = {**config.store_options, **config.loader_options,
+              **{name: value for name, value in config.engine_options.items()
+                 if name in known}}
     theirs.update(_place_of(config, ours, check_paths))
     if config.engine_options.get("layerwise"):
         theirs["load"] = "layerwise"

@@ -29,7 +29,7 @@ import hashlib
 import json
 import time
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Iterable, Mapping, Sequence, Union
 
 import numpy
@@ -250,10 +250,14 @@ class UcmfsScheduler:
                 raise ConfigError(
                     "pipeline_parallel_size", "the workers have not told "
                     "which layers they have")
-            known = Known(
-                request, wishes_of(getattr(request, "kv_transfer_params",
-                                           None), self._teller),
-                decided=[0] * len(self.plan.groups), began=self._clock())
+            wanted = wishes_of(getattr(request, "kv_transfer_params", None),
+                               self._teller)
+            if request.num_prompt_tokens < \
+                    self._options.persist_token_threshold:
+                wanted = replace(wanted, load=False, save=False)
+            known = Known(request, wanted,
+                          decided=[0] * len(self.plan.groups),
+                          began=self._clock())
             self._requests[request.request_id] = known
             self._undecided.drop(request.request_id)
             if self._saves_of(known):
@@ -309,7 +313,7 @@ class UcmfsScheduler:
         more = tokens - num_computed
         known.too_slow = more > 0 and not self.benefit.worth(
             self._bytes_of(more), more)
-        if more <= 0 or known.too_slow:
+        if more <= self._options.load_tokens_threshold or known.too_slow:
             return NONE
         known.asked = (num_computed, more)
         self._expect(known, num_computed, tokens)
