@@ -26,9 +26,8 @@ static void put_text(const char *name, const char *text, ucm_sink sink,
 	sink(arg, name, text, strlen(text));
 }
 
-/* "model:world_size:dtype:rank", and the tail */
-static void put_meta(const struct ucm_hasher *hasher, uint32_t rank,
-		     ucm_sink sink, void *arg)
+void ucm_explain_meta(const struct ucm_hasher *hasher, uint32_t rank,
+		      ucm_sink sink, void *arg)
 {
 	char number[16];
 
@@ -48,12 +47,12 @@ void ucm_explain_seed(const struct ucm_hasher *hasher, ucm_sink sink,
 	switch (hasher->meta.scheme) {
 	case UCM_SCHEME_UCM:
 	case UCM_SCHEME_UCM2:
-		put_meta(hasher, 0, sink, arg);
+		ucm_explain_meta(hasher, 0, sink, arg);
 		sink(arg, "pickle", UCM_SEED_PICKLE, UCM_SEED_PICKLE_BYTES);
 		break;
 	case UCM_SCHEME_CHAIN:
 		put_text("constant", UCM_SEED_CHAIN, sink, arg);
-		put_meta(hasher, hasher->rank, sink, arg);
+		ucm_explain_meta(hasher, hasher->rank, sink, arg);
 		break;
 	case UCM_SCHEME_SHA256:
 		ucm_sha_root(&hasher->meta, &hasher->meta.extras, sink, arg);
@@ -72,7 +71,7 @@ void ucm_explain_rank(const struct ucm_hasher *hasher,
 		ucm_sha_rank(hasher->rank, id0, sink, arg);
 		return;
 	}
-	put_meta(hasher, hasher->rank, sink, arg);
+	ucm_explain_meta(hasher, hasher->rank, sink, arg);
 	sink(arg, "id of rank 0", id0, sizeof(*id0));
 }
 
@@ -161,7 +160,7 @@ static int explain_md5(const struct ucm_hasher *hasher, struct ucm_walk *walk,
 	if (!message)
 		return -ENOMEM;
 	if (hasher->info->pickled)
-		put_meta(hasher, 0, sink, arg);
+		ucm_explain_meta(hasher, 0, sink, arg);
 	len = gather(walk, message);
 	parts_of(walk, parts);
 	put_parts(parts, message, len, sink, arg);

@@ -2,12 +2,17 @@
 /*
  * explain.h - the very bytes that go into a hash, for people to look at.
  *
- * They come from the code that hashes, not from another that does the same.
+ * They come from the code that hashes, not from another that does the same: what
+ * is said of metas and seeds here is also what is hashed.
  */
 #ifndef UCM_EXPLAIN_H
 #define UCM_EXPLAIN_H
 
 #include "hashing/hasher.h"
+
+/* "model:world_size:dtype:rank", and the tail. */
+void ucm_explain_meta(const struct ucm_hasher *hasher, uint32_t rank,
+		      ucm_sink sink, void *arg);
 
 /* What the first block's parent is made of; nothing if it has none. */
 void ucm_explain_seed(const struct ucm_hasher *hasher, ucm_sink sink,

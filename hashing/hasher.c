@@ -2,6 +2,7 @@
 /* hasher.c - checking the meta, and what follows from it once for all. */
 #include <config.h>
 
+#include "hashing/explain.h"
 #include "hashing/sha.h"
 
 #include <errno.h>
@@ -214,30 +215,6 @@ static struct ucm_hasher *keep(const struct ucm_hash_meta *meta)
 
 /* ---- seeds ---- */
 
-static void add_text(struct ucm_midstate *lead, const char *text)
-{
-	ucm_midstate_add(lead, text, strlen(text));
-}
-
-/* "model:world_size:dtype:" */
-static void add_meta(const struct ucm_hasher *hasher, struct ucm_midstate *lead)
-{
-	add_text(lead, hasher->meta.model);
-	add_text(lead, ":");
-	ucm_midstate_add_decimal(lead, hasher->meta.world_size);
-	add_text(lead, ":");
-	add_text(lead, hasher->meta.dtype);
-	add_text(lead, ":");
-}
-
-void ucm_meta_end(const struct ucm_hasher *hasher, uint32_t rank,
-		  struct ucm_midstate *lead)
-{
-	ucm_midstate_add_decimal(lead, rank);
-	if (hasher->info->tail)
-		add_text(lead, hasher->meta.tail);
-}
-
 static struct ucm_id lead_digest(const struct ucm_midstate *lead)
 {
 	uint8_t room[UCM_MD5_CHUNK + UCM_MD5_PADDING];
@@ -252,55 +229,25 @@ static struct ucm_id lead_digest(const struct ucm_midstate *lead)
 	return id;
 }
 
-static void seed_ucm(struct ucm_hasher *hasher)
-{
-	struct ucm_midstate lead;
-
-	ucm_midstate_init(&hasher->ranked);
-	add_meta(hasher, &hasher->ranked);
-	hasher->lead = hasher->ranked;
-	ucm_meta_end(hasher, 0, &hasher->lead);
-	lead = hasher->lead;
-	ucm_midstate_add(&lead, UCM_SEED_PICKLE, UCM_SEED_PICKLE_BYTES);
-	hasher->seed = lead_digest(&lead);
-}
-
-static void seed_chain(struct ucm_hasher *hasher)
-{
-	struct ucm_midstate lead;
-
-	ucm_midstate_init(&lead);
-	add_text(&lead, UCM_SEED_CHAIN);
-	add_meta(hasher, &lead);
-	ucm_meta_end(hasher, hasher->rank, &lead);
-	hasher->seed = lead_digest(&lead);
-}
-
-static void seed_sha256(struct ucm_hasher *hasher)
-{
-	struct ucm_sha256 sha;
-
-	ucm_sha256_begin(&sha);
-	ucm_sha_root(&hasher->meta, &hasher->meta.extras, ucm_sha_add, &sha);
-	hasher->seed = ucm_sha_end(&sha);
-}
-
+/* Of the bytes that ucm_explain_seed() names, where there are some. */
 static void make_seed(struct ucm_hasher *hasher)
 {
-	switch (hasher->meta.scheme) {
-	case UCM_SCHEME_UCM:
-	case UCM_SCHEME_UCM2:
-		seed_ucm(hasher);
-		break;
-	case UCM_SCHEME_CHAIN:
-		seed_chain(hasher);
-		break;
-	case UCM_SCHEME_SHA256:
-		seed_sha256(hasher);
-		break;
-	default: /* the others' first block has no parent */
-		break;
+	struct ucm_midstate lead;
+	struct ucm_sha256 sha;
+
+	if (!hasher->info->meta)
+		return; /* the first block has no parent */
+	if (!hasher->info->encoder) {
+		ucm_sha256_begin(&sha);
+		ucm_explain_seed(hasher, ucm_sha_add, &sha);
+		hasher->seed = ucm_sha_end(&sha);
+		return;
 	}
+	ucm_midstate_init(&lead);
+	ucm_explain_seed(hasher, ucm_midstate_add, &lead);
+	hasher->seed = lead_digest(&lead);
+	if (hasher->info->pickled)
+		ucm_midstate_meta(hasher, 0, &hasher->lead);
 }
 
 int ucm_hasher_open(const struct ucm_hash_meta *meta, struct ucm_hasher **out,

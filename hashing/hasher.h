@@ -15,6 +15,7 @@
 #include "hashing/digest.h"
 #include "hashing/md5.h"
 
+struct ucm_hasher;
 struct ucm_walk;
 
 /* What a message begins with, hashed as far as whole chunks go. */
@@ -25,8 +26,12 @@ struct ucm_midstate {
 };
 
 void ucm_midstate_init(struct ucm_midstate *lead);
-void ucm_midstate_add(struct ucm_midstate *lead, const void *bytes, size_t len);
-void ucm_midstate_add_decimal(struct ucm_midstate *lead, uint32_t number);
+/* A ucm_sink; arg is a struct ucm_midstate. */
+void ucm_midstate_add(void *arg, const char *name, const void *bytes,
+		      size_t len);
+/* Of the meta of a rank alone. */
+void ucm_midstate_meta(const struct ucm_hasher *hasher, uint32_t rank,
+		       struct ucm_midstate *out);
 
 static inline size_t ucm_midstate_rest(const struct ucm_midstate *lead)
 {
@@ -88,17 +93,12 @@ struct ucm_hasher {
 	uint32_t rank;             /* 0 with mla */
 	ucm_md5_lanes lanes;       /* NULL: one by one */
 	struct ucm_id seed;        /* the first block's parent, without extras */
-	struct ucm_midstate ranked; /* pickled: "model:world_size:dtype:" */
-	struct ucm_midstate lead;   /* pickled: the same, "0" and the tail */
+	struct ucm_midstate lead; /* pickled: the meta of rank 0 */
 	char decimal[16];          /* the block size */
 	struct ucm_hash_item *items;
 	uint8_t digests[2][UCM_HASH_DIGEST_BYTES]; /* space, LoRA */
 	char texts[]; /* model, dtype, tail, salt, lora, each with its NUL */
 };
-
-/* The end of a meta: a rank, and the tail. */
-void ucm_meta_end(const struct ucm_hasher *hasher, uint32_t rank,
-		  struct ucm_midstate *lead);
 
 /* Where the bytes of a message go, piece by piece; name says what they are. */
 typedef void (*ucm_sink)(void *arg, const char *name, const void *bytes,

@@ -3,9 +3,8 @@
  */
 #include <config.h>
 
-#include "hashing/hasher.h"
+#include "hashing/explain.h"
 
-#include <stdio.h>
 #include <string.h>
 
 void ucm_midstate_init(struct ucm_midstate *lead)
@@ -14,10 +13,13 @@ void ucm_midstate_init(struct ucm_midstate *lead)
 	memcpy(lead->state, ucm_md5_init, sizeof(lead->state));
 }
 
-void ucm_midstate_add(struct ucm_midstate *lead, const void *bytes, size_t len)
+void ucm_midstate_add(void *arg, const char *name, const void *bytes,
+		      size_t len)
 {
+	struct ucm_midstate *lead = arg;
 	const uint8_t *from = bytes;
 
+	(void)name;
 	while (len > 0) {
 		size_t have = ucm_midstate_rest(lead);
 		size_t part = UCM_MD5_CHUNK - have;
@@ -33,10 +35,9 @@ void ucm_midstate_add(struct ucm_midstate *lead, const void *bytes, size_t len)
 	}
 }
 
-void ucm_midstate_add_decimal(struct ucm_midstate *lead, uint32_t number)
+void ucm_midstate_meta(const struct ucm_hasher *hasher, uint32_t rank,
+		       struct ucm_midstate *out)
 {
-	char text[16];
-
-	ucm_midstate_add(lead, text,
-			 (size_t)snprintf(text, sizeof(text), "%u", number));
+	ucm_midstate_init(out);
+	ucm_explain_meta(hasher, rank, ucm_midstate_add, out);
 }

@@ -46,7 +46,7 @@ static bool next_part(void *arg, struct ucm_walk *walk)
 static void rank_md5(const struct ucm_hasher *hasher, uint32_t rank,
 		     const struct ucm_id *ids0, size_t num, struct ucm_id *out)
 {
-	struct ucm_midstate lead = hasher->ranked;
+	struct ucm_midstate lead;
 	struct parts parts = {
 		.hasher = hasher,
 		.lead = &lead,
@@ -56,7 +56,7 @@ static void rank_md5(const struct ucm_hasher *hasher, uint32_t rank,
 		.part = (num + UCM_MD5_LANES - 1) / UCM_MD5_LANES,
 	};
 
-	ucm_meta_end(hasher, rank, &lead);
+	ucm_midstate_meta(hasher, rank, &lead);
 	ucm_walk_all(num > 1 ? hasher->lanes : NULL, next_part, &parts);
 }
 
