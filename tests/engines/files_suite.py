@@ -72,11 +72,13 @@ class OnFiles(unittest.TestCase):
     """self.mount serves two directories; each test has its own folder."""
 
     SETTINGS = "placement=round_robin"
+    OPTIONS = ""
 
     @classmethod
     def setUpClass(cls) -> None:
         python()
-        cls.mount = Mount(tiers=2, settings=cls.SETTINGS)
+        cls.mount = Mount(tiers=2, settings=cls.SETTINGS,
+                          options=cls.OPTIONS)
         cls.addClassCleanup(cls.mount.close)
 
     def setUp(self) -> None:

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """NIXL's POSIX plugin: memory to files and back.
 
-    nixl_client.py write|read ROOT FILES API...     API: see APIS
+    nixl_client.py write|read|pool ROOT FILES API...    API: see APIS
 
 "write" puts bytes that follow from their numbers into files, in a folder for
-each API; "read" reads them into memory that held other bytes, and compares. A
-JSON object on stdout says for each API how many files were right.
+each API; "read" reads them into memory that held other bytes, and compares;
+"pool" does both on files without names, as KVBM makes them for its disk. A JSON
+object on stdout says for each API how many files were right.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import json
 import mmap
@@ -37,15 +39,22 @@ def content(number: int) -> bytes:
 class Transfers:
     """Files and as much memory, in the same order."""
 
-    def __init__(self, api: str, paths: List[str], flags: int) -> None:
+    def __init__(self, api: str, paths: List[str], flags: int,
+                 unlinked: bool = False) -> None:
         name = api.split("-")[0]
         self.agent: Any = nixl_agent(api, nixl_agent_config(backends=[]))
         self.agent.create_backend("POSIX", APIS[name])
         self.name = api
         self.memory = mmap.mmap(-1, len(paths) * SIZE)
         base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        flags |= os.O_DIRECT if api.endswith("-direct") else 0
-        self.fds = [os.open(path, flags, 0o644) for path in paths]
+        direct = os.O_DIRECT if api.endswith("-direct") else 0
+        self.fds = [os.open(path, flags | (0 if unlinked else direct), 0o644)
+                    for path in paths]
+        for path, fd in zip(paths, self.fds if unlinked else ()):
+            os.posix_fallocate(fd, 0, SIZE)
+            os.unlink(path)
+            fcntl.fcntl(fd, fcntl.F_SETFL,
+                        fcntl.fcntl(fd, fcntl.F_GETFL) | direct)
         self.registered = [
             self.agent.register_memory(
                 [(base, len(self.memory), 0, "memory")], "DRAM"),
@@ -85,13 +94,25 @@ def write(api: str, paths: List[str]) -> int:
     return len(paths)
 
 
-def read(api: str, paths: List[str]) -> int:
-    transfers = Transfers(api, paths, os.O_RDONLY)
+def check(transfers: Transfers) -> int:
+    num = len(transfers.fds)
     transfers.memory[:] = b"\xaa" * len(transfers.memory)
     transfers.run("READ")
     transfers.close()
     return sum(transfers.memory[i * SIZE:(i + 1) * SIZE] == content(i)
-               for i in range(len(paths)))
+               for i in range(num))
+
+
+def read(api: str, paths: List[str]) -> int:
+    return check(Transfers(api, paths, os.O_RDONLY))
+
+
+def pool(api: str, paths: List[str]) -> int:
+    transfers = Transfers(api, paths, os.O_RDWR | os.O_CREAT | os.O_EXCL, True)
+    for i in range(len(paths)):
+        transfers.memory[i * SIZE:(i + 1) * SIZE] = content(i)
+    transfers.run("WRITE")
+    return check(transfers)
 
 
 def main() -> None:
@@ -101,7 +122,8 @@ def main() -> None:
         folder = os.path.join(root, api)
         os.makedirs(folder, exist_ok=True)
         paths = [os.path.join(folder, f"{i:04}.bin") for i in range(int(num))]
-        seen[api] = (write if what == "write" else read)(api, paths)
+        seen[api] = {"write": write, "read": read, "pool": pool}[what](
+            api, paths)
     print(json.dumps(seen))
 
 

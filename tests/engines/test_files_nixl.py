@@ -24,11 +24,16 @@ class Nixl(OnFiles):
         self.remount()
         self.run_client("read")
 
+    def test_files_without_names(self) -> None:
+        """KVBM's pool: fallocate, unlink, O_DIRECT by fcntl."""
+        self.run_client("pool")
+        self.assertEqual(self.behind("*.bin"), [])
+
 
 class NixlThroughTheDaemon(Nixl):
     """Every read and write comes by the daemon."""
 
-    OPTIONS = Nixl.OPTIONS + ",passthrough=off"
+    OPTIONS = "passthrough=off"
 
 
 if __name__ == "__main__":

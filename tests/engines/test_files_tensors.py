@@ -26,7 +26,7 @@ class Tensors(OnFiles):
 class TensorsThroughTheDaemon(Tensors):
     """Every read and write comes by the daemon, mapped pages too."""
 
-    OPTIONS = Tensors.OPTIONS + ",passthrough=off"
+    OPTIONS = "passthrough=off"
 
 
 if __name__ == "__main__":
