@@ -28,7 +28,6 @@ from collections import deque
 from typing import Any, Callable, Iterable, Sequence
 
 from ..errors import UcmfsError
-from ..namespace import read_manifest, spaces
 from ..task import new_eventfd
 from ..vllm.mount import Space, log
 from . import work
@@ -202,26 +201,20 @@ class UcmfsClient:
     def _learn(self, kind: Kind) -> None:
         known = self._known.get(kind) or _Known(
             work.weights_of(kind[0], self._weights))
-        prefix = work.prefix_of(ENGINE, kind[0]) + "-"
         try:
-            for name in spaces(self._where):
-                size = self._size_in(name, kind, known) \
-                    if name.startswith(prefix) else 0
-                if size:
-                    known.spaces[size] = self._made(kind, known, size)
+            for name, manifest in work.manifests_of(self._where, ENGINE,
+                                                    kind[0]):
+                size = manifest.get("bytes")
+                if type(size) is not int or size <= 0:
+                    continue
+                space = self._made(kind, known, size)
+                if space.name == name:  # else it is of others
+                    known.spaces[size] = space
             known.looked = time.monotonic()
         except UcmfsError as error:
             log.warning("ucmfs: %s: spaces of %s: %s", self._where, kind[0],
                         error)
         self._known[kind] = known
-
-    def _size_in(self, name: str, kind: Kind, known: _Known) -> int:
-        """The size of the objects of a space; 0: it is of others."""
-        manifest = read_manifest(self._where, name) or {}
-        size = manifest.get("bytes")
-        if type(size) is not int or size <= 0:
-            return 0
-        return size if self._made(kind, known, size).name == name else 0
 
     def _space(self, kind: Kind, size: int) -> Space:
         known = self._known[kind]

@@ -27,7 +27,6 @@ from lmcache.v1.memory_management import MemoryFormat, MemoryObj
 from lmcache.v1.storage_backend.abstract_backend import StoragePluginInterface
 
 from ..errors import InvalidArgument, UcmfsError
-from ..namespace import read_manifest, spaces
 from ..vllm.mount import Teller, log
 from . import work
 from .lmcache import ENGINE, LOOK_SECONDS, Completion, UcmfsClient
@@ -105,11 +104,7 @@ class _Client(UcmfsClient):
         return list(known)
 
     def _look_for(self, model: str, known: list[str]) -> None:
-        prefix = work.prefix_of(ENGINE, model) + "-"
-        for name in spaces(self._where):
-            if not name.startswith(prefix):
-                continue
-            manifest = read_manifest(self._where, name) or {}
+        for _, manifest in work.manifests_of(self._where, ENGINE, model):
             group = manifest.get("group")
             if manifest.get("model") == model and _shape_of(group) and \
                     group not in known:

@@ -22,13 +22,14 @@ import threading
 import time
 from collections import deque
 from types import SimpleNamespace
-from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
+from typing import (Any, Callable, Iterable, Iterator, Mapping, NamedTuple,
+                    Sequence)
 
 from .._pack import split_ids
 from ..errors import (ConfigError, InvalidArgument, NotConnected,
                       UcmfsError)
 from ..layout import Geometry, Layout, Region
-from ..namespace import default_name
+from ..namespace import default_name, read_manifest, spaces
 from ..task import new_eventfd
 from ..vllm.mount import Attempt, Chores, Space, log
 from ..vllm.slots import (AVOID_SECONDS, GROUP_BYTES, PAGE, PIECE_BYTES,
@@ -86,6 +87,14 @@ def space_of(engine: str, model: str, geometry: Geometry,
 def prefix_of(engine: str, model: str) -> str:
     name = os.path.basename(model.rstrip("/"))
     return f"{engine}-" + re.sub("[^A-Za-z0-9._-]", "_", name)[:64]
+
+
+def manifests_of(where: str, engine: str,
+                 model: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Spaces that may be those of an engine's model. May hang; UcmfsError."""
+    for name in spaces(where):
+        if name.startswith(prefix_of(engine, model) + "-"):
+            yield name, read_manifest(where, name) or {}
 
 
 def weights_of(model: str, named: str) -> str:
