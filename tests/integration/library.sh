@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# The installed library: the example of README.md is built with what pkg-config
+# The installed library: the example of doc/tour.md is built with what pkg-config
 # says, and loads blocks; those of ucm_load(3), ucm_sparse(3) and
 # ucm_sparse_cuda(3) compile, and a program is linked with libucmsparse.
 
@@ -38,7 +38,7 @@ export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
 check 'pkg-config knows what a static library needs' \
 	pkg-config --static --libs ucm
 
-sed -n '/^```c$/,/^```$/p' "$top_srcdir/README.md" | grep -v '^```' \
+sed -n '/^```c$/,/^```$/p' "$top_srcdir/doc/tour.md" | grep -v '^```' \
 	>"$work/load.c"
 # what a man page has between .EX and .EE and begins with #include
 example() {
@@ -48,7 +48,7 @@ example() {
 }
 check 'load.c was found' grep -q 'ucm_load_submit' "$work/load.c"
 # shellcheck disable=SC2046
-check 'the example of README.md' compile "$work/load" \
+check 'the example of doc/tour.md' compile "$work/load" \
 	$(pkg-config --libs ucm) <"$work/load.c"
 for page in "$top_srcdir"/man/*.3; do
 	page=${page##*/}

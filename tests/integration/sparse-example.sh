@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# The example of README.md that attends to the blocks that matter says on a mount
-# what README.md says that it says, also where the blocks are there already.
+# The example of doc/tour.md that attends to the blocks that matter says on a mount
+# what doc/tour.md says that it says, also where the blocks are there already.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/python.sh"
@@ -10,9 +10,9 @@ start_test sparse root fuse python
 "$python" -c 'import numpy' 2>/dev/null || skip "$python has no numpy"
 
 section='/^## Attend to the blocks that matter$/,/^## Watch it$/'
-sed -n "$section{/^\`\`\`python$/,/^\`\`\`$/p}" "$top_srcdir/README.md" |
+sed -n "$section{/^\`\`\`python$/,/^\`\`\`$/p}" "$top_srcdir/doc/tour.md" |
 	grep -v '^```' >"$work/attend.py"
-sed -n "$section{/^[$] python3 attend.py/,/^\`\`\`$/p}" "$top_srcdir/README.md" |
+sed -n "$section{/^[$] python3 attend.py/,/^\`\`\`$/p}" "$top_srcdir/doc/tour.md" |
 	grep -v '^[$`]' >"$work/want"
 need grep -q 'sparse.select' "$work/attend.py"
 need grep -q 'of the attention dropped' "$work/want"
