@@ -43,6 +43,13 @@ text = wheel.read(name).decode()
 print(text.partition("[vllm.general_plugins]\n")[2].split("\n\n")[0].strip())' \
 	"$wheel")"
 
+same 'it has extras' 'all vllm yaml' "$("$python" -c 'import sys, zipfile
+from email import message_from_bytes
+wheel = zipfile.ZipFile(sys.argv[1])
+name, = (n for n in wheel.namelist() if n.endswith("/METADATA"))
+print(*sorted(message_from_bytes(wheel.read(name)).get_all("Provides-Extra")))' \
+	"$wheel")"
+
 "$python" -m venv --without-pip "$work/venv" >"$work/out" 2>&1 ||
 	skip "the rest, as there is no venv: $(tail -n 1 "$work/out")"
 check 'it is installed' install_wheel "$wheel"
