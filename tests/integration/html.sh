@@ -1,0 +1,72 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# make html: each manual page and document has a page, the index leads to all of them,
+# and no link and no anchor leads nowhere.
+
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+. "$top_srcdir/tests/lib/python.sh"
+start_test campaigns python3 python make mandoc
+for each in python3 /usr/bin/python3 none; do
+	"$each" -c 'import markdown' 2>/dev/null && break
+done
+[ "$each" != none ] || skip 'no Python here has python-markdown'
+
+env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -s -C "$top_builddir" html \
+	html_dir="$work/html" >"$work/out" 2>&1
+same 'it is built' 0 $? || cat "$work/out"
+for page in "$top_srcdir"/man/*.[1-8]; do
+	[ -s "$work/html/man/${page##*/}.html" ] || fail "no page of $page"
+done
+for page in "$top_srcdir"/doc/*.md; do
+	page=${page##*/}
+	[ -s "$work/html/doc/${page%.md}.html" ] || fail "no page of doc/$page"
+done
+cat >"$work/links.py" <<'END'
+"""Prints broken links, then what contents.html does not lead to."""
+import os
+import sys
+from html.parser import HTMLParser
+
+
+class Page(HTMLParser):
+    def __init__(self, path):
+        super().__init__()
+        self.ids, self.links = set(), []
+        with open(path, encoding="utf-8") as file:
+            self.feed(file.read())
+
+    def handle_starttag(self, tag, attrs):
+        for name, value in attrs:
+            if name == "id":
+                self.ids.add(value)
+            elif name in ("href", "src"):
+                self.links.append(value)
+
+
+os.chdir(sys.argv[1])
+pages = {os.path.normpath(os.path.join(folder, name))
+         for folder, _, names in os.walk(".") for name in names
+         if name.endswith(".html")}
+parsed = {name: Page(name) for name in pages}
+num = 0
+for name, page in sorted(parsed.items()):
+    for link in page.links:
+        if ":" in link:
+            continue
+        num += 1
+        path, _, anchor = link.partition("#")
+        file = os.path.normpath(os.path.join(os.path.dirname(name), path)
+                                ) if path else name
+        if not os.path.exists(file):
+            print(f"{name}: {link}: no such page")
+        elif anchor and anchor not in parsed[file].ids:
+            print(f"{name}: {link}: no such anchor")
+reached = {link for link in parsed["contents.html"].links}
+for name in sorted(pages - reached - {"contents.html"}):
+    print(f"contents.html does not lead to {name}")
+if num < 300:
+    print(f"{num} links: too few to be all")
+END
+same 'no link is broken' '' "$("$python" "$work/links.py" "$work/html" 2>&1)"
+exit $failed
