@@ -637,6 +637,8 @@ static long call_guarded(struct ucm_guard *guard, const struct args *a)
 	if (ucm_guard_call(guard, kind_of(a), &g->call)) {
 		rc = g->call.result;
 		copy_outputs(a, g);
+	} else if (g->call.gone) {
+		rc = -EINTR;
 	}
 	ucm_guard_put(&g->call);
 	return rc;

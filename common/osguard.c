@@ -37,6 +37,7 @@
 
 #define MAX_FDS (1 << 20)
 #define TRY_MS 5000
+#define ASK_MS 100 /* how often the caller is looked for */
 #define NEEDS_FIRST 2
 #define NEEDS_MOST 64
 #define SOON_MS 600000
@@ -368,13 +369,26 @@ static void guard_take_out(struct ucm_guard *guard, struct ucm_call *call,
 	guard->refs++;
 }
 
-static bool guard_has_ended(struct ucm_guard *guard, struct ucm_call *call,
-			    const struct timespec *until)
+/* Has its caller gone? What changes something is waited for nevertheless. */
+static bool is_gone(struct ucm_call *call)
 {
-	while (!call->done &&
-	       pthread_cond_timedwait(&call->ended, &guard->lock, until) !=
-		       ETIMEDOUT)
-		;
+	call->gone = call->kind == UCM_CALL_READS && ucm_caller_is_gone &&
+		     ucm_caller_is_gone(ucm_caller);
+	return call->gone;
+}
+
+static bool guard_has_ended(struct ucm_guard *guard, struct ucm_call *call,
+			    unsigned deadline_ms)
+{
+	int64_t end_ms = ucm_monotonic_ms() + deadline_ms, left_ms = deadline_ms;
+
+	while (!call->done && left_ms > 0 && !is_gone(call)) {
+		const struct timespec until = ucm_monotonic_in_ms(
+			left_ms < ASK_MS ? (unsigned)left_ms : ASK_MS);
+
+		pthread_cond_timedwait(&call->ended, &guard->lock, &until);
+		left_ms = end_ms - ucm_monotonic_ms();
+	}
 	return call->done;
 }
 
@@ -392,7 +406,8 @@ static void guard_give_up(struct ucm_guard *guard, struct guard_kind *kind,
 		call->abandoned = true;
 		kind->hung++;
 	}
-	kind_go_down(guard, kind, deadline_ms);
+	if (!call->gone)
+		kind_go_down(guard, kind, deadline_ms);
 }
 
 bool ucm_guard_call(struct ucm_guard *guard, enum ucm_call_kind which,
@@ -402,7 +417,6 @@ bool ucm_guard_call(struct ucm_guard *guard, enum ucm_call_kind which,
 	unsigned ms = which == UCM_CALL_SYNCS
 			      ? guard->deadline_ms * UCM_SYNC_DEADLINES
 			      : guard->deadline_ms;
-	const struct timespec until = ucm_monotonic_in_ms(ms);
 	bool added, done = false;
 
 	ucm_cond_init_monotonic(&call->ended);
@@ -410,7 +424,7 @@ bool ucm_guard_call(struct ucm_guard *guard, enum ucm_call_kind which,
 	if (kind_admit(kind, call)) {
 		guard_take_out(guard, call, which, 2);
 		added = ucm_crew_add(kind->crew, &call->job);
-		done = added && guard_has_ended(guard, call, &until);
+		done = added && guard_has_ended(guard, call, ms);
 		if (!done)
 			guard_give_up(guard, kind, call, added, ms);
 	}
@@ -437,6 +451,8 @@ bool ucm_guard_send(struct ucm_guard *guard, struct ucm_call *call)
 /* ---- threads that must not wait ---- */
 
 _Thread_local bool ucm_must_not_wait;
+_Thread_local bool (*ucm_caller_is_gone)(void *caller);
+_Thread_local void *ucm_caller;
 
 void ucm_guard_report_wait(const char *call)
 {

@@ -67,6 +67,16 @@ bool ucm_guard_is_down(struct ucm_guard *guard, enum ucm_call_kind kind);
  */
 extern _Thread_local bool ucm_must_not_wait;
 
+/* ---- for whom a thread makes calls ---- */
+
+/*
+ * Is the caller gone, whom this thread serves? NULL: there is none. It is asked
+ * while a call under guard that changes nothing waits: then the call ends before the
+ * deadline, with -EINTR, which says nothing of the server.
+ */
+extern _Thread_local bool (*ucm_caller_is_gone)(void *caller);
+extern _Thread_local void *ucm_caller;
+
 /* ---- for osfile.c ---- */
 
 /* One call: run() is made by a thread of the guard and sets result; discard()
@@ -81,7 +91,7 @@ struct ucm_call {
 	enum ucm_call_kind kind;
 	pthread_cond_t ended;
 	int refs; /* caller and thread */
-	bool done, abandoned, tries;
+	bool done, abandoned, tries, gone;
 };
 
 /* The guard of a descriptor, or NULL. */
@@ -92,8 +102,8 @@ void ucm_guard_inherit(int fd, int dirfd);
 /* It is about to be closed, and its number may be another's. */
 void ucm_guard_forget(int fd);
 
-/* Make the call under guard: true if it has ended, false on a time-out. In
- * both cases ucm_guard_put() must follow. */
+/* Make the call under guard: true if it has ended, false on a time-out, or if the
+ * caller is gone, as call->gone then says. In all cases ucm_guard_put() must follow. */
 bool ucm_guard_call(struct ucm_guard *guard, enum ucm_call_kind kind,
 		    struct ucm_call *call);
 void ucm_guard_put(struct ucm_call *call);

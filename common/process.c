@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -61,17 +62,33 @@ unsigned long long ucm_process_namespace(void)
 	return stat("/proc/self/ns/pid", &st) ? 0 : st.st_ino;
 }
 
-bool ucm_has_sys_admin(void)
+/* A set of bits of /proc/PID/status; 0: it is not known. */
+static unsigned long long status_bits(const char *path, const char *name)
 {
-	FILE *file = fopen("/proc/self/status", "re");
-	unsigned long long caps = 0;
+	FILE *file = fopen(path, "re");
+	unsigned long long bits = 0;
 	char line[256];
 
 	while (file && fgets(line, sizeof(line), file)) {
-		if (sscanf(line, "CapEff: %llx", &caps) == 1)
-			break;
+		if (!strncmp(line, name, strlen(name)))
+			bits = strtoull(line + strlen(name), NULL, 16);
 	}
 	if (file)
 		fclose(file);
-	return caps >> CAP_SYS_ADMIN_BIT & 1;
+	return bits;
+}
+
+bool ucm_has_sys_admin(void)
+{
+	return status_bits("/proc/self/status", "CapEff:") >>
+		       CAP_SYS_ADMIN_BIT & 1;
+}
+
+/* A signal that ends a process is a SIGKILL for each of its threads. */
+bool ucm_process_is_killed(int tid)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/%d/status", tid);
+	return status_bits(path, "SigPnd:") >> (SIGKILL - 1) & 1;
 }

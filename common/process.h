@@ -14,6 +14,9 @@ unsigned long long ucm_process_namespace(void);
  * passthrough? */
 bool ucm_has_sys_admin(void);
 
+/* Is a thread, by its number here, about to end by a signal? */
+bool ucm_process_is_killed(int tid);
+
 /* The first line of a file of the system's, such as one of /proc, without its end;
  * empty if it cannot be read. */
 void ucm_system_line(const char *path, char *line, size_t size);

@@ -127,6 +127,7 @@ const char *const ucm_dir_states[UCM_DIR_STATES] = {
 	[UCM_DIR_SET_ASIDE] = "set_aside",
 	[UCM_DIR_UNREADABLE] = "unreadable",
 	[UCM_DIR_LOST] = "sync_failed",
+	[UCM_DIR_UNRESPONSIVE] = "unresponsive",
 	[UCM_DIR_TAKEN_OVER] = "taken_over",
 };
 
@@ -135,12 +136,23 @@ static bool is_set_aside(const struct ucm_medium *medium)
 	return atomic_load(&medium->retry_s) > now_s();
 }
 
+bool ucm_medium_answers(const struct ucm_medium *medium)
+{
+	for (int kind = 0; kind < UCM_CALL_KINDS; kind++) {
+		if (ucm_guard_is_down(medium->guard, (enum ucm_call_kind)kind))
+			return false;
+	}
+	return true;
+}
+
 enum ucm_dir_state ucm_medium_state(const struct ucm_medium *medium)
 {
 	if (atomic_load(&medium->fenced))
 		return UCM_DIR_TAKEN_OVER;
 	if (atomic_load(&medium->recovery.lost))
 		return UCM_DIR_LOST;
+	if (!ucm_medium_answers(medium))
+		return UCM_DIR_UNRESPONSIVE;
 	if (atomic_load(&medium->unreadable))
 		return UCM_DIR_UNREADABLE;
 	return is_set_aside(medium) ? UCM_DIR_SET_ASIDE : UCM_DIR_GOOD;
@@ -323,6 +335,8 @@ static int take_in_order(struct ucm_promise *promise, enum ucm_placement policy,
 			err = -EIO;
 		if (medium->readonly)
 			err = -EROFS;
+		else if (!ucm_medium_answers(medium))
+			err = -ETIMEDOUT;
 		ucm_debug(TIER, 2, "block %s: not in %s: %s", ucm_hex(id).text,
 			  medium->path, why ? why : "no room");
 	}

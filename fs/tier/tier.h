@@ -129,10 +129,14 @@ enum ucm_dir_state {
 	UCM_DIR_SET_ASIDE,
 	UCM_DIR_UNREADABLE,
 	UCM_DIR_LOST,
+	UCM_DIR_UNRESPONSIVE,
 	UCM_DIR_TAKEN_OVER,
 	UCM_DIR_STATES
 };
 extern const char *const ucm_dir_states[UCM_DIR_STATES];
+
+/* Does it answer all kinds of calls? If not, some fail at once. */
+bool ucm_medium_answers(const struct ucm_medium *medium);
 
 enum ucm_dir_state ucm_medium_state(const struct ucm_medium *medium);
 

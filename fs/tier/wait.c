@@ -51,12 +51,7 @@ int ucm_wait_long_for_any(const struct ucm_dirs *dirs)
 
 bool ucm_wait_is_vain(const struct ucm_dirs *dirs, unsigned dir)
 {
-	for (int kind = 0; kind < UCM_CALL_KINDS; kind++) {
-		if (ucm_guard_is_down(dirs->at[dir]->guard,
-				      (enum ucm_call_kind)kind))
-			return true;
-	}
-	return false;
+	return !ucm_medium_answers(dirs->at[dir]);
 }
 
 unsigned ucm_waited_for(void)

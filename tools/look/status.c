@@ -175,6 +175,7 @@ static void print_directory(const json_t *dir)
 		{ "set_aside", ": failed lately" },
 		{ "unreadable", ": cannot be read" },
 		{ "sync_failed", ": a sync failed; takes nothing new" },
+		{ "unresponsive", ": does not answer" },
 		{ "taken_over", ": another ucmfs has it; only read" },
 	};
 	const char *state = ucm_json_get_text(dir, "state");

@@ -276,7 +276,8 @@ static void put_tier_state(struct ucm_prom *prom, const struct ucm_store *store)
 		ucm_prom_u64(prom, LABELS("tier", tier->name), tier->readonly);
 	ucm_prom_family(prom, "ucmfs_tier_directories", "gauge",
 			"the tier's directories by state: good; set aside "
-			"after an error; unreadable; a sync failed");
+			"after an error; unreadable; a sync failed; "
+			"unresponsive; taken over");
 	for_each_tier(tier, store)
 	{
 		unsigned num[UCM_DIR_STATES] = { 0 };

@@ -18,6 +18,7 @@
 
 #include "common/log.h"
 #include "common/osguard.h"
+#include "common/process.h"
 #include "fs/mount/node/kinds.h"
 
 #define CREW_REMOTE 16 /* threads, of a directory under guard */
@@ -211,12 +212,22 @@ static int request_copy(const struct ucm_fuse_request *request,
 	return err;
 }
 
+/* A signal that does not end the caller ends no call, as with NFS. */
+static bool request_is_killed(void *req)
+{
+	return fuse_req_interrupted(req) &&
+	       ucm_process_is_killed(fuse_req_ctx(req)->pid);
+}
+
 /* In a thread of a crew. */
 static void request_run_job(struct ucm_job *job)
 {
 	struct ucm_fuse_request *request = (struct ucm_fuse_request *)job;
 
+	ucm_caller = request->account.req;
+	ucm_caller_is_gone = ucm_caller ? request_is_killed : NULL;
 	request->serve(request);
+	ucm_caller_is_gone = NULL; /* the answer ends req */
 	request_answer(request);
 	free(request);
 }

@@ -60,8 +60,9 @@ static bool create_try_tier(struct creation *c, struct ucm_tier *tier)
 	int err = ucm_store_create_in(c->store, tier, c->key, &c->want,
 				      &c->temp, &c->file);
 
-	/* a tier that is full says more than one that is not written to */
-	if (err != -EROFS || c->result == -EROFS)
+	/* a tier that is full says more than one that fails, and that says more than
+	 * one that is not written to */
+	if (c->result == -EROFS || (c->result != -ENOSPC && err != -EROFS))
 		c->result = err;
 	return !err;
 }

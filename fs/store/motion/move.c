@@ -226,8 +226,11 @@ static int move_switch(struct moving *m)
 			       ? -EEXIST
 			       : move_fail(m, m->temp.dir, "link", -EEXIST);
 	}
-	if (err)
-		return move_fail(m, m->temp.dir, "link", err);
+	if (err) {
+		ucm_dirs_count_error(&m->store->dirs, m->temp.dir, err);
+		ucm_medium_failed(m->temp.medium, "link", err);
+		return err;
+	}
 	m->temp.committed = true;
 	ucm_endurance_wrote(m->store, m->temp.tier,
 			    ucm_file_takes(&m->temp.stamp));

@@ -213,6 +213,31 @@ static bool answers(void *arg)
 	return !ucm_os_fstat(root, &st);
 }
 
+static bool is_gone(void *caller)
+{
+	return *(bool *)caller;
+}
+
+/* It says nothing of the server, which others go on asking. */
+UNIT_TEST(a_call_whose_caller_is_gone_ends_before_the_deadline)
+{
+	bool gone = true;
+	struct stat st;
+
+	guard_fd(root, LONG_MS);
+	set_hang("fstat");
+	ucm_caller = &gone;
+	ucm_caller_is_gone = is_gone;
+	ck_assert_int_eq(ucm_os_fstat(root, &st), -EINTR);
+	ck_assert(!ucm_guard_is_down(guard, UCM_CALL_READS));
+	set_hang(NULL);
+	/* what changes something is waited for */
+	ck_assert_int_eq(ucm_os_unlink(root, "none"), -ENOENT);
+	gone = false;
+	fx_wait(answers, NULL);
+	ucm_caller_is_gone = NULL;
+}
+
 /* One in some seconds tries again, and the others need not wait for it. */
 UNIT_TEST(after_a_time_out_calls_fail_at_once_until_one_is_answered)
 {
