@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random operations through several mounts of one shared directory.
 
-    shared_ops.py SOURCE OPERATIONS SECONDS BLOCKS...
+    shared_ops.py [--killed FILE] SOURCE OPERATIONS SECONDS BLOCKS...
 
 Of the blocks in SOURCE each mount writes, reads and removes some at random, at the same
 time as the others. A read brings the bytes of SOURCE, or there is no such block; a write
-succeeds. At the end, once nothing is changed any more, all can open the same blocks within
+succeeds, unless daemons are --killed and mounted again until there is FILE; it goes on for
+so long. At the end, once nothing is changed any more, all can open the same blocks within
 SECONDS.
 """
 import errno
@@ -16,7 +17,15 @@ import threading
 import time
 
 
+# Of a mount whose daemon was killed.
+KILLED = {errno.ENOTCONN, errno.ECONNABORTED, errno.ENOENT}
+
+
 class Player(threading.Thread):
+    # errors that are no failures; a block that is there is never written again
+    allowed = {errno.EEXIST, errno.EPERM}
+    until = "/"
+
     def __init__(self, where, blocks, operations, seed):
         super().__init__()
         self.where, self.blocks, self.operations = where, blocks, operations
@@ -26,7 +35,10 @@ class Player(threading.Thread):
 
     def write(self, name):
         path = os.path.join(self.where, name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        try:  # and not the folder of what is not mounted
+            os.mkdir(os.path.dirname(path))
+        except FileExistsError:
+            pass
         with open(path, "wb") as out:
             out.write(self.blocks[name])
         self.counts["write"] += 1
@@ -51,15 +63,18 @@ class Player(threading.Thread):
 
     def run(self):
         names = sorted(self.blocks)
-        for _ in range(self.operations):
+        done = 0
+        while done < self.operations or not os.path.exists(self.until):
+            done += 1
             call = self.random.choices([self.write, self.read, self.remove],
                                        [4, 8, 1])[0]
             name = self.random.choice(names)
             try:
                 call(name)
             except OSError as error:
-                # a block that is there is never written again
-                if call != self.write or error.errno not in (errno.EEXIST, errno.EPERM):
+                if error.errno in KILLED & self.allowed:
+                    time.sleep(0.01)
+                elif call != self.write or error.errno not in self.allowed:
                     self.wrong.append(f"{name}: {call.__name__}: {error}")
 
 
@@ -98,7 +113,12 @@ def settle(players, names, seconds):
 
 
 def main():
-    source, operations, seconds, *mounts = sys.argv[1:]
+    given = sys.argv[1:]
+    if given[0] == "--killed":
+        Player.allowed = Player.allowed | KILLED
+        Player.until = given[1]
+        given = given[2:]
+    source, operations, seconds, *mounts = given
     blocks = load(source)
     players = [Player(where, blocks, int(operations), seed)
                for seed, where in enumerate(mounts)]
