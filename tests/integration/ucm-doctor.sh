@@ -37,6 +37,14 @@ check 'limits' sh -c 'ulimit -n 1024 && ulimit -l 64 && "$1" doctor "$2" |
 	grep -c "^WARN.*\(open files: 1024\|locked memory: 64K\) " | grep -qx 2' \
 	sh "$ucm" "$work/tier"
 
+# of a shared directory: who was there
+mkdir -p "$work/shared/.ucmfs/hosts"
+for heart in now:0 soon:2 gone:60; do
+	touch -d "${heart#*:} seconds ago" "$work/shared/.ucmfs/hosts/${heart%:*}"
+done
+doctor 0 "$work/shared"
+says OK "$work/shared: it is shared: 2 daemons there at the last look, 1 more gone"
+
 doctor 1 "$work/none"
 says FAIL "$work/none: No such file or directory; mend: mkdir it"
 chmod 777 "$work/tier"

@@ -9,6 +9,7 @@
 
 #include "tools/check/doctor.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -26,11 +27,14 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "fs/medium/dir/owner.h"
+#include "fs/medium/shared/hosts.h"
 #include "hashing/tree.h"
 #include "tools/lib/text.h"
 
 #define PAGE 4096
 #define SKEW_MOST_S 2
+#define HOSTS_MOST 1024
+#define BEATS_NS INT64_C(12000000000) /* after which a daemon counts as gone */
 
 /* A directory under examination. */
 struct patient {
@@ -95,6 +99,36 @@ static void check_owner(const struct patient *patient)
 	if (ctlfd >= 0 && !ucm_owner_read(ctlfd, &owner))
 		SAY(patient, UCM_OK, NULL, "its daemon: %s",
 		    ucm_owner_describe(&owner).text);
+}
+
+/* Of a shared one: each sets the time of its file there every 2 s. Only these times
+ * are compared, which are all the server's. */
+static void check_hosts(const struct patient *patient)
+{
+	int fd = openat(patient->dirfd, UCM_HOSTS,
+			O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *hosts = fd < 0 ? NULL : fdopendir(fd);
+	int64_t beats[HOSTS_MOST], last = 0;
+	unsigned num = 0, living = 0;
+	struct dirent *heart;
+	struct stat st;
+
+	if (!hosts)
+		return;
+	while (num < HOSTS_MOST && (heart = readdir(hosts))) {
+		if (*heart->d_name == '.' ||
+		    fstatat(fd, heart->d_name, &st, AT_SYMLINK_NOFOLLOW))
+			continue;
+		beats[num] = ucm_time_ns(&st.st_mtim);
+		last = beats[num] > last ? beats[num] : last;
+		num++;
+	}
+	closedir(hosts);
+	for (unsigned i = 0; i < num; i++)
+		living += last - beats[i] < BEATS_NS;
+	SAY(patient, UCM_OK, NULL,
+	    "it is shared: %u daemons there at the last look, %u more gone",
+	    living, num - living);
 }
 
 /* ---- what is tried with a file ---- */
@@ -248,6 +282,7 @@ void ucm_doctor_directory(const char *path, bool readonly)
 	check_mode(&patient);
 	check_space(&patient);
 	check_owner(&patient);
+	check_hosts(&patient);
 	if (!readonly)
 		try_with_file(&patient);
 	close(patient.dirfd);
