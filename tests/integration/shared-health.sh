@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# A shared tier below a local one hangs, cannot be searched, turns read-only, or is
-# replaced by an empty folder. Each time saves go on above it and the other tier is
-# read; a reader that waits for it can be killed; status and metrics show it, and the
-# log has some lines, not one for each block; and once it is back, the other host has
-# what was written meanwhile.
+# A shared tier between two local ones, of which the last is only read, hangs, cannot be
+# searched, turns read-only, or is replaced by an empty folder. Each time saves go on
+# above it, and the other tiers are read; a reader that waits for it can be killed;
+# status and metrics show it, and the log has some lines, not one for each block; threads
+# stay within their cap, and memory as it is; and once it is back, the other host has
+# what was written before that.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 
@@ -36,6 +37,10 @@ all_saved() {
 	[ "$(metric ucmfs_unsaved_blocks)" = 0 ]
 }
 
+memory_kib() {
+	awk '/^RssAnon:/ { print $2 }' "/proc/$(daemon_pid)/status"
+}
+
 # Without those of reads that failed.
 log_lines() {
 	cat "$work/log.alpha" "$work/log.beta" | grep -vc ': open: '
@@ -49,6 +54,8 @@ while_it() {
 	check "$what: and are read" verify --start "$first" --count 8 "$work/alpha/blocks"
 	check "$what: what was there above it, too" \
 		verify --start 100 --count 8 "$work/alpha/blocks"
+	check "$what: so is the tier below it" \
+		verify --start 700 --count 8 "$work/alpha/blocks"
 	check "$what: status and metrics show it" within_s 15 shows alpha "$3" "$4"
 	check "$what: a block there is read, or an error" \
 		never_wrong "$work/beta/blocks/$(small_paths 1)"
@@ -78,9 +85,13 @@ not_bad() {
 
 # ---- by a server, so that it can hang ----
 
-mkdir "$work/disk" "$work/fast"
+mkdir "$work/disk" "$work/fast" "$work/last"
+mount_host alpha "$work/last"
+need mk --start 700 --count 8 "$work/alpha/blocks"
+unmount_hosts alpha
 need "$server" "$work/disk" "$dir" "$work/EIO"
-mount_host alpha -o deadline=3,io_uring=off "fast=$work/fast:shared=shared@$dir"
+mount_host alpha -o deadline=3,io_uring=off,readonly=last \
+	"fast=$work/fast:shared=shared@$dir:last=$work/last"
 mount_host beta -o deadline=3,io_uring=off "shared=shared@$dir"
 need mk --count 8 "$work/beta/blocks"
 need cp "$work/beta/blocks/$(small_paths 1)" "$work/first"
@@ -102,14 +113,20 @@ took=$((($(date +%s%N) - since) / 1000000))
 check "a reader that waits can be killed: after $took ms" test $took -lt 2000
 while_it hung 200 'does not answer' unresponsive
 threads=$(find "/proc/$(daemon_pid)/task" -maxdepth 1 | wc -l)
-for path in $(small_paths 8); do
-	timeout 20 cat "$work/alpha/blocks/$path" >/dev/null 2>&1 &
-	keep_pid $!
+memory=$(memory_kib)
+for round in 1 2 3 4 5; do
+	for path in $(small_paths 8); do
+		timeout 20 cat "$work/alpha/blocks/$path" >/dev/null 2>&1 &
+		keep_pid $!
+	done
+	need mk --start $((250 + round)) --count 1 "$work/alpha/blocks"
 done
 refused 'timed out' 'hung: a host that has nothing else is not told that it is full' \
 	cp "$work/alpha/blocks/$(nth_path 201)" "$work/beta/blocks/$(nth_path 201)"
 check 'hung: threads stay within their cap' \
 	test "$(find "/proc/$(daemon_pid)/task" -maxdepth 1 | wc -l)" -le $((threads + 32))
+check "hung: memory does not grow: $memory KiB, $(memory_kib) now" \
+	test "$(memory_kib)" -le $((memory + 8192))
 need let_go
 once_back hung
 
@@ -129,7 +146,7 @@ need wait_until umount "$dir"
 need mount -t tmpfs -o mode=755 none "$dir"
 rm -r "$work/fast"
 mkdir "$work/fast"
-mount_host alpha "fast=$work/fast:shared=shared@$dir"
+mount_host alpha -o readonly=last "fast=$work/fast:shared=shared@$dir:last=$work/last"
 mount_host beta "shared=shared@$dir"
 need mk --count 8 "$work/beta/blocks"
 need mk --start 100 --count 8 "$work/alpha/blocks"
