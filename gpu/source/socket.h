@@ -41,16 +41,16 @@ struct ucm_source {
 	struct ucm_socket_index *indexes;
 };
 
-/* A request, as often as it is made: client is what it is to be made with, and err what
- * became of it. It begins as zeros. */
+/* A request, which may be made twice: by client, with the result err. All zero before
+ * the first time. */
 struct ucm_tries {
 	struct ucm_client *client;
-	bool is_new; /* a connection that nobody had before */
+	bool is_new; /* the connection was made for it */
 	int err;
 };
 
-/* Is it to be made, again? With a connection that nobody uses, and if that has died
- * with its daemon, with a new one. Else err is the request's. */
+/* Must it be made now? By an idle connection, and if that has died with its daemon,
+ * by a new one. false: err is its result. */
 bool ucm_socket_try(struct ucm_source *source, struct ucm_tries *tries);
 
 /* The daemon was there. -ENOTCONN: its socket is missing, or nobody listens on it. */
