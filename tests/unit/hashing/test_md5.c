@@ -128,9 +128,9 @@ UNIT_TEST(a_lead_in_pieces_is_the_lead_at_once)
 	for (size_t len = 0; len <= sizeof(bytes); len++) {
 		ucm_midstate_init(&once);
 		ucm_midstate_init(&pieces);
-		ucm_midstate_add(&once, bytes, len);
+		ucm_midstate_add(&once, "", bytes, len);
 		for (size_t i = 0; i < len; i++)
-			ucm_midstate_add(&pieces, bytes + i, 1);
+			ucm_midstate_add(&pieces, "", bytes + i, 1);
 		must(once.bytes == len && ucm_midstate_rest(&once) == len % 64);
 		must(!memcmp(once.state, pieces.state, sizeof(once.state)));
 		must(!memcmp(once.rest, pieces.rest, len % 64));
