@@ -319,8 +319,10 @@ static long do_list(const struct args *a)
 		return fd;
 	dir = fdopendir((int)fd);
 	if (!dir) {
+		int err = -errno;
+
 		close((int)fd);
-		return -ENOMEM;
+		return err;
 	}
 	return gather(dir, a->what == DO_ENTRIES, a->names_out);
 }
