@@ -225,7 +225,8 @@ struct ucm_medium {
 	struct ucm_temp_maker maker; /* of its temporary files, */
 	_Atomic uint64_t temps;      /* and how many there were */
 	struct ucm_recovery recovery;
-	_Atomic int64_t retry_s; /* no new files before this time: it failed */
+	_Atomic int64_t retry_s; /* no new files before this time: it failed, */
+	_Atomic bool full;       /* and said that it is full */
 	/* Never left clean, so that the next mount checks: it is written to when
 	 * we are gone, or a torn block could not be moved aside. */
 	_Atomic bool abandoned;

@@ -19,6 +19,7 @@
 
 #include "common/osfile.h"
 #include "fs/medium/medium.h"
+#include "fs/tier/tier.h"
 
 struct ucm_room {
 	dev_t dev;
@@ -159,13 +160,17 @@ static uint64_t open_before(struct ucm_promise *promise)
  * it is linked, where each name counts (tmpfs). */
 #define INODES_OF_ONE 3
 
-/* Free space, except for one block of it; false: none, or it cannot say. */
+/* Free space, except for one block of it; false: none, or it cannot say, and is set
+ * aside. */
 static bool free_of(struct ucm_medium *medium, uint64_t *out)
 {
 	struct ucm_medium_room room;
+	int err = medium->ops->room(medium, &room);
 
+	if (err)
+		ucm_medium_failed(medium, "statvfs", err);
 	/* the next write shows whether the server or the disk is full */
-	if (medium->ops->room(medium, &room) || room.free_bytes < room.unit ||
+	if (err || room.free_bytes < room.unit ||
 	    (room.total_files && room.free_files < INODES_OF_ONE))
 		return false;
 	*out = room.free_bytes - room.unit;

@@ -114,6 +114,7 @@ void ucm_medium_failed(struct ucm_medium *medium, const char *what, int err)
 	switch (err) {
 	case -EIO: case -EROFS: case -ENOSPC: case -EDQUOT: case -ESTALE:
 	case -ENOENT: case -ENOTCONN: case -ETIMEDOUT: case -EACCES:
+		atomic_store(&medium->full, err == -ENOSPC || err == -EDQUOT);
 		atomic_store(&medium->retry_s, now_s() + RETRY_S);
 		break;
 	default:
@@ -314,12 +315,27 @@ static bool take_room(struct ucm_promise *promise, unsigned dir)
 	return taken;
 }
 
+/* Why nothing new got a place there. */
+static int error_of(const struct ucm_medium *medium)
+{
+	if (medium->readonly)
+		return -EROFS;
+	if (atomic_load(&medium->recovery.lost))
+		return -EIO;
+	if (!ucm_medium_answers(medium))
+		return -ETIMEDOUT;
+	return is_set_aside(medium) && !atomic_load(&medium->full) ? -EIO
+								   : -ENOSPC;
+}
+
+/* -ENOSPC: one of them would take it, if there was room. Blocks are evicted for that,
+ * so no other error may look like it. */
 static int take_in_order(struct ucm_promise *promise, enum ucm_placement policy,
 			 const struct ucm_id *id, const struct ucm_want *want)
 {
 	struct ucm_tier *tier = promise->tier;
 	uint8_t order[UCM_MAX_DIRS];
-	int err = -ENOSPC;
+	int err = 0;
 
 	ucm_placement_order(policy, (const uint8_t(*)[16])tier->uuids,
 			    tier->num_dirs, id, turn_of(tier, policy), order);
@@ -331,16 +347,12 @@ static int take_in_order(struct ucm_promise *promise, enum ucm_placement policy,
 			continue;
 		if (!why && take_room(promise, order[i]))
 			return 0;
-		if (atomic_load(&medium->recovery.lost))
-			err = -EIO;
-		if (medium->readonly)
-			err = -EROFS;
-		else if (!ucm_medium_answers(medium))
-			err = -ETIMEDOUT;
+		if (err != -ENOSPC)
+			err = error_of(medium);
 		ucm_debug(TIER, 2, "block %s: not in %s: %s", ucm_hex(id).text,
 			  medium->path, why ? why : "no room");
 	}
-	return err;
+	return err ? err : -ENOSPC;
 }
 
 int ucm_tier_choose(struct ucm_tier *tier, enum ucm_placement policy,

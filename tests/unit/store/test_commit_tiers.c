@@ -201,6 +201,21 @@ UNIT_TEST(a_directory_that_fails_is_passed_over_for_a_while, .rows = 4)
 	ck_assert_uint_eq(fx_set->dirs.tiers[1].stats.errors[-errors[_i]], 0);
 }
 
+/* Not for room, of which there is enough. */
+UNIT_TEST(for_a_directory_that_fails_nothing_is_evicted)
+{
+	fx_configure_lru("only=$/a");
+	fx_open();
+	fx_start();
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_block(&second, 2, FX_PAGED);
+	fx_fail_on("open", "-", 1, -EIO, true);
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert_int_eq(fx_commit(&second), -EIO);
+	fx_serves(&file);
+}
+
 UNIT_TEST(commits_opens_and_removals_are_counted_by_tier)
 {
 	struct ucm_tier_stats *fast, *slow;

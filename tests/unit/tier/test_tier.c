@@ -294,8 +294,9 @@ UNIT_TEST(a_promise_that_finds_no_directory_takes_nothing)
 	open_tier("t=$/a");
 	tier.limit.size = 100000;
 	fx_fail("statvfs", 1, -EIO, false);
-	ck_assert_int_eq(promise(0, 10000, false), -ENOSPC);
-	ck_assert_int_eq(promise(0, 10000, true), -ENOSPC);
+	ck_assert_int_eq(promise(0, 10000, false), -EIO);
+	atomic_store(&tier.dirs[0]->retry_s, 0);
+	ck_assert_int_eq(promise(0, 10000, true), -EIO);
 	ck_assert_uint_eq(tier.writing, 0);
 	ck_assert_uint_eq(tier.guessed, 0);
 	close_tier();
@@ -352,9 +353,32 @@ UNIT_TEST(a_directory_that_cannot_be_asked_is_passed_over)
 		fx_fail("statvfs", 1, -EIO, true);
 		ck_assert_int_eq(choose(UCM_PLACEMENT_ROUND_ROBIN, 0), 0);
 		ck_assert_ptr_eq(chosen, tier.dirs[(i + 1) % 2]);
+		atomic_store(&tier.dirs[i % 2]->retry_s, 0);
 	}
 	fx_fail("statvfs", 1, -EIO, false);
-	ck_assert_int_eq(choose(UCM_PLACEMENT_ROUND_ROBIN, 0), -ENOSPC);
+	ck_assert_int_eq(choose(UCM_PLACEMENT_ROUND_ROBIN, 0), -EIO);
+	ck_assert(fx_logged("/a: statvfs: Input/output error"));
+	close_tier();
+}
+
+/* Blocks are evicted where there is no room, so nothing else may be called so. */
+UNIT_TEST(what_failed_is_not_full, .rows = 4)
+{
+	static const struct {
+		int a, b, wants;
+	} rows[] = {
+		{ -EIO, -EIO, -EIO },
+		{ -ESTALE, -EACCES, -EIO },
+		{ -ENOSPC, -EDQUOT, -ENOSPC },
+		{ -EIO, -ENOSPC, -ENOSPC },
+	};
+
+	open_tier("$/a,$/b");
+	ucm_medium_failed(tier.dirs[0], "test", rows[_i].a);
+	ucm_medium_failed(tier.dirs[1], "test", rows[_i].b);
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert_int_eq(choose(UCM_PLACEMENT_ROUND_ROBIN, 0),
+				 rows[_i].wants);
 	close_tier();
 }
 
