@@ -7,11 +7,11 @@
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test root fuse python3
 
-flush_fails=$top_builddir/tests/lib/flush_fails
-[ -x "$flush_fails" ] || skip "$flush_fails is not built"
+faultfs=$top_builddir/tests/lib/faultfs
+[ -x "$faultfs" ] || skip "$faultfs is not built"
 sign=$work/sign
 need mkdir "$work/disk" "$work/net" "$work/local"
-"$flush_fails" "$work/disk" "$work/net" "$sign" || skip 'no FUSE'
+"$faultfs" "$work/disk" "$work/net" "$sign" || skip 'no FUSE'
 
 # with passthrough=... in turn
 serve() {

@@ -14,7 +14,7 @@ let_go() {
 }
 
 start_test root fuse python3
-server=$top_builddir/tests/lib/flush_fails
+server=$top_builddir/tests/lib/faultfs
 [ -x "$server" ] || skip "$server is not built"
 mkdir -p "$work/disk" "$work/fast/blocks" "$work/src"
 deadline=5

@@ -16,7 +16,7 @@ let_go() {
 
 start_test fuse namespace setpriv unshare
 . "$top_srcdir/tests/lib/hosts.sh"
-server=$top_builddir/tests/lib/flush_fails
+server=$top_builddir/tests/lib/faultfs
 [ -x "$server" ] || skip "$server is not built"
 # root, but for whom permissions hold
 cat >"$work/as-host" <<'END_OF_PROGRAM'

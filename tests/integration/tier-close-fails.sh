@@ -7,12 +7,12 @@
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test root fuse
 
-flush_fails=$top_builddir/tests/lib/flush_fails
-[ -x "$flush_fails" ] || skip "$flush_fails is not built"
+faultfs=$top_builddir/tests/lib/faultfs
+[ -x "$faultfs" ] || skip "$faultfs is not built"
 
 mkdir "$work/src" "$work/disk" "$work/other"
 need mk --count 4 "$work/src"
-need "$flush_fails" "$work/disk" "$work/tier" "$work/EIO"
+need "$faultfs" "$work/disk" "$work/tier" "$work/EIO"
 small_paths 4 >"$work/paths"
 {
 	read -r first

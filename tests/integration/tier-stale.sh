@@ -8,8 +8,8 @@
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test root fuse
 
-flush_fails=$top_builddir/tests/lib/flush_fails
-[ -x "$flush_fails" ] || skip "$flush_fails is not built"
+faultfs=$top_builddir/tests/lib/faultfs
+[ -x "$faultfs" ] || skip "$faultfs is not built"
 
 mkdir "$work/src" "$work/disk"
 need mk --count 2 "$work/src"
@@ -17,7 +17,7 @@ need mk --count 2 "$work/disk"
 need mkdir "$work/disk/blocks"
 need mv "$work/disk"/[0-9a-f][0-9a-f] "$work/disk/blocks"
 : >"$work/SIGN.direct"
-need "$flush_fails" "$work/disk" "$work/tier" "$work/SIGN"
+need "$faultfs" "$work/disk" "$work/tier" "$work/SIGN"
 block=$(small_paths 1)
 gone=$(nth_path 2)
 

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random operations through several mounts of one shared directory.
 
-    shared_ops.py [--killed FILE] SOURCE OPERATIONS SECONDS BLOCKS...
+    shared_ops.py [--killed FILE | --faults FILE] SOURCE OPERATIONS SECONDS BLOCKS...
 
 Of the blocks in SOURCE each mount writes, reads and removes some at random, at the same
 time as the others. A read brings the bytes of SOURCE, or there is no such block; a write
-succeeds, unless daemons are --killed and mounted again until there is FILE; it goes on for
-so long. At the end, once nothing is changed any more, all can open the same blocks within
-SECONDS.
+succeeds, unless daemons are --killed and mounted again until there is FILE, or calls of the
+directory fail (--faults); it goes on for so long. At the end, once nothing is changed any
+more, all can open the same blocks within SECONDS. Every other block is never removed: of
+these they have what was written.
 """
 import errno
 import os
@@ -19,11 +20,15 @@ import time
 
 # Of a mount whose daemon was killed.
 KILLED = {errno.ENOTCONN, errno.ECONNABORTED, errno.ENOENT}
+# What a directory answers that fails now and then.
+FAULTS = {errno.EIO, errno.ESTALE, errno.ENOSPC, errno.EACCES, errno.EROFS,
+          errno.ENOENT}
 
 
 class Player(threading.Thread):
     # errors that are no failures; a block that is there is never written again
     allowed = {errno.EEXIST, errno.EPERM}
+    passing = frozenset()
     until = "/"
 
     def __init__(self, where, blocks, operations, seed):
@@ -32,6 +37,7 @@ class Player(threading.Thread):
         self.random = random.Random(seed)
         self.counts = {"write": 0, "hit": 0, "miss": 0, "removed": 0}
         self.wrong = []
+        self.written = set()
 
     def write(self, name):
         path = os.path.join(self.where, name)
@@ -42,6 +48,7 @@ class Player(threading.Thread):
         with open(path, "wb") as out:
             out.write(self.blocks[name])
         self.counts["write"] += 1
+        self.written.add(name)
 
     def read(self, name):
         try:
@@ -68,11 +75,13 @@ class Player(threading.Thread):
             done += 1
             call = self.random.choices([self.write, self.read, self.remove],
                                        [4, 8, 1])[0]
-            name = self.random.choice(names)
+            name = self.random.choice(names[::2] if call == self.remove else names)
             try:
                 call(name)
             except OSError as error:
-                if error.errno in KILLED & self.allowed:
+                if error.errno in self.passing:
+                    failed = f"{call.__name__}: {errno.errorcode[error.errno]}"
+                    self.counts[failed] = self.counts.get(failed, 0) + 1
                     time.sleep(0.01)
                 elif call != self.write or error.errno not in self.allowed:
                     self.wrong.append(f"{name}: {call.__name__}: {error}")
@@ -114,8 +123,8 @@ def settle(players, names, seconds):
 
 def main():
     given = sys.argv[1:]
-    if given[0] == "--killed":
-        Player.allowed = Player.allowed | KILLED
+    if given[0] in ("--killed", "--faults"):
+        Player.passing = KILLED if given[0] == "--killed" else FAULTS
         Player.until = given[1]
         given = given[2:]
     source, operations, seconds, *mounts = given
@@ -128,6 +137,12 @@ def main():
         player.join()
     wrong = [text for player in players for text in player.wrong]
     differs = settle(players, sorted(blocks), float(seconds))
+    kept = sorted(blocks)[1::2]
+    for player in players:
+        written = {name for other in players for name in other.written}
+        lost = written.intersection(kept) - sees(player.where, kept)
+        if lost:
+            wrong.append(f"{player.where}: lost {sorted(lost)}")
     if differs:
         wrong.append(f"after {seconds} s some alone see {differs}")
     for player in players:

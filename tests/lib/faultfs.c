@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * flush_fails.c - a FUSE file system that tells of write errors at close(2), as
- * network file systems do, and forgets what is open.
+ * faultfs.c - a FUSE file system that tells of write errors at close(2), as
+ * network file systems do, forgets what is open, and fails now and then.
  *
- *	flush_fails DIR MOUNTPOINT SIGN
+ *	faultfs DIR MOUNTPOINT SIGN
  *
  * It shows DIR, writes its process id to SIGN.pid, and returns when it is
  * mounted. While there is a file SIGN (an
@@ -12,6 +12,13 @@
  * are as ever, and reads of what was opened before it fail with that; while there is a
  * file SIGN.direct when a file is opened, its reads are not cached. It ends when it is
  * unmounted.
+ *
+ * A file SIGN.faults has a line for each operation that fails by chance:
+ *
+ *	OPERATION PERCENT EFFECT
+ *
+ * An operation has the name that libfuse gives it; EFFECT is an error (EIO, ESTALE,
+ * ENOSPC, EACCES, ETIMEDOUT), or so many milliseconds to wait before it is done.
  */
 #include <config.h>
 
@@ -23,7 +30,9 @@
 #include <fuse.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -41,6 +50,56 @@ static const char *below(const char *path)
 {
 	return path[1] ? path + 1 : ".";
 }
+
+/* ---- what fails by chance ---- */
+
+static const struct {
+	const char *name;
+	int err;
+} errors[] = {
+	{ "EIO", EIO }, { "ESTALE", ESTALE }, { "ENOSPC", ENOSPC },
+	{ "EACCES", EACCES }, { "ETIMEDOUT", ETIMEDOUT },
+};
+
+static bool happens(unsigned percent)
+{
+	unsigned drawn;
+
+	return getrandom(&drawn, sizeof(drawn), 0) == sizeof(drawn) &&
+	       drawn % 100 < percent;
+}
+
+static int take_effect(const char *effect)
+{
+	for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+		if (!strcmp(effect, errors[i].name))
+			return -errors[i].err;
+	}
+	usleep((useconds_t)atoi(effect) * 1000);
+	return 0;
+}
+
+/* 0, or the error that it ends with, undone. */
+static int fault(const char *operation)
+{
+	char path[4096], name[16], effect[16];
+	unsigned percent;
+	int err = 0;
+	FILE *rules;
+
+	snprintf(path, sizeof(path), "%s.faults", sign);
+	rules = fopen(path, "re");
+	while (rules && !err &&
+	       fscanf(rules, "%15s %u %15s", name, &percent, effect) == 3) {
+		if (!strcmp(name, operation) && happens(percent))
+			err = take_effect(effect);
+	}
+	if (rules)
+		fclose(rules);
+	return err;
+}
+
+/* ---- operations ---- */
 
 /* Of the process that serves: it is in the background by now. */
 static void write_pid(void)
@@ -67,7 +126,7 @@ static int op_getattr(const char *path, struct stat *st,
 		      struct fuse_file_info *fi)
 {
 	(void)fi;
-	return result(fstatat(root, below(path), st, AT_SYMLINK_NOFOLLOW));
+	return fault("getattr") ?: result(fstatat(root, below(path), st, AT_SYMLINK_NOFOLLOW));
 }
 
 static int op_readlink(const char *path, char *target, size_t size)
@@ -87,12 +146,12 @@ static int op_symlink(const char *target, const char *path)
 
 static int op_mkdir(const char *path, mode_t mode)
 {
-	return result(mkdirat(root, below(path), mode));
+	return fault("mkdir") ?: result(mkdirat(root, below(path), mode));
 }
 
 static int op_unlink(const char *path)
 {
-	return result(unlinkat(root, below(path), 0));
+	return fault("unlink") ?: result(unlinkat(root, below(path), 0));
 }
 
 static int op_rmdir(const char *path)
@@ -102,12 +161,12 @@ static int op_rmdir(const char *path)
 
 static int op_rename(const char *from, const char *to, unsigned flags)
 {
-	return result(renameat2(root, below(from), root, below(to), flags));
+	return fault("rename") ?: result(renameat2(root, below(from), root, below(to), flags));
 }
 
 static int op_link(const char *from, const char *to)
 {
-	return result(linkat(root, below(from), root, below(to), 0));
+	return fault("link") ?: result(linkat(root, below(from), root, below(to), 0));
 }
 
 static int op_chmod(const char *path, mode_t mode, struct fuse_file_info *fi)
@@ -128,7 +187,7 @@ static int op_utimens(const char *path, const struct timespec times[2],
 		      struct fuse_file_info *fi)
 {
 	(void)fi;
-	return result(utimensat(root, below(path), times, AT_SYMLINK_NOFOLLOW));
+	return fault("utimens") ?: result(utimensat(root, below(path), times, AT_SYMLINK_NOFOLLOW));
 }
 
 /* The word in it, or "". */
@@ -178,12 +237,12 @@ static int open_in(const char *path, int flags, mode_t mode,
 
 static int op_create(const char *path, mode_t mode, struct fuse_file_info *fi)
 {
-	return open_in(path, fi->flags | O_CREAT, mode, fi);
+	return fault("create") ?: open_in(path, fi->flags | O_CREAT, mode, fi);
 }
 
 static int op_open(const char *path, struct fuse_file_info *fi)
 {
-	return open_in(path, fi->flags, 0, fi);
+	return fault("open") ?: open_in(path, fi->flags, 0, fi);
 }
 
 static int op_read(const char *path, char *buffer, size_t size, off_t off,
@@ -192,14 +251,14 @@ static int op_read(const char *path, char *buffer, size_t size, off_t off,
 	(void)path;
 	if (fi->fh < 4096 && !is_fresh[fi->fh] && forgets())
 		return -EBADF;
-	return result(pread((int)fi->fh, buffer, size, off));
+	return fault("read") ?: result(pread((int)fi->fh, buffer, size, off));
 }
 
 static int op_write(const char *path, const char *buffer, size_t size,
 		    off_t off, struct fuse_file_info *fi)
 {
 	(void)path;
-	return result(pwrite((int)fi->fh, buffer, size, off));
+	return fault("write") ?: result(pwrite((int)fi->fh, buffer, size, off));
 }
 
 static int op_truncate(const char *path, off_t size, struct fuse_file_info *fi)
@@ -250,13 +309,17 @@ static int op_readdir(const char *path, void *out, fuse_fill_dir_t fill,
 		      off_t off, struct fuse_file_info *fi,
 		      enum fuse_readdir_flags flags)
 {
-	int fd = openat(root, below(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	int err = fault("readdir"), fd;
 	struct dirent *entry;
+	DIR *dir;
 
 	(void)off;
 	(void)fi;
 	(void)flags;
+	if (err)
+		return err;
+	fd = openat(root, below(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	dir = fd < 0 ? NULL : fdopendir(fd);
 	if (!dir)
 		return -errno;
 	while ((entry = readdir(dir))) {
@@ -292,7 +355,7 @@ int main(int argc, char **argv)
 	char *of_fuse[] = { argv[0], argc == 4 ? argv[2] : NULL, NULL };
 
 	if (argc != 4) {
-		fprintf(stderr, "usage: flush_fails DIR MOUNTPOINT SIGN\n");
+		fprintf(stderr, "usage: faultfs DIR MOUNTPOINT SIGN\n");
 		return 2;
 	}
 	sign = argv[3];

@@ -1,0 +1,65 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Two daemons on one shared directory, each by a file system that fails now and then
+# (tests/lib/faultfs.c): a read is the committed bytes, an error or a miss, and once all is
+# well again both have what was committed.
+
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+start_test root fuse python3 unshare
+. "$top_srcdir/tests/lib/hosts.sh"
+faultfs=$top_builddir/tests/lib/faultfs
+[ -x "$faultfs" ] || skip "$faultfs is not built"
+
+operations=1500
+[ -z "${UCMFS_TEST_LONG-}" ] || operations=30000
+
+make_src --start 5000 --count 60
+mkdir "$work/disk"
+for host in alpha beta; do
+	mkdir "$work/net-$host"
+	"$faultfs" "$work/disk" "$work/net-$host" "$work/sign-$host" || skip 'no FUSE'
+	mount_host $host "shared@$work/net-$host"
+done
+
+# faults HOST: of reads; on standard input, others
+faults() {
+	cat >"$work/rules" <<-END
+		unlink 3 EIO
+		utimens 3 EIO
+		open 1 ESTALE
+		read 2 EIO
+		read 2 30
+		readdir 5 EIO
+		readdir 5 50
+	END
+	cat >>"$work/rules"
+	mv "$work/rules" "$work/sign-$1.faults"
+}
+
+for host in alpha beta; do
+	faults $host </dev/null
+done
+(
+	sleep 4
+	for host in alpha beta; do
+		printf 'getattr 1 EIO\nlink 1 EIO\nwrite 1 EIO\n' | faults $host
+	done
+	sleep 2
+	rm -f "$work"/sign-*.faults
+	: >"$work/over"
+) &
+keep_pid $!
+python3 -B "$top_srcdir/tests/lib/shared_ops.py" --faults "$work/over" "$work/src" \
+	$operations 40 "$work/alpha/blocks" "$work/beta/blocks" >"$work/played" 2>&1
+same 'each read is the committed bytes, an error or a miss; nothing committed is lost' 0 $?
+cat "$work/played"
+for host in alpha beta; do
+	on $host
+	check "$host met faults" grep -q 'Input/output error' "$log"
+done
+unmount_hosts alpha beta
+for host in alpha beta; do
+	need umount "$work/net-$host"
+done
+exit $failed
