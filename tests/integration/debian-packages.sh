@@ -6,9 +6,9 @@
 # builds a tree and fetches a system.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+[ "${UCMFS_TEST_LONG:-0}" != 0 ] || skip 'builds a tree: UCMFS_TEST_LONG=1'
 start_test campaigns root namespace fuse make dpkg-buildpackage dh dh_python3 \
 	debootstrap apt-get
-[ "${UCMFS_TEST_LONG:-0}" != 0 ] || skip 'builds a tree: UCMFS_TEST_LONG=1'
 # $UCMFS_DEBS: packages that are there already
 if [ -n "${UCMFS_DEBS-}" ]; then
 	debs=$UCMFS_DEBS

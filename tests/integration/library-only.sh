@@ -6,9 +6,9 @@
 # and a program is linked with them. It builds a tree, so it is for the long form.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+[ "${UCMFS_TEST_LONG:-0}" != 0 ] || skip 'builds a tree: UCMFS_TEST_LONG=1'
 cc=${CC:-cc}
 start_test campaigns pkg-config make "$cc"
-[ "${UCMFS_TEST_LONG:-0}" != 0 ] || skip 'builds a tree: UCMFS_TEST_LONG=1'
 [ -x "$top_srcdir/configure" ] || skip 'no configure in the sources'
 
 # What pkg-config finds, and not libfuse; PKG_CONFIG_LIBDIR is all that it looks at.

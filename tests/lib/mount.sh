@@ -279,10 +279,12 @@ make_workdir() {
 start_watchdog() {
 	(
 		trap - EXIT
-		sleep "${UCMFS_TEST_TIMEOUT:-300}" &
+		# which ends by itself if nobody is left to end it
+		timeout "${UCMFS_TEST_TIMEOUT:-300}" tail -s 0.5 --pid=$$ -f /dev/null &
 		sleeper=$!
 		trap 'kill $sleeper; exit' TERM
 		wait $sleeper
+		[ $? = 124 ] || exit
 		echo 'FAIL: this takes too long: the daemons are killed'
 		! type let_go >/dev/null 2>&1 || let_go
 		for pid in $(cat "$work"/run/*.pid); do
@@ -613,8 +615,11 @@ unmount_below() {
 
 clean_up() {
 	[ -n "$work" ] || return
-	kill -TERM "$watchdog" 2>/dev/null
-	wait "$watchdog" 2>/dev/null
+	# more than once: while it starts it may not notice
+	until is_gone "$watchdog"; do
+		kill -TERM "$watchdog" 2>/dev/null
+		sleep 0.01
+	done
 	for pid in $pids; do # daemons end well here, and the rest dies
 		kill -9 "$pid" 2>/dev/null
 		wait "$pid" 2>/dev/null
