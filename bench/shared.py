@@ -4,10 +4,14 @@
 access to the same directory.
 
     bench/shared.py [--rounds N] [--hearts N] DIR
+    bench/shared.py --hung FAULTFS DIR
 
 DIR: a directory, on the file system to be measured. Two daemons share it, as
 two hosts would if each had a client of its server. Needs root or fusermount3,
 numpy, and ucmfs as the tests do ($UCMFS_LIBRARY, $UCMFS_PROGRAM).
+
+--hung: loads and saves on a tier, while the server of the shared one below it
+answers and while it hangs; FAULTFS is tests/lib/faultfs of the build.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import os
 import pathlib
 import secrets
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -44,11 +49,12 @@ def within(seconds: float, holds: Callable[[], Any]) -> float:
 
 
 @contextlib.contextmanager
-def mounted(source: str) -> Iterator[tuple[pathlib.Path, int]]:
+def mounted(source: str, options: str = "deadline=0",
+            ) -> Iterator[tuple[pathlib.Path, int]]:
     """Where, and the daemon's number."""
     mount = pathlib.Path(tempfile.mkdtemp(prefix="ucmfs-bench."))
     daemon = subprocess.Popen([os.environ.get("UCMFS_PROGRAM", "ucmfs"), "-f",
-                               source, str(mount)])
+                               "-o", options, source, str(mount)])
     try:
         within(30, (mount / ".ucmfs" / "stats.json").exists)
         yield mount, daemon.pid
@@ -75,6 +81,9 @@ class Writer:
 
     def save(self, name: bytes) -> None:
         self._group.save(name, [0]).wait()
+
+    def load(self, name: bytes) -> None:
+        self._group.load(name, [0]).wait()
 
     def close(self) -> None:
         self._loader.close()
@@ -132,6 +141,52 @@ def beat(hosts: pathlib.Path, num: int, seconds: float) -> None:
         heart.unlink(missing_ok=True)
 
 
+def work(writer: Writer, saved: list[bytes], seconds: float,
+         ) -> dict[str, list[float]]:
+    """Milliseconds of loads and saves, in turns."""
+    times: dict[str, list[float]] = {"load": [], "save": []}
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        new = secrets.token_bytes(16)
+        for what, name in ("load", secrets.choice(saved)), ("save", new):
+            began = time.perf_counter()
+            getattr(writer, what)(name)
+            times[what].append((time.perf_counter() - began) * 1e3)
+    return times
+
+
+def measure_hung(faultfs: str, top: pathlib.Path) -> None:
+    for name in "disk", "net", "fast":
+        (top / name).mkdir()
+    net = str(top / "net")
+    subprocess.run([faultfs, str(top / "disk"), net, str(top / "sign")],
+                   check=True)
+    pid = top / "sign.pid"
+    within(10, lambda: pid.exists() and pid.read_text().endswith("\n"))
+    server = int(pid.read_text())
+    try:
+        with mounted(f"fast={top}/fast:shared@{net}", "deadline=2") as (mount, _):
+            writer = Writer(mount)
+            saved = [secrets.token_bytes(16) for _ in range(256)]
+            for name in saved:
+                writer.save(name)
+            times = [work(writer, saved, 10)]
+            os.kill(server, signal.SIGSTOP)
+            try:
+                times.append(work(writer, saved, 10))
+            finally:
+                os.kill(server, signal.SIGCONT)
+            writer.close()
+    finally:
+        subprocess.run(["umount", net], check=True)
+    for what in "load", "save":
+        for name, n in ("median", 50), ("99 of 100", 99):
+            well, hung = (statistics.quantiles(t[what], n=100)[n - 1]
+                          for t in times)
+            say(f"{what}, ms: {name}; while the tier below hangs",
+                f"{well:.2f}; {hung:.2f} ({hung / well:.2f} times)")
+
+
 def say(what: str, text: str) -> None:
     print(f"{what:<62} {text}", flush=True)
 
@@ -142,8 +197,13 @@ def main() -> None:
                                      RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--hearts", type=int, default=63)
+    parser.add_argument("--hung", metavar="FAULTFS")
     parser.add_argument("dir", type=pathlib.Path)
     given = parser.parse_args()
+    if given.hung:
+        with tempfile.TemporaryDirectory(dir=given.dir) as top:
+            measure_hung(os.path.abspath(given.hung), pathlib.Path(top))
+        return
     tier, alone = given.dir / "shared", given.dir / "alone"
     for directory in tier, alone:
         directory.mkdir(parents=True)
