@@ -62,16 +62,18 @@ unsigned long long ucm_process_namespace(void)
 	return stat("/proc/self/ns/pid", &st) ? 0 : st.st_ino;
 }
 
-/* A set of bits of /proc/PID/status; 0: it is not known. */
-static unsigned long long status_bits(const char *path, const char *name)
+unsigned long long ucm_process_bits(const char *pid, const char *name,
+				    int base, unsigned long long unknown)
 {
-	FILE *file = fopen(path, "re");
-	unsigned long long bits = 0;
-	char line[256];
+	unsigned long long bits = unknown;
+	char path[32], line[256];
+	FILE *file;
 
+	snprintf(path, sizeof(path), "/proc/%s/status", pid);
+	file = fopen(path, "re");
 	while (file && fgets(line, sizeof(line), file)) {
 		if (!strncmp(line, name, strlen(name)))
-			bits = strtoull(line + strlen(name), NULL, 16);
+			bits = strtoull(line + strlen(name), NULL, base);
 	}
 	if (file)
 		fclose(file);
@@ -80,15 +82,15 @@ static unsigned long long status_bits(const char *path, const char *name)
 
 bool ucm_has_sys_admin(void)
 {
-	return status_bits("/proc/self/status", "CapEff:") >>
+	return ucm_process_bits("self", "CapEff:", 16, 0) >>
 		       CAP_SYS_ADMIN_BIT & 1;
 }
 
 /* A signal that ends a process is a SIGKILL for each of its threads. */
 bool ucm_process_is_killed(int tid)
 {
-	char path[32];
+	char pid[16];
 
-	snprintf(path, sizeof(path), "/proc/%d/status", tid);
-	return status_bits(path, "SigPnd:") >> (SIGKILL - 1) & 1;
+	snprintf(pid, sizeof(pid), "%d", tid);
+	return ucm_process_bits(pid, "SigPnd:", 16, 0) >> (SIGKILL - 1) & 1;
 }

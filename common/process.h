@@ -14,6 +14,11 @@ unsigned long long ucm_process_namespace(void);
  * passthrough? */
 bool ucm_has_sys_admin(void);
 
+/* Of /proc/PID/status, pid being a number or "self": what follows name, as a number to
+ * that base; unknown, if it does not say. */
+unsigned long long ucm_process_bits(const char *pid, const char *name,
+				    int base, unsigned long long unknown);
+
 /* Is a thread, by its number here, about to end by a signal? */
 bool ucm_process_is_killed(int tid);
 

@@ -316,16 +316,22 @@ static int socket_lookup(struct ucm_source *source, const char *space,
 	return err;
 }
 
-static int socket_look(struct ucm_source *source, const char *space,
-		       const struct ucm_id *id)
+int ucm_socket_ask_one(struct ucm_source *source, enum ucm_serve_verb verb,
+		       const char *space, const struct ucm_id *id)
 {
 	struct ucm_tries tries = { .err = 0 };
 	int32_t answer;
 
 	while (ucm_socket_try(source, &tries))
-		tries.err = ucm_client_ids(tries.client, UCM_SERVE_LOOKUP,
-					   space, 0, id, 1, &answer);
+		tries.err = ucm_client_ids(tries.client, verb, space, 0, id, 1,
+					   &answer);
 	return tries.err ?: answer;
+}
+
+static int socket_look(struct ucm_source *source, const char *space,
+		       const struct ucm_id *id)
+{
+	return ucm_socket_ask_one(source, UCM_SERVE_LOOKUP, space, id);
 }
 
 static int socket_prefix(struct ucm_source *source, const char *space,

@@ -53,6 +53,10 @@ struct ucm_tries {
  * by a new one. false: err is its result. */
 bool ucm_socket_try(struct ucm_source *source, struct ucm_tries *tries);
 
+/* The answer to a request about one block. */
+int ucm_socket_ask_one(struct ucm_source *source, enum ucm_serve_verb verb,
+		       const char *space, const struct ucm_id *id);
+
 /* The daemon was there. -ENOTCONN: its socket is missing, or nobody listens on it. */
 int ucm_socket_connect(const struct ucm_source *source,
 		       struct ucm_client **out);

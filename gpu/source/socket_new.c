@@ -220,11 +220,5 @@ int ucm_socket_offer(struct ucm_source *source, const char *space,
 int ucm_socket_remove(struct ucm_source *source, const char *space,
 			 const struct ucm_id *id)
 {
-	struct ucm_tries tries = { .err = 0 };
-	int32_t answer;
-
-	while (ucm_socket_try(source, &tries))
-		tries.err = ucm_client_ids(tries.client, UCM_SERVE_REMOVE,
-					   space, 0, id, 1, &answer);
-	return tries.err ?: answer;
+	return ucm_socket_ask_one(source, UCM_SERVE_REMOVE, space, id);
 }

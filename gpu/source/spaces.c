@@ -19,6 +19,7 @@
 #include "common/deadmount.h"
 #include "common/error.h"
 #include "common/osfile.h"
+#include "common/process.h"
 #include "fs/block/manifest.h"
 #include "fs/reader/reader.h"
 #include "hashing/tree.h"
@@ -139,17 +140,7 @@ static int read_manifest(const struct served *served,
  * be making files. If it is not known the space is private. */
 static mode_t umask_now(void)
 {
-	FILE *status = fopen("/proc/self/status", "re");
-	char line[256];
-	unsigned mask = 077;
-
-	while (status && fgets(line, sizeof(line), status)) {
-		if (sscanf(line, "Umask: %o", &mask) == 1)
-			break;
-	}
-	if (status)
-		fclose(status);
-	return (mode_t)mask;
+	return (mode_t)ucm_process_bits("self", "Umask:", 8, 077);
 }
 
 static int why_not_made(const struct served *served, int err)

@@ -34,7 +34,6 @@
 #define PAGE 4096
 #define SKEW_MOST_S 2
 #define HOSTS_MOST 1024
-#define BEATS_NS INT64_C(12000000000) /* after which a daemon counts as gone */
 
 /* A directory under examination. */
 struct patient {
@@ -125,7 +124,7 @@ static void check_hosts(const struct patient *patient)
 	}
 	closedir(hosts);
 	for (unsigned i = 0; i < num; i++)
-		living += last - beats[i] < BEATS_NS;
+		living += last - beats[i] < UCM_HOSTS_DEAD_NS;
 	SAY(patient, UCM_OK, NULL,
 	    "it is shared: %u daemons there at the last look, %u more gone",
 	    living, num - living);

@@ -25,7 +25,6 @@
 
 #define BEAT_MS 2000
 #define LOOK_MS 4000
-#define DEAD_S 12 /* six beats */
 
 static void hosts_path(const char *name, char out[UCM_TEMP_PATH_MAX])
 {
@@ -119,7 +118,7 @@ static bool look_at_host(struct ucm_medium *medium, const char *name,
 	if (!before || (!err && before->beat_ns != out->beat_ns))
 		return true;
 	*out = *before;
-	if (err || hosts->beat_ns - before->at_ns < DEAD_S * INT64_C(1000000000))
+	if (err || hosts->beat_ns - before->at_ns < UCM_HOSTS_DEAD_NS)
 		return true;
 	ucm_info("%s: the daemon %s is gone: its part of the buckets goes to "
 		 "the others",

@@ -5,7 +5,7 @@
  * A medium is shared once it has the folder .ucmfs/hosts: then no daemon locks it or
  * owns it. Each has a file in there, its heart, named after its host, boot and start,
  * and sets its mtime again and again. A heart that has stood still while ours beat
- * for DEAD_S is removed: by the server's times alone, seen at two looks.
+ * for UCM_HOSTS_DEAD_NS is removed: by the server's times alone, seen at two looks.
  *
  * The buckets are shared out among the hearts that live (rendezvous hashing), and
  * each daemon evicts in its slice alone. Nothing but too much or too little room
@@ -21,6 +21,7 @@
 #include "fs/medium/medium.h"
 
 #define UCM_HOSTS UCM_TREE_OWN "/hosts"
+#define UCM_HOSTS_DEAD_NS INT64_C(12000000000) /* six beats */
 
 /* One other heart. */
 struct ucm_host {
