@@ -10,14 +10,6 @@ start_test root fuse setfattr unshare
 
 quota=$((50 * small_size))
 
-# manifest LAYERS
-manifest() {
-	printf '{"model": "test", "hash": "md5", "geometry": {
-	"num_layers": %s, "block_size": 16, "dtype": "float16",
-	"k_bytes": 512, "v_bytes": 512, "num_kv_heads": 1, "head_dim": 16}}\n' \
-		"$1"
-}
-
 used() {
 	getfattr --only-values -n user.ucmfs.used "$work/$1/spaces/q"
 }

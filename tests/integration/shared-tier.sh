@@ -115,14 +115,6 @@ no_debris "$dir"
 
 # ---- spaces: one geometry ----
 
-# manifest LAYERS
-manifest() {
-	printf '{"model": "test", "hash": "md5", "geometry": {
-	"num_layers": %s, "block_size": 16, "dtype": "float16",
-	"k_bytes": 512, "v_bytes": 512, "num_kv_heads": 1, "head_dim": 16}}\n' \
-		"$1"
-}
-
 manifest 2 >"$work/two.json"
 manifest 3 >"$work/three.json"
 need mkdir "$work/alpha/spaces/one"

@@ -7,14 +7,6 @@
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test root fuse
 
-# manifest LAYERS
-manifest() {
-	printf '{"model": "test", "hash": "md5", "geometry": {
-	"num_layers": %s, "block_size": 16, "dtype": "float16",
-	"k_bytes": 512, "v_bytes": 512, "num_kv_heads": 1, "head_dim": 16}}\n' \
-		"$1"
-}
-
 s=$mnt/spaces/one
 need do_mount "$work/tier"
 need mkdir "$s"

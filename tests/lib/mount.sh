@@ -531,6 +531,14 @@ verify() {
 	mk --verify "$@"
 }
 
+# manifest LAYERS: a space.json; with 2 that of blocks by mk
+manifest() {
+	printf '{"model": "test", "hash": "md5", "geometry": {
+	"num_layers": %s, "block_size": 16, "dtype": "float16",
+	"k_bytes": 512, "v_bytes": 512, "num_kv_heads": 1, "head_dim": 16}}\n' \
+		"$1"
+}
+
 # shellcheck disable=SC2086 # who asks may stand before it
 index_ask() {
 	$index_ask "$@"
