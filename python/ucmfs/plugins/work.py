@@ -92,9 +92,9 @@ def prefix_of(engine: str, model: str) -> str:
 def manifests_of(where: str, engine: str,
                  model: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Spaces that may be those of an engine's model. May hang; UcmfsError."""
-    for name in spaces(where):
-        if name.startswith(prefix_of(engine, model) + "-"):
-            yield name, read_manifest(where, name) or {}
+    prefix = prefix_of(engine, model) + "-"
+    return ((name, read_manifest(where, name) or {}) for name in spaces(where)
+            if name.startswith(prefix))
 
 
 def weights_of(model: str, named: str) -> str:
