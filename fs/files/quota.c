@@ -11,7 +11,8 @@
  * files that were made where the names had been read already, which count, and
  * files that were removed, which do not. So counts are right however long a
  * walk takes, but for files that change at the very moment that it looks at
- * them; and the next walk puts that right.
+ * them; and the next walk puts that right: in ten minutes, or when the mark is
+ * set again.
  */
 #include <config.h>
 
@@ -112,7 +113,6 @@ static struct ucm_files_mark *add_mark(struct ucm_files_quotas *quotas,
 		return NULL;
 	}
 	mark->number = number;
-	mark->stale = true;
 	quotas->marks[quotas->num] = mark;
 	atomic_fetch_add(&quotas->num, 1);
 	return mark;
@@ -410,6 +410,7 @@ static int apply(struct ucm_files_quotas *quotas, const char *path,
 	mark->order = says->order;
 	mark->grace_s = says->grace_s;
 	mark->changes++;
+	mark->stale = true;
 	mark->again_ms = 0;
 	mark->full = false;
 	pthread_cond_signal(&quotas->work);

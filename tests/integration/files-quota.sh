@@ -109,6 +109,8 @@ serve() {
 		fs_tier bounded "$files/vllm" 8 64
 	check 'which are within the quota' \
 		wait_until is_within "$files/vllm" 67108864
+	# a file that changes while it is counted is right at the next count
+	need setfattr -n user.ucmfs.quota -v 64M "$files/vllm"
 	check 'and counted' wait_until is_settled vllm
 	same 'nobody was refused a file' 0 "$(metric ucmfs_folder_files_refused_total |
 		sort -u)"
