@@ -28,7 +28,8 @@ try:
     print("written")
 except OSError as error:
     # one or the other, as the requests are carried
-    gone = error.errno in (errno.ENOTCONN, errno.ECONNABORTED)
+    gone = error.errno in (errno.ENOTCONN, errno.ECONNABORTED,
+                           errno.ECANCELED)
     print("gone" if gone else error)
 END
 	writer=$!

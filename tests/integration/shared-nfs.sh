@@ -13,6 +13,13 @@ tree=${UCMFS_NFS_TREE-}
 	skip 'a user-mode kernel has no addresses for the memory of a sanitizer'
 start_test root python3
 
+preload=
+if grep -qw amx_tile /proc/cpuinfo; then
+	preload=$work/wide_xstate.so
+	${CC:-cc} -shared -fPIC -D_GNU_SOURCE -o "$preload" \
+		"$top_srcdir/tests/lib/wide_xstate.c" 2>/dev/null ||
+		skip 'a user-mode kernel on a CPU with AMX needs a C compiler'
+fi
 out=$work/out
 mkdir "$out"
 {
@@ -22,7 +29,7 @@ mkdir "$out"
 } >"$out/run"
 cp "$top_srcdir/tests/lib/nfs_init.sh" "$out/init"
 chmod 755 "$out/init"
-TMPDIR=$work timeout 240 "$tree/usr/bin/linux.uml" mem=512M \
+LD_PRELOAD=$preload TMPDIR=$work timeout 240 "$tree/usr/bin/linux.uml" mem=512M \
 	root=/dev/root rootfstype=hostfs rootflags=/ ro quiet \
 	con=null con0=null,fd:1 ssl=null \
 	init="$out/init" nfs_tree="$tree" nfs_out="$out" </dev/null >"$work/console" 2>&1

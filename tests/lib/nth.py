@@ -42,7 +42,7 @@ from writers import wait_for_all_writers
 
 WORK, MOUNT, SEED, CALL = sys.argv[1:5]
 STATE = f"{WORK}/nth.json"
-DEAD = (errno.ENOTCONN, errno.ECONNABORTED)
+DEAD = (errno.ENOTCONN, errno.ECONNABORTED, errno.ECANCELED)
 POOL = 400
 SHAPE = "--quiet --layers 2 --heads 1 --dim 16 --tokens 16".split()
 # in the words of strace: all that a call of the C library may be

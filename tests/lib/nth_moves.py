@@ -46,7 +46,7 @@ FAULTS: Dict[str, Tuple[int, int]] = {
     "kill": (KILL, 3), "EIO": (errno.EIO, 1), "ENOSPC": (errno.ENOSPC, 1),
     "ESTALE": (errno.ESTALE, 1), "short": (SHORT, 1),
 }
-DEAD = (errno.ENOTCONN, errno.ECONNABORTED)
+DEAD = (errno.ENOTCONN, errno.ECONNABORTED, errno.ECANCELED)
 LIMIT_S = 20.0
 STILL_S = 0.05
 FRUITLESS_S = 10.0  # a rebalance that moves nothing is over by then

@@ -18,8 +18,8 @@ import threading
 import time
 
 
-# Of a mount whose daemon was killed.
-KILLED = {errno.ENOTCONN, errno.ECONNABORTED, errno.ENOENT}
+# Of a mount whose daemon was killed; ECANCELED is the kernel's, of requests over io_uring.
+KILLED = {errno.ENOTCONN, errno.ECONNABORTED, errno.ECANCELED, errno.ENOENT}
 # What a directory answers that fails now and then.
 FAULTS = {errno.EIO, errno.ESTALE, errno.ENOSPC, errno.EACCES, errno.EROFS,
           errno.ENOENT}
@@ -121,6 +121,16 @@ def settle(players, names, seconds):
         time.sleep(0.1)
 
 
+def whole(player, name):
+    """What is there of it: for who looks for the cause."""
+    try:
+        path = os.path.join(player.where, name)
+        with open(path, "rb") as block:
+            return block.read() == player.blocks[name], os.stat(path)
+    except OSError as error:
+        return str(error)
+
+
 def main():
     given = sys.argv[1:]
     if given[0] in ("--killed", "--faults"):
@@ -145,6 +155,8 @@ def main():
             wrong.append(f"{player.where}: lost {sorted(lost)}")
     if differs:
         wrong.append(f"after {seconds} s some alone see {differs}")
+        wrong += (f"{name} in {player.where}: {whole(player, name)}"
+                  for name in set().union(*differs) for player in players)
     for player in players:
         print(player.where, player.counts)
         if not player.counts["hit"] or not player.counts["removed"]:
