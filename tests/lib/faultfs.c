@@ -18,7 +18,9 @@
  *	OPERATION PERCENT EFFECT
  *
  * An operation has the name that libfuse gives it; EFFECT is an error (EIO, ESTALE,
- * ENOSPC, EACCES, ETIMEDOUT), or so many milliseconds to wait before it is done.
+ * ENOSPC, EACCES, ETIMEDOUT), so many milliseconds to wait before it is done, or, of
+ * read, "short": half of the bytes come. (Of a file that is cached that means its end:
+ * there should be SIGN.direct.)
  */
 #include <config.h>
 
@@ -69,8 +71,12 @@ static bool happens(unsigned percent)
 	       drawn % 100 < percent;
 }
 
+#define SHORT 1
+
 static int take_effect(const char *effect)
 {
+	if (!strcmp(effect, "short"))
+		return SHORT;
 	for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
 		if (!strcmp(effect, errors[i].name))
 			return -errors[i].err;
@@ -79,7 +85,7 @@ static int take_effect(const char *effect)
 	return 0;
 }
 
-/* 0, or the error that it ends with, undone. */
+/* 0, SHORT, or the error that it ends with, undone. */
 static int fault(const char *operation)
 {
 	char path[4096], name[16], effect[16];
@@ -248,10 +254,16 @@ static int op_open(const char *path, struct fuse_file_info *fi)
 static int op_read(const char *path, char *buffer, size_t size, off_t off,
 		   struct fuse_file_info *fi)
 {
+	int effect, got;
+
 	(void)path;
 	if (fi->fh < 4096 && !is_fresh[fi->fh] && forgets())
 		return -EBADF;
-	return fault("read") ?: result(pread((int)fi->fh, buffer, size, off));
+	effect = fault("read");
+	if (effect < 0)
+		return effect;
+	got = result(pread((int)fi->fh, buffer, size, off));
+	return effect == SHORT && got > 1 ? got / 2 : got;
 }
 
 static int op_write(const char *path, const char *buffer, size_t size,
