@@ -217,10 +217,10 @@ int ucm_evict_and_copy(struct ucm_store *store, ucm_ref ref,
 	/* a call has failed, or room has been made since */
 	if (has_room(move->to, &entry))
 		return ucm_store_copy(store, ref, move, NULL);
-	if (!is_worth_moving(store, &entry, move->to) ||
-	    make_room(store, move->to, (uint64_t)entry.blocks * 512, move))
+	if (!is_worth_moving(store, &entry, move->to))
 		return -ENOSPC;
-	return ucm_store_copy(store, ref, move, NULL);
+	err = make_room(store, move->to, (uint64_t)entry.blocks * 512, move);
+	return err ? err : ucm_store_copy(store, ref, move, NULL);
 }
 
 int ucm_evict_copy_beside(struct ucm_store *store, ucm_ref ref,

@@ -83,8 +83,9 @@ int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
 int ucm_evict_and_copy(struct ucm_store *store, ucm_ref ref,
 		       const struct ucm_move_terms *move);
 
-/* The same, to the next tier below that one which takes the block; move->to says
- * which was tried last. -ENOSPC: each refuses it, or there is none. */
+/* The same, to the next tier below that one which takes the block, and never past one
+ * that fails; move->to says which was tried last. -ENOSPC: each refuses it, or there is
+ * none. */
 int ucm_evict_and_copy_down(struct ucm_store *store, ucm_ref ref,
 			    const struct ucm_tier *from,
 			    struct ucm_move_terms *move);

@@ -175,6 +175,60 @@ UNIT_TEST(a_call_that_fails_for_want_of_room_is_no_full_tier)
 	ck_assert_uint_gt(nth, 10);
 }
 
+/* A server that is away is not passed: its hosts would not find what lies below it. */
+static const int away[] = {
+	-EIO, -EROFS, -ESTALE, -ENOENT, -ETIMEDOUT, -EACCES,
+};
+
+static int copy_down(unsigned i)
+{
+	struct ucm_move_terms move = { .soon = true };
+
+	return ucm_evict_and_copy_down(fx_set, ref_of(i), fx_set->dirs.tiers,
+				       &move);
+}
+
+UNIT_TEST(what_fails_is_not_passed, .rows = NUM_ROWS(away))
+{
+	bool met = true;
+
+	fx_still_store("fast=$/a:mid=$/b:slow=$/c");
+	for (unsigned nth = 1; met; nth++) {
+		fx_commit_files(0, 1);
+		fx_fail(NULL, nth, away[_i], true);
+		copy_down(0);
+		met = fx_failed_call();
+		fx_fail(NULL, 0, 0, false);
+		ck_assert_msg(!lies_in("$/c", 0), "call %u", nth);
+		atomic_store(&fx_set->dirs.at[1]->retry_s, 0);
+		ucm_store_remove(fx_set, &fx_files[0].key);
+	}
+}
+
+static void fill_mid(void)
+{
+	fx_configure_lru("fast=$/a:mid=$/b:slow=$/c");
+	fx_option("limit", "mid:16K");
+	fx_open_still();
+	fx_commit_files(0, 2);
+	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICTION_MOVING), 0);
+	age(0, 100);
+	age(1, 100);
+	fx_commit_files(2, 1);
+}
+
+/* Nor where it is full as well, and what would leave it cannot be read. */
+UNIT_TEST(what_is_full_and_fails_is_not_passed)
+{
+	fill_mid();
+	fx_fail("open", 2, -ETIMEDOUT, true);
+	ck_assert_int_eq(copy_down(2), -ETIMEDOUT);
+	fx_fail(NULL, 0, 0, false);
+	ck_assert(!lies_in("$/c", 2));
+	ck_assert_int_eq(copy_down(2), 0);
+	ck_assert(lies_in("$/b", 2));
+}
+
 /* ---- leaving together ---- */
 
 static struct ucm_batch batch;
