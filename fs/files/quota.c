@@ -280,7 +280,7 @@ static int wait_for_room(struct ucm_files_quotas *quotas, const char *path)
 	while ((mark = mark_of(quotas, path)) && ucm_quota_is_reached(mark)) {
 		if (err || mark->again_ms > ucm_monotonic_ms())
 			return refuse(mark);
-		err = ucm_wait_long_for_any(quotas->tree->dirs);
+		err = ucm_wait_long(UCM_WAIT_MANY);
 		if (err)
 			return err;
 		if (!quotas->running || atomic_load(&quotas->stopping))

@@ -214,7 +214,7 @@ static bool does_one_hang(const struct ucm_daemon *daemon)
 	const struct ucm_dirs *dirs = &daemon->store->dirs;
 
 	for (unsigned dir = 0; dir < dirs->num; dir++) {
-		if (ucm_wait_is_vain(dirs, dir))
+		if (!ucm_medium_answers(dirs->at[dir]))
 			return true;
 	}
 	return false;

@@ -130,7 +130,7 @@ static bool view_is_old(const struct ucm_view *view)
 static bool view_may_ask(const struct ucm_store *store, unsigned dir)
 {
 	return !ucm_wait_for(&store->dirs, dir) &&
-	       !ucm_wait_is_vain(&store->dirs, dir);
+	       ucm_medium_answers(store->dirs.at[dir]);
 }
 
 /* False: nothing is known. */
@@ -316,7 +316,7 @@ static uint64_t headroom_of_dir(const struct ucm_store *store, unsigned dir,
 	if (medium->readonly || atomic_load(&medium->draining))
 		return 0;
 	if (!view_look(store, dir, &seen))
-		return ucm_wait_is_vain(&store->dirs, dir) ? 0 : IN_DOUBT;
+		return ucm_medium_answers(store->dirs.at[dir]) ? IN_DOUBT : 0;
 	*tier_limit = seen.tier_limit;
 	kept = reserved(config, &seen);
 	/* a file system without a limit has what was made free there */

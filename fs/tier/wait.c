@@ -23,9 +23,8 @@ int ucm_wait_for(const struct ucm_dirs *dirs, unsigned dir)
 	return dirs->at[dir]->guard ? wait_refuse(dir) : 0;
 }
 
-int ucm_wait_long(const struct ucm_dirs *dirs, unsigned dir)
+int ucm_wait_long(unsigned dir)
 {
-	(void)dirs;
 	return wait_refuse(dir);
 }
 
@@ -41,17 +40,6 @@ static bool is_any_guarded(const struct ucm_dirs *dirs)
 int ucm_wait_for_any(const struct ucm_dirs *dirs)
 {
 	return is_any_guarded(dirs) ? wait_refuse(UCM_WAIT_MANY) : 0;
-}
-
-int ucm_wait_long_for_any(const struct ucm_dirs *dirs)
-{
-	(void)dirs;
-	return wait_refuse(UCM_WAIT_MANY);
-}
-
-bool ucm_wait_is_vain(const struct ucm_dirs *dirs, unsigned dir)
-{
-	return !ucm_medium_answers(dirs->at[dir]);
 }
 
 unsigned ucm_waited_for(void)

@@ -12,26 +12,22 @@
 #ifndef UCM_WAIT_H
 #define UCM_WAIT_H
 
-#include <stdbool.h>
-
 #include "fs/tier/dirs.h"
 
 /* For an ordinary call on a directory: only one under guard keeps anybody
  * waiting, as the others are local disks. */
 int ucm_wait_for(const struct ucm_dirs *dirs, unsigned dir);
 
-/* For what takes long on any directory: a sync, or reading all of a block. */
-int ucm_wait_long(const struct ucm_dirs *dirs, unsigned dir);
+#define UCM_WAIT_MANY UCM_MAX_DIRS
+
+/* For what takes long on any directory, or on several (UCM_WAIT_MANY): a sync, or
+ * reading all of a block. */
+int ucm_wait_long(unsigned dir);
 
 /* For calls on several directories, which ones is not known yet. */
 int ucm_wait_for_any(const struct ucm_dirs *dirs);
-int ucm_wait_long_for_any(const struct ucm_dirs *dirs);
-
-/* Has a directory stopped answering, so that calls on it fail at once? */
-bool ucm_wait_is_vain(const struct ucm_dirs *dirs, unsigned dir);
 
 /* What the last -EINPROGRESS of this thread was for. */
-#define UCM_WAIT_MANY UCM_MAX_DIRS
 unsigned ucm_waited_for(void);
 
 #endif

@@ -168,7 +168,7 @@ static int block_open(struct ucm_account *account, fuse_ino_t ino,
 		file = ucm_handle_open(daemon, &block_handle, ino);
 	if (!file)
 		return -ENOMEM;
-	err = ucm_handle_lock(daemon, file);
+	err = ucm_handle_lock(file);
 	if (err) {
 		ucm_handle_put(daemon, file);
 		return err;

@@ -204,7 +204,7 @@ static int bucket_rename_to_block(struct ucm_account *account,
 	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_entry entry;
 	ucm_ref ref;
-	int err = ucm_wait_long(&daemon->store->dirs, file->dir);
+	int err = ucm_wait_long(file->dir);
 
 	if (err)
 		return err;

@@ -112,7 +112,7 @@ static int files_resize_open(struct ucm_daemon *daemon, fuse_ino_t ino,
 
 	if (!file)
 		return -ENOENT;
-	err = ucm_handle_lock(daemon, file);
+	err = ucm_handle_lock(file);
 	if (!err) {
 		err = file->fd >= 0 && file->writes
 			      ? ucm_os_truncate(file->fd, size)

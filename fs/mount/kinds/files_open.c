@@ -225,7 +225,7 @@ static int files_open_node(fuse_req_t req, struct ucm_files_node *node,
 
 	if (!file)
 		return -ENOMEM;
-	err = ucm_handle_lock(daemon, file);
+	err = ucm_handle_lock(file);
 	if (!err) {
 		err = files_open_locked(req, node, file, held, fi);
 		pthread_mutex_unlock(&file->lock);
@@ -271,7 +271,7 @@ static int files_flush(struct ucm_account *account, struct ucm_handle *file)
 	 * not report to its file system when that is closed */
 	if (!file->told_at_close || !file->writes)
 		return 0;
-	err = ucm_wait_long(&account->daemon->store->dirs, file->dir);
+	err = ucm_wait_long(file->dir);
 	if (err)
 		return err;
 	err = ucm_os_flush(file->fd);

@@ -193,7 +193,7 @@ static int manifest_flush(struct ucm_account *account, struct ucm_handle *file)
 
 	if (!file->writes)
 		return 0;
-	err = ucm_wait_long_for_any(&daemon->store->dirs);
+	err = ucm_wait_long(UCM_WAIT_MANY);
 	if (err)
 		return err;
 	return space ? manifest_store(daemon, space, file->fd) : -ENOENT;

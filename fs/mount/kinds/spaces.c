@@ -123,7 +123,7 @@ static int spaces_rmdir(struct ucm_account *account, fuse_ino_t parent,
 	(void)parent;
 	if (!space)
 		return -ENOENT;
-	err = ucm_wait_long_for_any(&daemon->store->dirs);
+	err = ucm_wait_long(UCM_WAIT_MANY);
 	if (err)
 		return err;
 	if (ucm_daemon_writes_to(daemon, space))
@@ -305,7 +305,7 @@ static int space_set_quota(struct ucm_daemon *daemon, fuse_ino_t ino,
 			  space->folder, (int)(size < 64 ? size : 64), value);
 		return -EINVAL;
 	}
-	err = ucm_wait_long_for_any(&daemon->store->dirs);
+	err = ucm_wait_long(UCM_WAIT_MANY);
 	return err ? err : ucm_store_set_quota(daemon->store, space, bytes);
 }
 

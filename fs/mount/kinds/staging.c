@@ -91,7 +91,7 @@ static int staging_enter(const struct ucm_daemon *daemon,
 			  ? 0
 			  : ucm_wait_for(&daemon->store->dirs, file->dir);
 
-	return err ? err : ucm_handle_lock(daemon, file);
+	return err ? err : ucm_handle_lock(file);
 }
 
 /* The descriptor says; a closed staging file is opened for the question. */
@@ -373,7 +373,7 @@ int ucm_staging_commit(const struct ucm_account *within,
 		       struct ucm_handle *file, const struct ucm_key *key)
 {
 	struct ucm_daemon *daemon = within->daemon;
-	int fd, err = ucm_wait_long(&daemon->store->dirs, file->dir);
+	int fd, err = ucm_wait_long(file->dir);
 
 	if (err)
 		return err;
@@ -433,7 +433,7 @@ static int staging_flush(struct ucm_account *account, struct ucm_handle *file)
 
 	if (file->temp.committed)
 		return 0;
-	err = ucm_wait_long(&account->daemon->store->dirs, file->dir);
+	err = ucm_wait_long(file->dir);
 	if (!err)
 		err = staging_commit_writer(account, file, UCM_COMMIT_IF_WHOLE);
 	return err == -EAGAIN ? 0 : err;
@@ -464,7 +464,7 @@ static int staging_finish_writer(struct ucm_account *within,
 	if (file->refused && !changed)
 		return 0; /* close(2) has failed, and the log says why */
 	if (!file->temp.committed || changed)
-		err = ucm_wait_long(&store->dirs, file->dir);
+		err = ucm_wait_long(file->dir);
 	if (err)
 		return err;
 	if (file->temp.committed)

@@ -257,7 +257,7 @@ void ucm_handle_put(struct ucm_daemon *daemon, struct ucm_handle *file);
 
 /* Its lock. In a thread that must not wait it is not waited for while another
  * holds it over a call that takes long: -EINPROGRESS. */
-int ucm_handle_lock(const struct ucm_daemon *daemon, struct ucm_handle *file);
+int ucm_handle_lock(struct ucm_handle *file);
 
 /* Its descriptor and backing id, if it has them, are closed. Under file->lock,
  * when the kernel has no open left on it. */

@@ -221,7 +221,7 @@ int ucm_handle_stat(struct ucm_daemon *daemon, fuse_ino_t node,
 		return -ENOENT;
 	err = ucm_wait_for(&daemon->store->dirs, file->dir);
 	if (!err)
-		err = ucm_handle_lock(daemon, file);
+		err = ucm_handle_lock(file);
 	if (!err) {
 		err = file->fd < 0 ? -ENOENT : ucm_os_fstat(file->fd, out);
 		*key_out = file->key;
@@ -238,7 +238,7 @@ void ucm_handle_return_fd(const struct ucm_handle *file, int fd)
 }
 
 /* Others hold it for a few instructions, as a rule. */
-int ucm_handle_lock(const struct ucm_daemon *daemon, struct ucm_handle *file)
+int ucm_handle_lock(struct ucm_handle *file)
 {
 	struct timespec until;
 
@@ -255,8 +255,7 @@ int ucm_handle_lock(const struct ucm_daemon *daemon, struct ucm_handle *file)
 		until.tv_sec++;
 	}
 	return pthread_mutex_clocklock(&file->lock, CLOCK_MONOTONIC, &until)
-		       ? ucm_wait_long(&daemon->store->dirs, file->dir)
-		       : 0;
+		       ? ucm_wait_long(file->dir) : 0;
 }
 
 void ucm_handle_put(struct ucm_daemon *daemon, struct ucm_handle *file)

@@ -96,7 +96,7 @@ void ucm_handle_count_open(struct ucm_handle *file, struct fuse_file_info *fi)
 int ucm_handle_close(struct ucm_account *account, struct ucm_handle *file)
 {
 	struct ucm_daemon *daemon = account->daemon;
-	int err = ucm_handle_lock(daemon, file);
+	int err = ucm_handle_lock(file);
 
 	if (err)
 		return err;

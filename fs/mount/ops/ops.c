@@ -303,7 +303,7 @@ static void serve_fsyncdir(struct ucm_fuse_request *r)
 		r->err = 0;
 		return;
 	}
-	r->err = ucm_wait_long_for_any(&r->account.daemon->store->dirs);
+	r->err = ucm_wait_long(UCM_WAIT_MANY);
 	if (!r->err)
 		r->err = ops->fsyncdir(&r->account, r->ino);
 }

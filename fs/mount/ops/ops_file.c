@@ -148,7 +148,7 @@ static void serve_read(struct ucm_fuse_request *r)
 
 	r->err = file_wait(r, file);
 	if (!r->err)
-		r->err = ucm_handle_lock(r->account.daemon, file);
+		r->err = ucm_handle_lock(file);
 	if (r->err)
 		return;
 	count_moved(&r->account, file, part_there(file, r->size, r->off));
@@ -220,7 +220,7 @@ static void serve_fallocate(struct ucm_fuse_request *r)
 
 	r->err = file_wait(r, file);
 	if (!r->err)
-		r->err = ucm_handle_lock(r->account.daemon, file);
+		r->err = ucm_handle_lock(file);
 	if (r->err)
 		return;
 	r->err = file->ops->fallocate
@@ -277,7 +277,7 @@ static void serve_flush(struct ucm_fuse_request *r)
 {
 	struct ucm_handle *file = file_of(r->fi);
 
-	r->err = ucm_handle_lock(r->account.daemon, file);
+	r->err = ucm_handle_lock(file);
 	if (r->err)
 		return;
 	if (file->ops->flush)
@@ -303,7 +303,7 @@ static void serve_fsync(struct ucm_fuse_request *r)
 	r->err = 0;
 	if (!file->ops->fsync)
 		return;
-	r->err = ucm_wait_long(dirs_of(r), file->dir);
+	r->err = ucm_wait_long(file->dir);
 	if (r->err)
 		return;
 	pthread_mutex_lock(&file->lock);

@@ -153,7 +153,7 @@ static bool create_evict(struct creation *c)
 
 	if (!store->value.policy)
 		return false;
-	c->wait = ucm_wait_long_for_any(&store->dirs);
+	c->wait = ucm_wait_long(UCM_WAIT_MANY);
 	if (c->wait)
 		return true;
 	for (unsigned tries = 0, waits = 0; tries < TRIES && waits < WAITS;) {

@@ -185,7 +185,7 @@ int ucm_store_fill_bucket(struct ucm_store *store, struct ucm_space *space,
 
 		if (ucm_space_is_scanned(space, dir, bucket))
 			continue;
-		err = ucm_wait_long_for_any(&store->dirs);
+		err = ucm_wait_long(UCM_WAIT_MANY);
 		if (err)
 			return err;
 		ucm_store_scan_bucket(store, space, dir, bucket);
@@ -214,7 +214,7 @@ bool ucm_store_knows_all(struct ucm_store *store)
 		return true;
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
 		if (!ucm_store_knows(store, dir) &&
-		    !ucm_wait_is_vain(&store->dirs, dir))
+		    ucm_medium_answers(store->dirs.at[dir]))
 			return false;
 	}
 	return true;

@@ -95,7 +95,7 @@ int ucm_store_peek(struct ucm_store *store, const struct ucm_key *key,
 	if (!err && entry.flags & UCM_ENTRY_LEAVING)
 		err = -ENOENT;
 	if (!err && entry.flags & UCM_ENTRY_DOUBT) {
-		err = ucm_wait_long(&store->dirs, entry.dir);
+		err = ucm_wait_long(entry.dir);
 		if (!err)
 			err = ucm_store_settle(store, ref);
 		if (!err && !ucm_index_get(store->index, ref, &entry))
@@ -175,7 +175,7 @@ static int store_wait_to_open(struct ucm_store *store, ucm_ref ref)
 	if (!ucm_index_get(store->index, ref, &entry))
 		return -ENOENT;
 	return entry.flags & (UCM_ENTRY_DOUBT | UCM_ENTRY_WRITABLE)
-		       ? ucm_wait_long(&store->dirs, entry.dir)
+		       ? ucm_wait_long(entry.dir)
 		       : ucm_wait_for(&store->dirs, entry.dir);
 }
 

@@ -160,7 +160,7 @@ static int freshen(struct ucm_store *store, struct ucm_space *space,
 	if (!fresh)
 		return 0;
 	at = &fresh->at[dir * UCM_BUCKETS + bucket];
-	if (!is_due(at) || ucm_wait_is_vain(&store->dirs, dir))
+	if (!is_due(at) || !ucm_medium_answers(store->dirs.at[dir]))
 		return 0;
 	err = ucm_wait_for(&store->dirs, dir);
 	if (err)

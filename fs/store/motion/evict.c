@@ -552,7 +552,7 @@ static int evict_in_dir(struct ucm_store *store, unsigned dir, uint64_t bytes,
 	int err;
 
 	/* nothing is placed in one that failed lately, room or not */
-	if (ucm_wait_is_vain(&store->dirs, dir) ||
+	if (!ucm_medium_answers(store->dirs.at[dir]) ||
 	    ucm_medium_state(store->dirs.at[dir]) == UCM_DIR_SET_ASIDE)
 		return -ENOSPC;
 	/* all that come at once may lack the same bytes */

@@ -72,7 +72,7 @@ static bool mover_relieve(struct ucm_movers *movers, unsigned dir)
 	uint64_t excess, freed = 0;
 
 	/* one that does not answer cannot say how full it is */
-	if (ucm_wait_is_vain(&store->dirs, dir))
+	if (!ucm_medium_answers(store->dirs.at[dir]))
 		return false;
 	/* in any case: others see what it says */
 	excess = ucm_pressure(store, dir);

@@ -28,7 +28,7 @@ void ucm_mover_beat(struct ucm_movers *movers)
 	struct ucm_dirs *dirs = &movers->store->dirs;
 
 	for (unsigned dir = 0; dir < dirs->num; dir++) {
-		if (!ucm_wait_is_vain(dirs, dir))
+		if (ucm_medium_answers(dirs->at[dir]))
 			ucm_medium_beat(dirs->at[dir], UCM_BEAT_SHOW);
 	}
 }

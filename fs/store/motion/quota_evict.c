@@ -51,7 +51,7 @@ static void quota_refuse(struct ucm_store *store, struct ucm_quota *quota,
 static int quota_evict(struct ucm_store *store, struct ucm_quota *quota,
 		       uint64_t bytes, struct ucm_allowance *part)
 {
-	int err = ucm_wait_long_for_any(&store->dirs);
+	int err = ucm_wait_long(UCM_WAIT_MANY);
 	uint64_t lack, freed;
 
 	if (err)

@@ -72,7 +72,7 @@ static void keeper_leave(struct ucm_keeper *keeper)
 		return;
 	if (atomic_load(&recovery->unclean) && !ucm_keeper_knows(keeper))
 		return;
-	if (ucm_wait_is_vain(&keeper->store->dirs, keeper->dir)) {
+	if (!ucm_medium_answers(keeper->store->dirs.at[keeper->dir])) {
 		ucm_error("%s: does not answer: left as it is", medium->path);
 		return;
 	}
