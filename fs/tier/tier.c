@@ -12,7 +12,6 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/osguard.h"
 #include "fs/medium/dir/dir.h"
 #include "fs/medium/shared/hosts.h"
 #include "hashing/tree.h"
@@ -120,7 +119,8 @@ void ucm_medium_failed(struct ucm_medium *medium, const char *what, int err)
 	default:
 		break;
 	}
-	ucm_error("%s: %s: %s", medium->path, what, strerror(-err));
+	if (!ucm_medium_is_no_news(medium, err))
+		ucm_error("%s: %s: %s", medium->path, what, strerror(-err));
 }
 
 const char *const ucm_dir_states[UCM_DIR_STATES] = {
@@ -135,15 +135,6 @@ const char *const ucm_dir_states[UCM_DIR_STATES] = {
 static bool is_set_aside(const struct ucm_medium *medium)
 {
 	return atomic_load(&medium->retry_s) > now_s();
-}
-
-bool ucm_medium_answers(const struct ucm_medium *medium)
-{
-	for (int kind = 0; kind < UCM_CALL_KINDS; kind++) {
-		if (ucm_guard_is_down(medium->guard, (enum ucm_call_kind)kind))
-			return false;
-	}
-	return true;
 }
 
 enum ucm_dir_state ucm_medium_state(const struct ucm_medium *medium)

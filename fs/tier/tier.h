@@ -7,12 +7,14 @@
 #ifndef UCM_TIER_H
 #define UCM_TIER_H
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
 
 #include "common/align.h"
+#include "common/osguard.h"
 #include "fs/medium/medium.h"
 #include "fs/medium/memory/memory.h"
 #include "fs/tier/room.h"
@@ -136,7 +138,22 @@ enum ucm_dir_state {
 extern const char *const ucm_dir_states[UCM_DIR_STATES];
 
 /* Does it answer all kinds of calls? If not, some fail at once. */
-bool ucm_medium_answers(const struct ucm_medium *medium);
+static inline bool ucm_medium_answers(const struct ucm_medium *medium)
+{
+	for (int kind = 0; kind < UCM_CALL_KINDS; kind++) {
+		if (ucm_guard_is_down(medium->guard, (enum ucm_call_kind)kind))
+			return false;
+	}
+	return true;
+}
+
+/* Need a failed call not be logged? Its caller was killed, or the guard has logged once
+ * that the directory does not answer. */
+static inline bool ucm_medium_is_no_news(const struct ucm_medium *medium, int err)
+{
+	return err == -EINTR ||
+	       (err == -ETIMEDOUT && !ucm_medium_answers(medium));
+}
 
 enum ucm_dir_state ucm_medium_state(const struct ucm_medium *medium);
 

@@ -22,9 +22,12 @@
 int ucm_store_fail(struct ucm_store *store, unsigned dir,
 		   const struct ucm_id *id, const char *call, int err)
 {
+	const struct ucm_medium *medium = store->dirs.at[dir];
+
 	ucm_dirs_count_error(&store->dirs, dir, err);
-	ucm_error("%s: block %s: %s: %s", store->dirs.at[dir]->path,
-		  ucm_hex(id).text, call, strerror(-err));
+	if (!ucm_medium_is_no_news(medium, err))
+		ucm_error("%s: block %s: %s: %s", medium->path,
+			  ucm_hex(id).text, call, strerror(-err));
 	return err;
 }
 

@@ -133,10 +133,13 @@ static int move_bytes(struct moving *m)
 
 static int move_fail(struct moving *m, unsigned dir, const char *what, int err)
 {
+	const struct ucm_medium *medium = m->store->dirs.at[dir];
+
 	ucm_dirs_count_error(&m->store->dirs, dir, err);
-	ucm_error("%s: block %s: moved to tier %s: %s: %s",
-		  m->store->dirs.at[dir]->path, ucm_hex(&m->key.id).text,
-		  m->move->to->name, what, strerror(-err));
+	if (!ucm_medium_is_no_news(medium, err))
+		ucm_error("%s: block %s: moved to tier %s: %s: %s",
+			  medium->path, ucm_hex(&m->key.id).text,
+			  m->move->to->name, what, strerror(-err));
 	return err;
 }
 
