@@ -154,7 +154,8 @@ int ucm_config_limit_dir(struct ucm_tier_config *tier, const char *value,
 /*
  * Read a YAML file: "tiers", a list of maps (name, directories, limit,
  * readonly; a directory is its path, or a map of path and limit), or what
- * presets.h has instead, and scalars, which are handed to set(arg, key, value).
+ * presets.h has instead, and scalars, which are handed to set(arg, key, value), if there
+ * is one.
  * Tiers that there are before, of SOURCE, stand in place of the file's.
  * -EINVAL (or what set or open returned) with file and line in error.
  */

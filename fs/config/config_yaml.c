@@ -261,8 +261,9 @@ static int read_setting(struct reader *reader, yaml_node_pair_t *pair)
 		return 0; /* read before all others, which may name tiers */
 	if (!scalar(value))
 		return complain_at(reader, value, "not a single value");
-	err = reader->set(reader->arg, scalar(key), scalar(value),
-			  reader->error);
+	err = !reader->set ? 0
+			   : reader->set(reader->arg, scalar(key),
+					 scalar(value), reader->error);
 	if (err == -ENOENT) {
 		err = ucm_error_set(reader->error, -EINVAL,
 				    "unknown key '%.100s'", scalar(key));

@@ -82,8 +82,7 @@ void ucm_files_warn_of_others(const struct ucm_files_tree *tree)
 	}
 	if (out && !fclose(out) && len)
 		ucm_warning("files/ is that of %s; what is in files/ of these "
-			    "is not served: %s; ucm doctor says how to gather "
-			    "it",
+			    "is not served: %s; gather it with cp -an",
 			    tree->at->medium.path, others);
 }
 

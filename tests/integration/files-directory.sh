@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # files/ is in one directory: the first on disk, or the one that is named. What
-# an earlier mount left in others is named, and gathered as ucm doctor says.
+# an earlier mount left in others is named, and gathered by cp -an.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test root fuse python3
@@ -52,25 +52,16 @@ need do_mount "$source"
 logged "is not served: $work/b, $work/slow;"
 same 'one line says so' 1 "$(grep -c 'is not served' "$log")"
 same 'the part of the directory is served' both "$(ls "$mnt/files/kv")"
-"$ucm" doctor "$mnt" >"$work/doctor"
-for dir in b slow; do
-	check "ucm doctor names $dir" grep -qF \
-		"$work/$dir: files/ is not served; it has entries" "$work/doctor"
-done
-check 'and not the one that is served' \
-	sh -c "! grep -F '$work/a: files/' '$work/doctor'"
-# the command that it says, for each
-sed -n 's/.*entries.*; mend: //p' "$work/doctor" >"$work/mend"
-same 'it says how, for each' 2 "$(wc -l <"$work/mend")"
 do_umount
-need sh -e "$work/mend"
+for dir in b slow; do
+	need cp -an "$work/$dir/files/." "$work/a/files/"
+	need rm -r "$work/$dir/files"
+done
 need do_mount "$source"
 same 'all is gathered' "a
 b
 slow" "$(cat "$mnt/files/kv/both" "$mnt/files/kv/b" "$mnt/files/kv/deep/slow")"
 check 'no line says anything' sh -c "! grep 'is not served' '$log'"
-"$ucm" doctor "$mnt" >"$work/doctor"
-check 'nor does ucm doctor' sh -c "! grep 'is not served' '$work/doctor'"
 check 'config.yaml says where it is' \
 	grep -q "^files: '$work/a'\$" "$mnt/.ucmfs/config.yaml"
 do_umount

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #include <jansson.h>
 
@@ -48,6 +49,16 @@ void ucm_doctor_machine(void);
 /* A directory that is, or is going to be, one of a tier. readonly: so is the
  * tier, and nothing is tried by writing. */
 void ucm_doctor_directory(const char *path, bool readonly);
+
+/* The options in a line of /proc/self/mountinfo that is of NFS and this device; NULL. */
+const char *ucm_nfs_options(const char *line, dev_t dev);
+
+/* Which of them are unsafe or slow, and why; text is "" where none is. */
+struct ucm_nfs_advice {
+	char text[400], mend[160];
+};
+void ucm_nfs_advise(const char *options, bool shared,
+		    struct ucm_nfs_advice *out);
 
 /* A mount and its directories. */
 void ucm_doctor_mount(const struct ucm_mount *mount);

@@ -130,6 +130,31 @@ static void check_hosts(const struct patient *patient)
 	    living, num - living);
 }
 
+static void check_nfs(const struct patient *patient)
+{
+	FILE *mounts = fopen("/proc/self/mountinfo", "re");
+	_cleanup_free_ char *line = NULL;
+	const char *options = NULL;
+	struct ucm_nfs_advice advice;
+	struct stat st;
+	size_t size = 0;
+
+	if (!mounts)
+		return;
+	while (!options && getline(&line, &size, mounts) > 0 &&
+	       !fstat(patient->dirfd, &st))
+		options = ucm_nfs_options(line, st.st_dev);
+	fclose(mounts);
+	if (!options)
+		return;
+	ucm_nfs_advise(options, !fstatat(patient->dirfd, UCM_HOSTS, &st, 0),
+		       &advice);
+	if (*advice.text)
+		SAY(patient, UCM_WARN, advice.mend, "%s", advice.text);
+	else
+		SAY(patient, UCM_OK, NULL, "its NFS options are good");
+}
+
 /* ---- what is tried with a file ---- */
 
 static bool make_file(struct patient *patient)
@@ -282,6 +307,7 @@ void ucm_doctor_directory(const char *path, bool readonly)
 	check_space(&patient);
 	check_owner(&patient);
 	check_hosts(&patient);
+	check_nfs(&patient);
 	if (!readonly)
 		try_with_file(&patient);
 	close(patient.dirfd);

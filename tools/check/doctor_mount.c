@@ -4,7 +4,6 @@
 
 #include "tools/check/doctor.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -88,23 +87,10 @@ static void check_metrics(const char *point, bool is_mount)
 
 /* ---- directories ---- */
 
-/* What is read beside the tiers' keys: which directory has files/, to free. */
-static int take_files(void *arg, const char *key, const char *value,
-		      struct ucm_error *error)
-{
-	char **files = arg;
-
-	(void)error;
-	if (!strcmp(key, "files") && !*files)
-		*files = strdup(value);
-	return 0;
-}
-
 /* From the mount itself, which knows all, if it answers; else from what it was
  * mounted with, which says less. */
 static int read_tiers(const struct ucm_mount *mount, bool answers,
-		      struct ucm_config *config, char **files_out,
-		      struct ucm_error *why)
+		      struct ucm_config *config, struct ucm_error *why)
 {
 	_cleanup_fd_ int fd =
 		answers ? ucm_mount_open(mount->point, "config.yaml", O_RDONLY)
@@ -112,7 +98,7 @@ static int read_tiers(const struct ucm_mount *mount, bool answers,
 	char path[32];
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	if (fd >= 0 && !ucm_config_read(config, path, take_files, files_out, why) &&
+	if (fd >= 0 && !ucm_config_read(config, path, NULL, NULL, why) &&
 	    config->num_tiers)
 		return 0;
 	ucm_config_fini(config);
@@ -135,42 +121,13 @@ static void check_memory(const struct ucm_config *config,
 		ucm_doctor_directory(path, tier->readonly);
 }
 
-/* Files of a mount whose files/ lay over several directories. */
-static void check_files(const char *dir, const char *files)
-{
-	_cleanup_free_ char *mend = NULL;
-	_cleanup_dir_ DIR *folder = NULL;
-	char path[PATH_MAX];
-	struct dirent *entry;
-
-	snprintf(path, sizeof(path), "%s/" UCM_TREE_FILES, dir);
-	if (!files || !strcmp(dir, files) || ucm_doctor_ask(path))
-		return;
-	folder = opendir(path);
-	do
-		entry = folder ? readdir(folder) : NULL;
-	while (entry && (!strcmp(entry->d_name, ".") ||
-			 !strcmp(entry->d_name, "..")));
-	if (!entry)
-		return;
-	if (asprintf(&mend,
-		     "cp -an '%s/.' '%s/" UCM_TREE_FILES
-		     "/' && find '%s' -mindepth 1 -delete",
-		     path, files, path) < 0)
-		mend = NULL;
-	ucm_doctor_warn(dir, mend ? mend : "copy it to the other one",
-			UCM_TREE_FILES "/ is not served; it has entries, and " "the mount serves %s/" UCM_TREE_FILES,
-			files);
-}
-
 static void check_tiers(const struct ucm_mount *mount, bool answers)
 {
 	struct ucm_error why = { .text = "" };
-	_cleanup_free_ char *files = NULL;
 	struct ucm_config config;
 
 	ucm_config_init(&config);
-	if (read_tiers(mount, answers, &config, &files, &why))
+	if (read_tiers(mount, answers, &config, &why))
 		ucm_doctor_warn(mount->point,
 				"ask as root, or name the directories",
 				"its directories are not known: %s", why.text);
@@ -180,12 +137,8 @@ static void check_tiers(const struct ucm_mount *mount, bool answers)
 
 		if (tier->memory)
 			check_memory(&config, tier);
-		for (unsigned j = 0; !tier->memory && j < tier->num_dirs;
-		     j++) {
-			ucm_doctor_directory(tier->dirs[j],
-					     tier->readonly);
-			check_files(tier->dirs[j], files);
-		}
+		for (unsigned j = 0; !tier->memory && j < tier->num_dirs; j++)
+			ucm_doctor_directory(tier->dirs[j], tier->readonly);
 	}
 	ucm_config_fini(&config);
 }

@@ -6,6 +6,8 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/sysmacros.h>
 
 #include "tests/unit/unit.h"
 #include "tools/check/doctor.h"
@@ -91,4 +93,69 @@ UNIT_TEST(releases_of_the_kernel_are_compared_as_numbers,
 {
 	ck_assert(ucm_release_is(releases[_i].release, releases[_i].major,
 				 releases[_i].minor) == releases[_i].is);
+}
+
+#define NFS "36 25 0:51 /kv /mnt/nfs rw,noatime shared:1 - nfs4 server:/kv "
+#define GOOD \
+	"rw,vers=4.2,rsize=1048576,wsize=1048576,namlen=255,hard,proto=tcp," \
+	"timeo=600,retrans=2,sec=sys,local_lock=none"
+
+/* As the kernel shows them. */
+static const struct {
+	const char *line;
+	const char *text; /* how it begins; "": nothing; NULL: it is not that mount */
+	const char *shared, *mend; /* text of a shared one, if that is not the same */
+} nfs_mounts[] = {
+	{ NFS GOOD "\n", "", NULL, NULL },
+	{ NFS GOOD ",nolock,lookupcache=pos,acdirmax=10,noacl\n", "", NULL, NULL },
+	{ NFS "rw,soft,timeo=600,retrans=2", "", NULL, NULL },
+	{ NFS "rw,soft,timeo=30,retrans=2", "soft: a write fails after 9 s", NULL,
+	  "mount it with hard" },
+	{ NFS "rw,softerr,timeo=10,retrans=0", "soft: a write fails after 1 s", NULL,
+	  NULL },
+	{ NFS "rw,hard,timeo=10,retrans=0", "", NULL, NULL },
+	{ NFS "rw,vers=3", "", "vers=3: two changes", "mount it with vers=4.2" },
+	{ NFS "rw,vers=3,proto=udp", "proto=udp: ", "vers=3: ", NULL },
+	{ NFS "rw,nocto", "", "nocto: removed", NULL },
+	{ NFS "rw,acregmax=600,acdirmax=600,hard", "", "acdirmax=600: removed", NULL },
+	{ NFS "rw,noac", "noac: each write", NULL, NULL },
+	{ NFS "rw,sync,vers=4.2\n", "sync: each write", NULL, NULL },
+	{ NFS "rw,lookupcache=none", "lookupcache=none: each open", NULL,
+	  "mount it with lookupcache=all" },
+	{ NFS "rw,rsize=32768,wsize=65536",
+	  "rsize=32768: blocks are read in small pieces; "
+	  "wsize=65536: blocks are written in small pieces", NULL,
+	  "mount it with rsize=1048576,wsize=1048576" },
+	{ "36 25 0:51 / /mnt rw - nfs server:/kv rw,noac\n", "noac: ", NULL, NULL },
+	{ "36 25 0:52 / /mnt rw - nfs server:/kv rw,noac\n", NULL, NULL, NULL },
+	{ "36 25 0:51 / /mnt rw - nfsd nfsd rw,noac\n", NULL, NULL, NULL },
+	{ "36 25 0:51 / /mnt rw - ext4 /dev/sda1 rw,sync\n", NULL, NULL, NULL },
+	{ "", NULL, NULL, NULL },
+};
+
+static void advises(const char *options, bool shared, const char *text,
+		    const char *mend)
+{
+	struct ucm_nfs_advice advice;
+
+	ucm_nfs_advise(options, shared, &advice);
+	ck_assert_msg(!strncmp(advice.text, text, strlen(text)) &&
+			      !*advice.text == !*text,
+		      "%s: %s", options, advice.text);
+	if (mend && *text)
+		ck_assert_str_eq(advice.mend, mend);
+}
+
+UNIT_TEST(what_options_of_nfs_do_to_blocks_is_known, .rows = NUM_ROWS(nfs_mounts))
+{
+	const char *text = nfs_mounts[_i].text;
+	const char *shared = nfs_mounts[_i].shared;
+	const char *options =
+		ucm_nfs_options(nfs_mounts[_i].line, makedev(0, 51));
+
+	ck_assert(!options == !text);
+	if (!text)
+		return;
+	advises(options, false, text, nfs_mounts[_i].mend);
+	advises(options, true, shared ? shared : text, nfs_mounts[_i].mend);
 }
