@@ -32,7 +32,7 @@ faults() {
 		unlink 3 EIO
 		utimens 3 EIO
 		open 1 ESTALE
-		read 2 EIO
+		read $([ "$1" = beta ] && echo 20 short || echo 2 EIO)
 		read 2 30
 		readdir 5 EIO
 		readdir 5 50
@@ -41,15 +41,13 @@ faults() {
 	mv "$work/rules" "$work/sign-$1.faults"
 }
 
-short='read 20 short'
-faults alpha </dev/null
-echo "$short" | faults beta
+for host in alpha beta; do
+	faults $host </dev/null
+done
 (
 	sleep 4
-	for host in beta alpha; do
-		printf 'getattr 1 EIO\nlink 1 EIO\nwrite 1 EIO\n%s\n' "$short" |
-			faults $host
-		short=
+	for host in alpha beta; do
+		printf 'getattr 1 EIO\nlink 1 EIO\nwrite 1 EIO\n' | faults $host
 	done
 	sleep 2
 	rm -f "$work"/sign-*.faults
