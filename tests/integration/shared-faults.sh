@@ -41,6 +41,10 @@ faults() {
 	mv "$work/rules" "$work/sign-$1.faults"
 }
 
+met_faults() {
+	grep -q 'Input/output error' "$work/log.$1"
+}
+
 for host in alpha beta; do
 	faults $host </dev/null
 done
@@ -50,6 +54,9 @@ done
 		printf 'getattr 1 EIO\nlink 1 EIO\nwrite 1 EIO\n' | faults $host
 	done
 	sleep 2
+	for host in alpha beta; do
+		within_s 30 met_faults $host
+	done
 	rm -f "$work"/sign-*.faults
 	: >"$work/over"
 ) &
@@ -59,8 +66,7 @@ python3 -B "$top_srcdir/tests/lib/shared_ops.py" --faults "$work/over" "$work/sr
 same 'each read is the committed bytes, an error or a miss; nothing committed is lost' 0 $?
 cat "$work/played"
 for host in alpha beta; do
-	on $host
-	check "$host met faults" grep -q 'Input/output error' "$log"
+	check "$host met faults" met_faults $host
 done
 unmount_hosts alpha beta
 for host in alpha beta; do
