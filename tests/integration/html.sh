@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # make html: each manual page and document has a page, the index leads to all of them,
-# and no link and no anchor leads nowhere.
+# no link, anchor or picture leads nowhere, and no page is wider than a screen.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/python.sh"
@@ -69,4 +69,35 @@ if num < 300:
     print(f"{num} links: too few to be all")
 END
 same 'no link is broken' '' "$("$python" "$work/links.py" "$work/html" 2>&1)"
+for picture in "$top_srcdir"/doc/*.svg; do
+	picture=${picture##*/}
+	check "a picture: $picture" cmp "$top_srcdir/doc/$picture" "$work/html/doc/$picture"
+	check 'and a page that shows it' grep -qrF "src=\"$picture\"" "$work/html/doc"
+done
+
+# all pages, in frames as wide as a telephone and as a screen
+may_try 'widths' chromium || exit $failed
+{
+	echo '<!DOCTYPE html><body>'
+	(cd "$work/html" && find . -name '*.html' ! -name wide.html) | while read -r page; do
+		for width in 390 1280; do
+			echo "<iframe style='border: 0; width: ${width}px' src='$page'></iframe>"
+		done
+	done
+	cat <<'END'
+<script>onload = () => {
+	const frames = [...document.querySelectorAll("iframe")];
+	const wide = frames.filter((f) =>
+		f.contentDocument.documentElement.scrollWidth > f.clientWidth);
+	document.body.textContent = `${frames.length} frames, too wide: ` +
+		wide.map((f) => `${f.getAttribute("src")} at ${f.clientWidth}`);
+}</script>
+END
+} >"$work/html/wide.html"
+# as root, without a display, and with scripts that may look into frames of files
+chromium --headless --no-sandbox --disable-gpu --disable-web-security \
+	--user-data-dir="$work/chromium" --dump-dom "file://$work/html/wide.html" \
+	>"$work/dom" 2>"$work/chromium.err"
+same 'no page is too wide' "$(grep -c '<iframe' "$work/html/wide.html") frames, too wide: " \
+	"$(sed -n 's,</body>.*,,; s/.*<body>//p' "$work/dom")"
 exit $failed
