@@ -58,7 +58,7 @@ def texts() -> List[str]:
 
 def symptoms() -> List[str]:
     """What stands in backticks in the first cells of the section's tables."""
-    section = re.search(r"^## When something is wrong\n(.*?)^## ",
+    section = re.search(r"^## When something is wrong\n(.*?)(?:^## |\Z)",
                         text_of(os.path.join(SRCDIR, "doc", "engines.md")),
                         re.M | re.S)
     assert section is not None
