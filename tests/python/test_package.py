@@ -207,8 +207,9 @@ class Declarations(unittest.TestCase):
     HEADERS = os.path.join(SRCDIR, "include")
 
     def compiler(self):
-        compiler = shutil.which(os.environ.get("CC", "cc").split()[0])
-        if not compiler:
+        """Its words: CC may have options, or ccache before it."""
+        compiler = os.environ.get("CC", "cc").split()
+        if not shutil.which(compiler[0]):
             self.skipTest("needs a C compiler")
         return compiler
 
@@ -261,7 +262,7 @@ class Declarations(unittest.TestCase):
                         f'printf("%lld\\n", (long long)({expression}));\n'
                         for expression in want) + "return 0;\n}\n")
             out = os.path.join(path, "a")
-            subprocess.run([compiler, "-std=gnu17", "-o", out, source,
+            subprocess.run([*compiler, "-std=gnu17", "-o", out, source,
                             f"-I{self.HEADERS}"], check=True)
             seen = subprocess.run([out], check=True,
                                   stdout=subprocess.PIPE).stdout.split()
@@ -301,7 +302,7 @@ class Declarations(unittest.TestCase):
                     file.write(declaration + "\n")
                 done = subprocess.run(
                     [sys.executable, os.path.join(path, "python/declare.py"),
-                     os.path.join(path, "out"), compiler, "-E", "-x", "c",
+                     os.path.join(path, "out"), *compiler, "-E", "-x", "c",
                      f"-I{path}/include", "-"], stderr=subprocess.PIPE)
                 self.assertEqual(done.returncode, 1, declaration)
                 self.assertIn(b"not understood: ", done.stderr)
