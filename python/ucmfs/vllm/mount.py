@@ -18,8 +18,8 @@ import os
 import re
 import threading
 import time
-from collections import deque
 from concurrent import futures
+from queue import SimpleQueue
 from typing import Any, Callable, Iterable, NamedTuple, Sequence
 
 from .. import _log
@@ -99,20 +99,20 @@ class Chores:
     def __init__(self, name: str, most: int = CHORES_MOST) -> None:
         self._name = name
         self._most = most
-        self._todo: deque[Callable[[], None]] = deque()
-        self._wake = threading.Condition()
+        # None: the end
+        self._todo: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._ending = False
 
     def add(self, chore: Callable[[], None]) -> None:
         """It is dropped if too many wait, or the end has come."""
-        with self._wake:
-            if self._ending or len(self._todo) >= self._most:
+        with self._lock:
+            if self._ending or self._todo.qsize() >= self._most:
                 return
-            self._todo.append(chore)
+            self._todo.put(chore)
             if self._thread is None:
                 self._thread = apart(self._name, self._run)
-            self._wake.notify()
 
     def ask(self, find: Callable[[], Any],
             seconds: float = LATE_SECONDS) -> Any:
@@ -126,13 +126,7 @@ class Chores:
         return answer.result()
 
     def _run(self) -> None:
-        while True:
-            with self._wake:
-                while not self._todo and not self._ending:
-                    self._wake.wait()
-                if not self._todo:
-                    return
-                chore = self._todo.popleft()
+        for chore in iter(self._todo.get, None):
             try:
                 chore()
             except Exception:  # the next ones are to be done all the same
@@ -141,9 +135,9 @@ class Chores:
     def end(self) -> bool:
         """Take no more and wait for those that are left: False if they hang,
         and are abandoned."""
-        with self._wake:
+        with self._lock:
             self._ending = True
-            self._wake.notify()
+            self._todo.put(None)
         if self._thread is None:
             return True
         self._thread.join(CLOSE_SECONDS)
