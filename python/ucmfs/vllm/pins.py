@@ -21,7 +21,7 @@ class Pins:
         self.limit = limit
         self.blocks = 0
         self._pool: Any = None
-        self._jobs: dict[int, list[int]] = {}
+        self._jobs: dict[int, list[Any]] = {}  # the pool's blocks
         self._left: dict[int, int] = {}
 
     def bind(self, pool: Any) -> None:
@@ -43,11 +43,11 @@ class Pins:
 
     def add(self, job: int, pages: Sequence[int]) -> None:
         """Pin the pages for a job."""
-        pool = self._pool
-        pool.touch([pool.blocks[page] for page in pages])
-        self._jobs[job] = list(pages)
+        blocks = list(map(self._pool.blocks.__getitem__, pages))
+        self._pool.touch(blocks)
+        self._jobs[job] = blocks
         self._left[job] = self.ranks
-        self.blocks += len(pages)
+        self.blocks += len(blocks)
 
     def done(self, job: int, reports: int) -> bool:
         """So many more ranks are done with a job: is it over?"""
@@ -63,11 +63,10 @@ class Pins:
 
     def drop(self, job: int) -> None:
         """End a job, whoever is not done with it."""
-        pages = self._jobs.pop(job, None)
+        blocks = self._jobs.pop(job, None)
         self._left.pop(job, None)
-        if pages is None:
+        if blocks is None:
             return
-        self.blocks -= len(pages)
+        self.blocks -= len(blocks)
         # The last ones first, as vLLM does: the prefix is kept longest.
-        self._pool.free_blocks([self._pool.blocks[page]
-                                for page in reversed(pages)])
+        self._pool.free_blocks(blocks[::-1])
