@@ -21,8 +21,14 @@ html) mkdir -p "$dir" && echo page >"$dir/index.html" ;;
 esac
 END
 chmod +x "$work/bin/make"
+# its programs, so that one can be absent
+for each in sh env sed grep git tar gzip sha256sum rm mkdir mv cp cat ls tail mandoc; do
+	printf '#!/bin/sh\nexec %s "$@"\n' "$(command -v "$each" || echo false)" \
+		>"$work/bin/$each"
+	chmod +x "$work/bin/$each"
+done
 release() {
-	env -u RELEASE_CHECK PATH="$work/bin:$PATH" sh \
+	env -u RELEASE_CHECK PATH="$work/bin" sh \
 		"$top_srcdir/packaging/make-release" "$work/top" "$work/build" \
 		"$work/release" 1.2.3 "$1"
 }
@@ -32,6 +38,8 @@ printf '# Changes\n\n## 1.2.3 (not released)\n\n- new\n\n## 1.2.2 (2026-01-02)\n
 refused 'configure.ac has 1.2.3' 'another version' release 1.2.4
 refused "no line '## 1.2.3 (YYYY-MM-DD)'" 'changes without a date' release 1.2.3
 sed -i 's/not released/2026-02-03/' "$work/top/CHANGELOG.md"
+refused 'dh is missing' 'no debhelper' release 1.2.3
+cp "$work/bin/mandoc" "$work/bin/dh"
 release 1.2.3 >"$work/out" 2>&1
 same 'it makes a release' 0 $? || cat "$work/out"
 same 'all of it is there' 'CHANGES-1.2.3.md
