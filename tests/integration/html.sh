@@ -95,7 +95,7 @@ may_try 'widths' chromium || exit $failed
 END
 } >"$work/html/wide.html"
 # as root, without a display, and with scripts that may look into frames of files
-chromium --headless --no-sandbox --disable-gpu --disable-web-security \
+timeout 120 chromium --headless --no-sandbox --disable-gpu --disable-web-security \
 	--user-data-dir="$work/chromium" --dump-dom "file://$work/html/wide.html" \
 	>"$work/dom" 2>"$work/chromium.err"
 same 'no page is too wide' "$(grep -c '<iframe' "$work/html/wide.html") frames, too wide: " \
