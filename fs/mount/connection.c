@@ -187,11 +187,10 @@ static const char *want_uring(const struct ucm_daemon *daemon)
 	if (daemon->options->io_uring == UCM_OFF)
 		return "switched off";
 #ifndef FUSE_CAP_OVER_IO_URING
+	(void)uring_enabled;
 	return "ucmfs was built with a libfuse older than 3.18";
 #else
-	if (!uring_enabled())
-		return "the fuse module's parameter enable_uring is not Y";
-	return NULL;
+	return uring_enabled() ? NULL : "the fuse module's parameter enable_uring is not Y";
 #endif
 }
 

@@ -86,12 +86,12 @@ static int choose_copy(struct ucm_shared *shared,
 		shared->copy_ops = &ucm_copy_cuda;
 		return 0;
 #else
+		(void)shared;
 		return ucm_error_set(error, -ENOTSUP,
 				     "this library was built without CUDA");
 #endif
 	}
-	return ucm_error_set(error, -EINVAL, "copy %d: unknown",
-			     (int)options->copy);
+	return ucm_error_set(error, -EINVAL, "copy %d: unknown", (int)options->copy);
 }
 
 /* Where the device is, whose reads and writes need not cross the processors. */
