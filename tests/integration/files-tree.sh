@@ -116,7 +116,7 @@ one_by_one() {
 }
 
 rename_between() {
-	refused 'cannot move' 'a name over a full folder' \
+	refused 'Directory not empty' 'a name over a full folder' \
 		mv -T "$files/d" "$files/open"
 	path=$(small_paths 1)
 	need mk --count 1 "$mnt/blocks"
