@@ -34,10 +34,15 @@ run_machine() {
 	cp "$top_srcdir/tests/lib/nfs_init.sh" "$out/init"
 	chmod 755 "$out/init"
 	: >"$out/output"
-	LD_PRELOAD=$preload TMPDIR=$work timeout 240 "$tree/usr/bin/linux.uml" mem=512M \
+	LD_PRELOAD=$preload TMPDIR=$work "$tree/usr/bin/linux.uml" mem=512M \
 		root=/dev/root rootfstype=hostfs rootflags=/ ro quiet \
 		con=null con0=null,fd:1 ssl=null \
-		init="$out/init" nfs_tree="$tree" nfs_out="$out" </dev/null >"$work/console" 2>&1
+		init="$out/init" nfs_tree="$tree" nfs_out="$out" </dev/null >"$work/console" 2>&1 &
+	machine=$!
+	timeout 240 tail --pid=$machine -f /dev/null
+	# a group of its own, some of which outlive one that dies
+	kill -KILL $machine -$machine 2>/dev/null
+	wait $machine
 }
 
 has_ended() {
