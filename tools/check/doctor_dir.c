@@ -141,9 +141,10 @@ static void check_nfs(const struct patient *patient)
 
 	if (!mounts)
 		return;
-	while (!options && getline(&line, &size, mounts) > 0 &&
-	       !fstat(patient->dirfd, &st))
-		options = ucm_nfs_options(line, st.st_dev);
+	if (!fstat(patient->dirfd, &st)) {
+		while (!options && getline(&line, &size, mounts) > 0)
+			options = ucm_nfs_options(line, st.st_dev);
+	}
 	fclose(mounts);
 	if (!options)
 		return;

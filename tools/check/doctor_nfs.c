@@ -59,9 +59,9 @@ static const char *option(const char *options, const char *name)
 	return options ? options + len : NULL;
 }
 
-static bool is_met(const struct rule *rule, const char *options)
+/* value: what follows the option's name, or NULL. */
+static bool is_met(const struct rule *rule, const char *value)
 {
-	const char *value = option(options, rule->option);
 	unsigned long number;
 
 	if (!value)
@@ -110,7 +110,7 @@ void ucm_nfs_advise(const char *options, bool shared, struct ucm_nfs_advice *out
 		const struct rule *rule = &rules[i];
 		const char *value = option(options, rule->option);
 
-		if ((rule->shared && !shared) || !is_met(rule, options))
+		if ((rule->shared && !shared) || !is_met(rule, value))
 			continue;
 		snprintf(text, sizeof(text), "%s%.*s: %s", rule->option,
 			 rule->most ? (int)strcspn(value, ",\n") : 0, value,
