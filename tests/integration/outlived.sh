@@ -16,9 +16,10 @@ outlive() {
 	need do_mount -o "$1" "$work/tier"
 	rm -f "$work/go"
 	need mkfifo "$work/go"
-	python3 - "$work/src/$path" "$mnt/blocks/$path" "$work/go" \
+	PYTHONPATH=$top_srcdir/tests/lib python3 -B - "$work/src/$path" "$mnt/blocks/$path" "$work/go" \
 		>"$work/wrote" <<'END' &
-import errno, os, sys
+import os, sys
+from dead_mount import DEAD
 fd = os.open(sys.argv[2], os.O_CREAT | os.O_WRONLY)
 os.write(fd, open(sys.argv[1], "rb").read())
 os.fsync(fd)
@@ -27,10 +28,7 @@ try:
     os.pwrite(fd, b"\xff" * 64, 5000)
     print("written")
 except OSError as error:
-    # one or the other, as the requests are carried
-    gone = error.errno in (errno.ENOTCONN, errno.ECONNABORTED,
-                           errno.ECANCELED)
-    print("gone" if gone else error)
+    print("gone" if error.errno in DEAD else error)
 END
 	writer=$!
 	keep_pid $writer

@@ -27,7 +27,6 @@ WORK/a and WORK/b are the directories of the only tier. WORK/nth.json keeps what
 is known from one call to the next.
 """
 import contextlib
-import errno
 import json
 import os
 import random
@@ -38,11 +37,11 @@ import sys
 import time
 
 import control
+from dead_mount import DEAD
 from writers import wait_for_all_writers
 
 WORK, MOUNT, SEED, CALL = sys.argv[1:5]
 STATE = f"{WORK}/nth.json"
-DEAD = (errno.ENOTCONN, errno.ECONNABORTED, errno.ECANCELED)
 POOL = 400
 SHAPE = "--quiet --layers 2 --heads 1 --dim 16 --tokens 16".split()
 # in the words of strace: all that a call of the C library may be

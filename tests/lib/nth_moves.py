@@ -29,6 +29,8 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple, Type
 
+from dead_mount import DEAD
+
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "engines"))
 from mount import Mount  # noqa: E402
@@ -46,7 +48,6 @@ FAULTS: Dict[str, Tuple[int, int]] = {
     "kill": (KILL, 3), "EIO": (errno.EIO, 1), "ENOSPC": (errno.ENOSPC, 1),
     "ESTALE": (errno.ESTALE, 1), "short": (SHORT, 1),
 }
-DEAD = (errno.ENOTCONN, errno.ECONNABORTED, errno.ECANCELED)
 LIMIT_S = 20.0
 STILL_S = 0.05
 FRUITLESS_S = 10.0  # a rebalance that moves nothing is over by then

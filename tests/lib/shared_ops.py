@@ -17,9 +17,10 @@ import sys
 import threading
 import time
 
+from dead_mount import DEAD
 
-# Of a mount whose daemon was killed; ECANCELED is the kernel's, of requests over io_uring.
-KILLED = {errno.ENOTCONN, errno.ECONNABORTED, errno.ECANCELED, errno.ENOENT}
+# Of a mount whose daemon was killed, and which is away for a moment.
+KILLED = DEAD | {errno.ENOENT}
 # What a directory answers that fails now and then.
 FAULTS = {errno.EIO, errno.ESTALE, errno.ENOSPC, errno.EACCES, errno.EROFS,
           errno.ENOENT}
