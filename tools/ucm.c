@@ -17,6 +17,7 @@ static const struct ucm_command *const commands[] = {
 	&ucm_du_command,
 	&ucm_top_command,
 	&ucm_trace_command,
+	&ucm_plan_command,
 	NULL,
 	&ucm_pin_command,
 	&ucm_warm_command,

@@ -499,6 +499,9 @@ class Place:
         self.program("bin/ucm", UCM.replace("REAL", f"{BUILDDIR}/ucm"))
         os.symlink(f"{BUILDDIR}/ucmfs", self.at("bin/ucmfs"))
         self.write("work/tokens", " ".join(map(str, range(64))))
+        self.write("work/model/config.json", json.dumps({
+            "num_hidden_layers": 32, "num_attention_heads": 32,
+            "head_dim": 128, "max_position_embeddings": 4096}))
         for name, pages in (("work/pages.raw", 4), ("run/saved.raw", 9)):
             with open(self.at(name), "wb") as file:
                 file.truncate(pages * PAGE)

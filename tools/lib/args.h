@@ -126,6 +126,7 @@ extern const struct ucm_command ucm_hash_command;
 extern const struct ucm_command ucm_lookup_command;
 extern const struct ucm_command ucm_ls_command;
 extern const struct ucm_command ucm_pin_command;
+extern const struct ucm_command ucm_plan_command;
 extern const struct ucm_command ucm_put_command;
 extern const struct ucm_command ucm_quarantine_command;
 extern const struct ucm_command ucm_quota_command;

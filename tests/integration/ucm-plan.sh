@@ -1,0 +1,134 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# ucm plan: what models of all kinds take, tiers on a trace by figures that can be worked
+# out by hand, and one line for whatever is wrong.
+set -u
+: "${top_builddir:?}"
+
+ucm=$top_builddir/ucm
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+config=$work/config.json
+trace=$work/trace.jsonl
+failed=0
+
+# same WHAT WANT GOT
+same() {
+	[ "$2" = "$3" ] && return
+	echo "FAIL: $1"
+	printf '  | must be: %s\n  | is:      %s\n' "$2" "$3"
+	failed=1
+}
+
+# value JSON-KEY: of $work/out
+value() {
+	sed -n "s/^ *\"$1\": \([^,]*\),*$/\1/p" "$work/out" | paste -sd' '
+}
+
+# Bytes of a token, and of a request of 10000: heads x size x (K and V) x 2 x layers.
+models=0
+while IFS='|' read -r name token request json; do
+	echo "$json" >"$config"
+	"$ucm" plan -c 10000 -r 1 -j "$config" >"$work/out" 2>&1 ||
+		sed 's/^/  | /' "$work/out"
+	same "$name: a token" "$token" "$(value token_bytes)"
+	same "$name: a request" "$request" "$(value request_bytes)"
+	models=$((models + 1))
+done <<'EOF'
+Llama 2 7B|524288|5242880000|{"num_hidden_layers": 32, "num_attention_heads": 32, "hidden_size": 4096}
+Llama 3 70B|327680|3276800000|{"num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8, "hidden_size": 8192, "sliding_window": null}
+GPT-2|36864|368640000|{"n_layer": 12, "n_head": 12, "n_embd": 768}
+Falcon 7B|8192|81920000|{"num_hidden_layers": 32, "num_attention_heads": 71, "hidden_size": 4544, "multi_query": true}
+ChatGLM3|28672|286720000|{"num_layers": 28, "num_attention_heads": 32, "multi_query_attention": true, "multi_query_group_num": 2, "kv_channels": 128, "hidden_size": 4096}
+Qwen 2.5 7B|57344|573440000|{"num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4, "hidden_size": 3584, "sliding_window": 131072, "use_sliding_window": false}
+Mistral 7B 0.1|131072|536870912|{"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096, "sliding_window": 4096}
+Gemma 3 27B|507904|1255407616|{"text_config": {"num_hidden_layers": 62, "num_attention_heads": 32, "num_key_value_heads": 16, "head_dim": 128, "sliding_window": 1024, "sliding_window_pattern": 6}}
+gpt-oss, 4 layers|8192|41484288|{"num_hidden_layers": 4, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]}
+DeepSeek V3|70272|702720000|{"num_hidden_layers": 61, "num_attention_heads": 128, "num_key_value_heads": 128, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "v_head_dim": 128}
+DeepSeek V3.2|78324|783240000|{"num_hidden_layers": 61, "num_attention_heads": 128, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "index_head_dim": 128}
+Qwen3 Next|24576|245760000|{"num_hidden_layers": 48, "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256, "full_attention_interval": 4}
+Jamba|16384|163840000|{"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096, "attn_layer_period": 8, "attn_layer_offset": 4}
+Nemotron-H, 6 layers|8192|81920000|{"num_hidden_layers": 6, "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128, "hybrid_override_pattern": "M-M*-*"}
+EOF
+same 'models' 14 $models
+
+# fp8 halves it, but for DeepSeek's keys beside it; a folder is its config.json
+echo '{"num_hidden_layers": 61, "num_attention_heads": 128, "kv_lora_rank": 512,
+	"qk_rope_head_dim": 64, "index_head_dim": 128, "max_position_embeddings": 4096}' \
+	>"$config"
+"$ucm" plan -e 1 -r 2 -b 64 -j "$work" >"$work/out"
+same 'fp8' "$((61 * (576 + 132)))" "$(value token_bytes)"
+same 'a block' "$((64 * 61 * (576 + 132)))" "$(value block_bytes)"
+same 'of the longest text' "$((2 * 4096 * 61 * (576 + 132)))" "$(value requests_bytes)"
+
+# ---- 1 MiB a token: 16 MiB a block ----
+
+echo '{"num_hidden_layers": 64, "num_attention_heads": 32, "head_dim": 128,
+	"max_position_embeddings": 1024}' >"$config"
+"$ucm" plan --rate 512 --bandwidth 1G -j "$config" >"$work/out"
+same 'loaded as fast as computed' 536870912.0 "$(value break_even_bytes_per_second)"
+same 'computed' 2.0 "$(value first_token_computed)"
+same 'loaded' 1.0 "$(value first_token_loaded)"
+
+# Four requests for the same two blocks, one for two others: 6 of 10 are found.
+for request in 0:1 1:1 2:1 3:5 4:1; do
+	id=${request#*:}
+	echo "{\"timestamp\": ${request%:*}000, \"hash_ids\": [$id, $((id + 1))]}"
+done | sed 's/ 0000/ 0/' >"$trace"
+"$ucm" plan -t "$trace" --capacity 64M --rate 16 --bandwidth 16M --device 40M -j \
+	--hit 60 "$config" >"$work/out"
+same 'hit rates: none, of all, and as asked' '0.0 0.59999999999999998 0.59999999999999998' \
+	"$(value hit_rate)"
+for what in read:6 written:4; do
+	same "${what%:*}: so many blocks in 5 s" "$((16 * 1048576 * ${what#*:} / 5))" \
+		"$(value "${what%:*}_per_second" | cut -d' ' -f2 | cut -d. -f1)"
+done
+# 32 tokens computed; 19.2 of them loaded, and 12.8 computed
+same 'first tokens' '2.0 2.0' "$(value first_token | cut -d' ' -f1,2)"
+same 'disks' '0 2 2' "$(value devices)"
+"$ucm" plan -t "$trace" --hit 61 "$config" >"$work/out"
+same 'a rate that is not reached' 1 "$(grep -c '^a hit rate of 61 % is not reached' "$work/out")"
+same 'all, and halves of it' 12 "$(awk '$1 == "CAPACITY" { on = 1 } on' "$work/out" | wc -l)"
+
+# ---- what is wrong ----
+
+# refused STATUS 'text in the line' argument...
+refused() {
+	status=$1
+	text=$2
+	shift 2
+	"$ucm" plan "$@" >"$work/out" 2>"$work/err"
+	got=$?
+	if [ $got != "$status" ] || [ "$(wc -l <"$work/err")" != 1 ] ||
+		[ -s "$work/out" ] || ! grep -qF -- "$text" "$work/err"; then
+		echo "FAIL: ucm plan $*: status $got, must be $status and name '$text'"
+		sed 's/^/  | /' "$work/out" "$work/err"
+		failed=1
+	fi
+}
+
+refused 2 'no CONFIG'
+refused 2 '--capacity, --hit and --trace-block need --trace' --hit 3 "$config"
+refused 2 "'1G,0'" --trace x --capacity 1G,0 "$config"
+refused 2 'from 1 to 100' --trace x --hit 101 "$config"
+refused 1 'none/config.json: No such file' "$work/none/config.json"
+refused 1 'trace: No such file' -t "$work/trace" "$config"
+# broken 'text in the line' JSON
+broken() {
+	echo "$2" >"$config"
+	refused 1 "$1" -c 1 "$config"
+}
+broken 'config.json: not a JSON object' '[]'
+broken 'not a JSON object: ' '{'
+broken 'no num_hidden_layers' '{}'
+broken 'no num_attention_heads' '{"num_hidden_layers": 3}'
+broken 'no head_dim or hidden_size' '{"num_hidden_layers": 3, "num_attention_heads": 4}'
+broken 'num_hidden_layers is not a number' '{"num_hidden_layers": "3"}'
+broken "layer_types: layers 'new_attention'" \
+	'{"num_hidden_layers": 1, "layer_types": ["new_attention"]}'
+broken 'num_kv_shared_layers' '{"num_hidden_layers": 30, "num_kv_shared_layers": 10}'
+broken 'no sliding_window' '{"num_hidden_layers": 1, "layer_types": ["sliding_attention"]}'
+echo '{"num_hidden_layers": 1, "num_attention_heads": 1, "head_dim": 1}' >"$config"
+refused 2 'does not say how long a text may be: --context' "$config"
+exit $failed
