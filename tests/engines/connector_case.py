@@ -238,8 +238,9 @@ class Counted:
             def get(inner=inner):
                 stats = inner()
                 for name, value in (stats.data if stats else {}).items():
-                    if not isinstance(value, list):
-                        self.data[name] = self.data.get(name, 0) + value
+                    if isinstance(value, list):
+                        name, value = f"{name}_count", len(value)
+                    self.data[name] = self.data.get(name, 0) + value
                 return stats
 
             half.get_kv_connector_stats = get

@@ -50,6 +50,7 @@ class Processes(Killed):
         self.one(second, self.prompt(100, of=9))
         self.assertEqual(second.stats["tokens promised"], 0)
         self.assertEqual(counted["saved_blocks"], 6)
+        self.assertGreater(counted["save_seconds_count"], 0)
         self.assertEqual(self.again(second, self.prompt(100, of=9)), 96)
         self.assertEqual(self.again(second, prompts[0]), 96)
         self.assertEqual(counted["load_failed_blocks"], 0)

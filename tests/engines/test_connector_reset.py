@@ -371,9 +371,10 @@ class Told(Case):
             runner = self.runner()
             metrics = KVConnectorProm(
                 runner.make_vllm_config(0), ["engine"], {0: ["0"]})
-        self.assertEqual(len(list(registry.collect())), len(COUNTERS) + 2)
+        self.assertEqual(len(list(registry.collect())), len(COUNTERS) + 3)
         metrics.observe({"loads": 3, "pinned_blocks": 7,
-                         "load_seconds": [0.004, 0.2]})
+                         "load_seconds": [0.004, 0.2],
+                         "save_seconds": [0.3]})
         metrics.observe({"loads": 2, "pinned_blocks": 1,
                          "load_failed_blocks absent": 4,
                          "of another version": 1})
@@ -385,6 +386,8 @@ class Told(Case):
                                {"engine": "0"}), 1)
         self.assertEqual(value("vllm:ucmfs_load_seconds_count",
                                {"engine": "0"}), 2)
+        self.assertEqual(value("vllm:ucmfs_save_seconds_sum",
+                               {"engine": "0"}), 0.3)
 
     def test_contract(self) -> None:
         """What vLLM asks of the class before there is an object."""

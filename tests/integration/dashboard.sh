@@ -77,7 +77,56 @@ with open(sys.argv[3], "w") as out:
          "expr": expr.replace("$__rate_interval", "1m").replace("$mount", ".*")}
         for i, (_, expr, _) in enumerate(exprs)]}]}, out) # JSON is YAML
 END
+
+# UCM's names: of what there is, and with the values that they must have.
+rules=$top_srcdir/doc/grafana/ucm-rules.yml
+grep -o '\(vllm:\)\{0,1\}ucmfs_[a-z_]*' "$rules" | grep -vx ucmfs_metrics |
+	sed 's/_\(bucket\|sum\|count\)$//' | sort -u >"$work/names"
+check 'the rules ask for something' test "$(wc -l <"$work/names")" -ge 12
+while read -r name; do
+	in_python=${name#vllm:ucmfs_}
+	if [ "$in_python" = "$name" ]; then
+		check "$name is exported" grep -q "^# TYPE $name " "$work/metrics"
+	else
+		check "$name is the connector's" grep -q "\"${in_python%_total}\"[,:]" \
+			"$top_srcdir/python/ucmfs/vllm/metrics.py"
+	fi
+done <"$work/names"
+cat >"$work/rules-test" <<END
+rule_files: ['$rules']
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - {series: 'ucmfs_lookups_total{mount="/m"}', values: '0+60x10'}
+      - {series: 'ucmfs_hits_total{mount="/m"}', values: '0+15x10'}
+      - {series: 'ucmfs_request_duration_seconds_count{mount="/m",operation="open"}', values: '7x10'}
+      - {series: 'ucmfs_request_duration_seconds_count{mount="/m",operation="lookup"}', values: '5x10'}
+      - {series: 'ucmfs_request_errors_total{mount="/m",operation="open",errno="ENOENT"}', values: '2x10'}
+      - {series: 'ucmfs_request_duration_seconds_count{mount="/n",operation="open"}', values: '4x10'}
+      - {series: 'ucmfs_tier_used_bytes{mount="/m",tier="a"}', values: '100x10'}
+      - {series: 'ucmfs_tier_used_bytes{mount="/m",tier="b"}', values: '11x10'}
+      - {series: 'vllm:ucmfs_lookups_total{engine="0"}', values: '0+60x10'}
+      - {series: 'vllm:ucmfs_lookup_hits_total{engine="0"}', values: '0+45x10'}
+      - {series: 'vllm:ucmfs_saved_bytes_total{engine="0"}', values: '0+120e9x10'}
+      - {series: 'vllm:ucmfs_save_seconds_bucket{engine="0",le="0.1"}', values: '3x10'}
+    promql_expr_test:
+      - {expr: ucm_cache_hit_rate, eval_time: 8m, exp_samples: [
+          {labels: 'ucm_cache_hit_rate{cache_type="prefix",engine="0"}', value: 0.75},
+          {labels: 'ucm_cache_hit_rate{cache_type="block",mount="/m"}', value: 0.25}]}
+      - {expr: ucm_requests_total, eval_time: 8m, exp_samples: [
+          {labels: 'ucm_requests_total{status="success",mount="/m"}', value: 10},
+          {labels: 'ucm_requests_total{status="success",mount="/n"}', value: 4},
+          {labels: 'ucm_requests_total{status="error",mount="/m"}', value: 2}]}
+      - {expr: ucm_memory_usage_bytes, eval_time: 8m, exp_samples: [
+          {labels: 'ucm_memory_usage_bytes{location="external",mount="/m"}', value: 111}]}
+      - {expr: 'round(ucm_io_throughput_gbps, 0.001)', eval_time: 8m, exp_samples: [
+          {labels: '{operation="dump",engine="0"}', value: 2}]}
+      - {expr: ucm_dump_latency_seconds_bucket, eval_time: 8m, exp_samples: [
+          {labels: 'ucm_dump_latency_seconds_bucket{engine="0",le="0.1"}', value: 3}]}
+END
 if may_try 'promtool (package prometheus)' promtool; then
 	check 'promtool can read its queries' promtool check rules "$work/rules"
+	check "UCM's names have the right values" promtool test rules "$work/rules-test"
 fi
 do_umount

@@ -57,8 +57,10 @@ COUNTERS: tuple[tuple[str, str], ...] = (
 GAUGES: tuple[tuple[str, str], ...] = (
     ("pinned_blocks", "Blocks kept from reuse until they are copied."),
 )
-# Histogram: the seconds from a load's start to its end.
-LOAD_SECONDS = "load_seconds"
+HISTOGRAMS = {
+    "load_seconds": "Time of a load, from its start to its end.",
+    "save_seconds": "Time of a save, from its start to its end.",
+}
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5,
            10, 30)
 _MOST = 256  # observations kept between two collections
@@ -71,7 +73,7 @@ def by_cause(text: str) -> bool:
 
 class UcmfsStats(KVConnectorStats):
     """data: counters ("NAME", or "NAME CAUSE") and gauges, where not 0;
-    load_seconds: a list."""
+    histograms: lists."""
 
     def reset(self) -> None:
         self.data = {}
@@ -92,8 +94,8 @@ class UcmfsStats(KVConnectorStats):
     def set(self, name: str, value: float) -> None:
         self.data[name] = value
 
-    def observe_load(self, seconds: float) -> None:
-        seen = self.data.setdefault(LOAD_SECONDS, [])
+    def observe(self, name: str, seconds: float) -> None:
+        seen = self.data.setdefault(name, [])
         if len(seen) < _MOST:
             seen.append(seconds)
 
@@ -106,7 +108,7 @@ class UcmfsStats(KVConnectorStats):
     def aggregate(self, other: KVConnectorStats) -> UcmfsStats:
         gauges = {name for name, _ in GAUGES}
         for name, value in other.data.items():
-            if name == LOAD_SECONDS:
+            if name in HISTOGRAMS:
                 self.data.setdefault(name, []).extend(value)
             elif name in gauges:
                 self.data[name] = value
@@ -119,10 +121,10 @@ class UcmfsStats(KVConnectorStats):
         data = self.data
         out: dict[str, Any] = {}
         for name, value in data.items():
-            if value and name != LOAD_SECONDS:
+            if value and name not in HISTOGRAMS:
                 out[f"ucmfs {name.replace('_', ' ')}"] = (
                     round(value, 4) if isinstance(value, float) else value)
-        seconds = data.get(LOAD_SECONDS)
+        seconds = data.get("load_seconds")
         if seconds:
             total = sum(seconds)
             out["ucmfs load ms"] = round(1000 * total / len(seconds), 2)
@@ -149,9 +151,8 @@ class UcmfsPromMetrics(KVConnectorPromMetrics):
             self._make(self._counter_cls, name, text)
         for name, text in GAUGES:
             self._make(self._gauge_cls, name, text)
-        self._make(self._histogram_cls, LOAD_SECONDS,
-                   "Time of a load, from its start to its end.",
-                   buckets=list(BUCKETS))
+        for name, text in HISTOGRAMS.items():
+            self._make(self._histogram_cls, name, text, buckets=list(BUCKETS))
 
     def _make(self, kind: Any, name: str, text: str, **more: Any) -> None:
         labels = [*self._labelnames, *(["cause"] if by_cause(text) else [])]
@@ -167,7 +168,7 @@ class UcmfsPromMetrics(KVConnectorPromMetrics):
             if name not in self._made or values is None:
                 continue
             metric = self._made[name].labels(*values, *cause)
-            if name == LOAD_SECONDS:
+            if name in HISTOGRAMS:
                 for one in value:
                     metric.observe(one)
             elif name in gauges:

@@ -594,17 +594,20 @@ class UcmfsWorker:
                     self._drop_damaged(transfer, part, task)
         if not told.failed:
             self._tell_sparse("loaded", transfer.parts)
-        now = time.monotonic()
-        # It has ended at some time since it was last looked at.
-        late = (now - max(self._polled, transfer.began)) / 2
-        told.seconds = max(now - transfer.began - late, 1e-6)
+        told.seconds = self._seconds_of(transfer)
         self.stats.add("loads")
         self.stats.add("loaded_blocks", told.blocks)
         self.stats.add("loaded_bytes", told.num_bytes)
-        self.stats.observe_load(told.seconds)
+        self.stats.observe("load_seconds", told.seconds)
         UcmfsWorkerMetadata.aggregate(
             self.meta, UcmfsWorkerMetadata(loads={transfer.job.request: told}))
         return told.failed > 0
+
+    def _seconds_of(self, transfer: Transfer) -> float:
+        """It has ended at some time since it was last looked at."""
+        now = time.monotonic()
+        late = (now - max(self._polled, transfer.began)) / 2
+        return max(now - transfer.began - late, 1e-6)
 
     def _fail(self, part: Part, errors: Sequence[int], told: Loaded,
               all_bad: bool) -> None:
@@ -661,6 +664,7 @@ class UcmfsWorker:
             self.stats.add("save_skipped_blocks", there)
             self.stats.add("save_refused_blocks", refused)
             self.stats.add_failed("save_failed_blocks", errors)
+        self.stats.observe("save_seconds", self._seconds_of(transfer))
         self.meta.saved[transfer.job.job] = 1
         if bad:
             self.meta.bad_saves[transfer.job.job] = bad
