@@ -21,7 +21,7 @@ Prompts: {name: [token...]}. Steps, in order:
         "abort": {name: WHEN} takes a request back: "added" at once, "loading"
         when it waits for its blocks, "running" after its first token;
         "pause": WORD as below, after a few steps; "lora": [name, id, path],
-        of an adapter
+        of an adapter; "handed": {name: {...}}, kv_transfer_params
     {"do": "reset"}       forget the blocks in the engine's own cache;
         "connector": true also what the connector holds in memory
     {"do": "scale", "part": TEXT, "factor": F}
@@ -110,6 +110,7 @@ class Engine:
         self._wait = pause
         self._num_started = 0
         self._lora: list | None = None
+        self._handed: dict[str, dict] = {}
 
     def do(self, step: dict) -> Any:
         arguments = {key: step[key] for key in step if key != "do"}
@@ -123,8 +124,9 @@ class Engine:
         abort: dict[str, str] | None = None,
         pause: str | None = None,
         lora: list | None = None,
+        handed: dict[str, dict] | None = None,
     ) -> dict:
-        self._lora = lora
+        self._lora, self._handed = lora, handed or {}
         if not one_by_one:
             return self._together(prompts, max_tokens, abort or {}, pause)
         done = {}
@@ -171,6 +173,8 @@ class Engine:
             ignore_eos=True,
             detokenize=False,
             max_tokens=max_tokens,
+            extra_args={"kv_transfer_params": self._handed[name]}
+            if name in self._handed else None,
         )
         prompt = {"prompt_token_ids": self._prompts[name]}
         core_key = self._engine.add_request(
@@ -286,6 +290,7 @@ def result(output: Any) -> dict:
         "tokens": list(completion.token_ids),
         "cached": output.num_cached_tokens,
         "finish": completion.finish_reason,
+        "handed": output.kv_transfer_params,
     }
 
 

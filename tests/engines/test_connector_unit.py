@@ -298,7 +298,8 @@ class Basics(Case):
         counted = Counted(runner)
         with self.assertLogs("vllm.ucmfs", "WARNING") as told:
             self.ask_for(runner, self.prompt(100), saev=False)
-        self.assertIn("ucmfs.saev: not known; load, pin, save are",
+        self.assertIn("ucmfs.saev: not known; load, pin, report, save, "
+                      "wait are",
                       told.output[0])
         self.assertEqual(counted["saved_blocks"], 6)
         self.half(runner)._teller._told.clear()

@@ -13,7 +13,7 @@ from private_daemon import directory_of
 from scenarios import (APART, LONG, Basics, Scenarios, Seeded, Socket,
                        States, Unfilled, Verified, Windows, empty_payload,
                        flipped)
-from suite import METRICS, SETTLE, Parallel
+from suite import METRICS, SETTLE, TRAFFIC, Parallel
 from suite import generate, num_blocks, pause, reset, samples
 from ucmfs import namespace
 
@@ -171,6 +171,87 @@ class Layerwise(Options, Verified, unittest.TestCase):
 
 class BySocket(Options, Socket, unittest.TestCase):
     pass
+
+
+class Handover(Options, Unfilled, unittest.TestCase):
+    """One engine computes prompts, another goes on from what it saves."""
+
+    ASKS = {name: {"ucmfs": {"report": True}} for name in TRAFFIC}
+
+    @classmethod
+    def wait(cls, reports: Dict[str, dict], *names: str, seconds: float = 60,
+             ) -> Dict[str, dict]:
+        """For prompts, by the space that reports name."""
+        (space,) = {each["handed"]["ucmfs"]["wait"]["space"]
+                    for each in reports.values()}
+        return {name: {"ucmfs": {"wait": {
+            "tokens": cls.cached(name), "space": space,
+            "seconds": seconds}}} for name in names}
+
+    def prefill(self, mount: Mount, *names: str) -> Dict[str, dict]:
+        """One by one: only a part of the cache is pinned for saves."""
+        steps = [step for name in names for step in (
+            generate(name, max_tokens=1, handed=self.ASKS), SETTLE)]
+        out: Dict[str, dict] = {}
+        for result in self.run_engine(mount, steps)[::2]:
+            out.update(result)
+        return out
+
+    def test_tokens_are_those_of_one_engine(self) -> None:
+        mount = self.new_mount(filled=False)
+        reports = self.prefill(mount, *APART)
+        self.check_tokens(reports)
+        self.assertEqual({name: each["handed"]
+                          for name, each in reports.items()},
+                         self.wait_as_reported(reports))
+        (result,) = self.run_engine(mount, [generate(*APART, handed={
+            name: each["handed"] for name, each in reports.items()})])
+        self.check_all_cached(result)
+
+    def wait_as_reported(self, reports: Dict[str, dict]) -> Dict[str, dict]:
+        waits = self.wait(reports, *APART)
+        for each in waits.values():
+            del each["ucmfs"]["wait"]["seconds"]
+        return waits
+
+    def test_one_that_asks_first_waits(self) -> None:
+        mount = self.new_mount(filled=False)
+        waits = self.wait(self.prefill(mount, "short"), "long")
+        late = [pause("ready"),
+                generate("long", max_tokens=1, handed=self.ASKS), SETTLE]
+        with self.start_engine(mount, late) as producer, \
+                self.start_engine(mount, [generate(
+                    "long", handed=waits, pause="waits")]) as consumer:
+            producer.wait_for("ready")
+            consumer.wait_for("waits")
+            consumer.go_on()
+            producer.go_on()
+            producer.results()
+            (result,) = consumer.results()
+        self.check_all_cached(result)
+
+    def test_one_whose_other_is_killed_computes(self) -> None:
+        mount = self.new_mount(filled=False)
+        waits = self.wait(self.prefill(mount, "branch"), "long", seconds=1)
+        with self.start_engine(mount, [pause("ready")]) as producer, \
+                self.start_engine(mount, [generate(
+                    "long", handed=waits, pause="waits")]) as consumer:
+            producer.wait_for("ready")
+            consumer.wait_for("waits")
+            producer.close()
+            consumer.go_on()
+            (result,) = consumer.results()
+        self.check_tokens(result)
+        self.assertEqual(result["long"]["cached"], 576)  # of the other prompt
+
+    def test_a_full_tier_ends_in_computing(self) -> None:
+        mount = self.new_mount(filled=False, tmpfs=1 << 20,
+                               options="policy=none")
+        reports = self.prefill(mount, *APART)
+        self.assertLess(len(self.stored(mount)), num_blocks(APART))
+        (result,) = self.run_engine(mount, [generate(
+            *APART, handed=self.wait(reports, *APART, seconds=1))])
+        self.check_tokens(result)
 
 
 class Directories(Options, Unfilled):

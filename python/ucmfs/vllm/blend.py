@@ -38,7 +38,7 @@ from .hits import all_shards, ids_of_shards
 from .metadata import UcmfsMetadata
 from .mount import LATE_SECONDS, Space
 from .options import ConnectorOptions, _option, _share
-from .scheduler import NONE, Known, UcmfsScheduler, _id, _ids_at
+from .scheduler import LATER, NONE, Known, UcmfsScheduler, _id, _ids_at
 from .spaces import load_mode, plan_for
 
 # Their layers take (positions, hidden_states, residual).
@@ -299,13 +299,13 @@ class BlendScheduler(UcmfsScheduler):
     # ---- loads ----
 
     def get_num_new_matched_tokens(self, request: Any, num_computed: int,
-                                   ) -> tuple[int, bool]:
-        more, asynchronous = super().get_num_new_matched_tokens(
-            request, num_computed)
+                                   ) -> tuple[int | None, bool]:
+        answer = super().get_num_new_matched_tokens(request, num_computed)
+        more, asynchronous = answer
         known = self._known(request)
         prompt = self._prompt(known)
-        if not prompt:
-            return more, asynchronous
+        if answer is LATER or not prompt:
+            return answer
         prompt.exact, prompt.chunks = num_computed + more, []
         if self._warm and not self._pause and self._may_hit(known):
             try:
@@ -435,7 +435,8 @@ class BlendScheduler(UcmfsScheduler):
                     _ids_at(prompt.ids, places) if places else b"",
                     array("I", tables[self.plan.groups[0].index]).tobytes())
 
-    def request_finished(self, request: Any) -> tuple[bool, None]:
+    def request_finished(self, request: Any,
+                         ) -> tuple[bool, dict[str, Any] | None]:
         ended = super().request_finished(request)
         self._prompts.pop(request.request_id, None)
         self._unkept.discard(request.request_id)

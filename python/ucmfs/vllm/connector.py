@@ -137,7 +137,7 @@ class UcmfsConnector(KVConnectorBase_V1, SupportsHMA):
 
     def get_num_new_matched_tokens(self, request: Any,
                                    num_computed_tokens: int,
-                                   ) -> tuple[int, bool]:
+                                   ) -> tuple[int | None, bool]:
         return self._scheduler.get_num_new_matched_tokens(
             request, num_computed_tokens)
 

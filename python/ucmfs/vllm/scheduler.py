@@ -5,7 +5,8 @@ Decides what is loaded and what is saved. Nothing here waits for the file
 system: lookups are of memory that the daemon shares, the rest is told to the
 workers. get_num_new_matched_tokens() may be asked any number of times for a
 request and changes nothing that could be seen; what it promises is
-expected (expected.py).
+expected (expected.py). It answers None, "ask again", while blocks that another
+engine is said to be saving (Known.wait) are missing, for a bounded time.
 
 A load that is promised is issued when the request has got its blocks. Blocks
 of a prompt are saved after the step that completes them, and pinned until all
@@ -53,7 +54,7 @@ from .options import ConnectorOptions
 from .pins import Pins
 from .spaces import load_mode, manifest_for, plan_for, spaces_for
 from .undecided import Undecided
-from .wishes import USUAL, Wishes, wishes_of
+from .wishes import KEY, USUAL, Wait, Wishes, wishes_of
 
 # How long a step waits for the spaces of other weights.
 RESET_SECONDS = 0.5
@@ -73,6 +74,7 @@ ANNOUNCED_MOST = 1_000_000  # blocks that events have told of
 Table = Union[Sequence[int], Mapping[int, int]]
 
 NONE = (0, False)
+LATER = (None, False)
 _AN_ID = numpy.dtype((numpy.void, ID))
 
 
@@ -82,6 +84,7 @@ class Known:
 
     request: Any
     wishes: Wishes = USUAL
+    wait: Wait | None = None  # until it has ended
     ids: Ids | None = None
     space: int = -1
     # The last answer: tokens the engine had, and those promised.
@@ -255,7 +258,7 @@ class UcmfsScheduler:
             if request.num_prompt_tokens < \
                     self._options.persist_token_threshold:
                 wanted = replace(wanted, load=False, save=False)
-            known = Known(request, wanted,
+            known = Known(request, wanted, wait=wanted.wait,
                           decided=[0] * len(self.plan.groups),
                           began=self._clock())
             self._requests[request.request_id] = known
@@ -301,7 +304,7 @@ class UcmfsScheduler:
     # ---- loads ----
 
     def get_num_new_matched_tokens(self, request: Any, num_computed: int,
-                                   ) -> tuple[int, bool]:
+                                   ) -> tuple[int | None, bool]:
         began = time.perf_counter()
         self._settle()
         known = self._known(request)
@@ -310,6 +313,8 @@ class UcmfsScheduler:
         known.cut = known.too_slow = False
         tokens = self._hit(known, num_computed)
         known.lookup_seconds = time.perf_counter() - began
+        if known.wait and self._waits(known, known.wait, num_computed, tokens):
+            return LATER
         more = tokens - num_computed
         known.too_slow = more > 0 and not self.benefit.worth(
             self._bytes_of(more), more)
@@ -354,13 +359,7 @@ class UcmfsScheduler:
         request = known.request
         if not self._may_hit(known):
             return 0
-        # The last token is computed anew in any case. A load that is not of
-        # this step may bring it, but not where the token before the window
-        # of the next one would be needed for it.
-        limit = request.num_tokens
-        if not self.asynchronous or not all(g.whole for g in self.plan.groups):
-            limit -= 1
-        limit = min(limit, len(request.block_hashes) * self.plan.hash_tokens)
+        limit = self._limit(request)
         if limit - local < self.plan.alignment or self._pause:
             return 0
         here = self._link.now
@@ -374,6 +373,45 @@ class UcmfsScheduler:
         except UcmfsError as error:
             self._link.lost(error)
         return 0
+
+    def _limit(self, request: Any) -> int:
+        """Tokens that may be hit. The last one is computed anew in any case.
+        A load that is not of this step may bring it, but not where the token
+        before the window of the next one would be needed for it."""
+        limit = request.num_tokens
+        if not self.asynchronous or not all(g.whole for g in self.plan.groups):
+            limit -= 1
+        return min(limit, len(request.block_hashes) * self.plan.hash_tokens)
+
+    def _waits(self, known: Known, wait: Wait, local: int,
+               tokens: int) -> bool:
+        """Are blocks missing, beyond a hit, that may still come, and are worth
+        it? Once not, the request does not wait again."""
+        here = self._link.now
+        goal = min(wait.tokens, self._limit(known.request)) \
+            // self.plan.alignment * self.plan.alignment
+        if self.plan.drop_last:
+            goal -= self.plan.alignment
+        if goal < wait.tokens and any(g.state for g in self.plan.groups):
+            goal = 0  # a state may be only where the other engine's ends
+        more = goal - local
+        if max(tokens, local) < goal and here and self._may_hit(known) \
+                and not self._pause and not known.cut \
+                and more > self._options.load_tokens_threshold \
+                and self.benefit.worth(self._bytes_of(more), more):
+            late = self._clock() - known.began
+            if here.names[0] != wait.space:
+                self._teller.warn("wait", "the blocks are in space %s, this "
+                                  "engine's in %s: it computes", wait.space,
+                                  here.names[0])
+            elif late < wait.seconds:
+                return True
+            else:
+                self._teller.warn("wait", "%d of %d tokens are there after "
+                                  "%.1f s: it computes the others",
+                                  max(tokens, local), goal, late)
+        known.wait = None
+        return False
 
     def _look(self, known: Known, here: Open, local: int, limit: int) -> int:
         """The budget is for what is in memory: a daemon has LATE_SECONDS."""
@@ -822,17 +860,33 @@ class UcmfsScheduler:
 
     # ---- the end of a request, and of everything ----
 
-    def request_finished(self, request: Any) -> tuple[bool, None]:
+    def request_finished(self, request: Any,
+                         ) -> tuple[bool, dict[str, Any] | None]:
         known = self._requests.pop(request.request_id, None)
+        report = None
         if known is not None:
+            wanted = known.wishes
+            report = self._report_of(known) if wanted.report else None
             self._count_unsaved(known)
             self._undecided.drop(request.request_id)
-            if known.wishes.pin and known.ids is not None:
+            if wanted.pin and known.ids is not None:
                 self._to_pin[request.request_id] = self._pins_of(known)
                 self._pin(request.request_id)
             if self._options.debug_log:
                 self._log_request(known)
-        return False, None
+        return False, report
+
+    def _report_of(self, known: Known) -> dict[str, Any] | None:
+        """What another engine may wait for: blocks of the prompt that are in
+        the store, or being saved."""
+        here = self._link.now
+        if not here or known.stale or known.space != self._space:
+            return None
+        tokens = min(known.request.num_prompt_tokens, *(
+            have * group.block_tokens
+            for have, group in zip(known.decided, self.plan.groups)))
+        return {KEY: {"wait": {"tokens": tokens, "space": here.names[0]}}} \
+            if tokens else None
 
     def _pins_of(self, known: Known) -> list[tuple[str, list[bytes]]]:
         """Ids of the blocks that were decided about, by space."""
