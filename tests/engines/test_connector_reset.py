@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import shutil
 import threading
 import unittest
+from random import Random
 from types import SimpleNamespace
 from unittest import mock
 
@@ -331,6 +333,52 @@ class Told(Case):
         self.assertEqual(removed[0].block_hashes,
                          first.told[0].block_hashes)
         self.assertEqual(removed[0].medium, "STORAGE")
+
+    def test_events_of_what_is_evicted(self) -> None:
+        """A router's view is what is in the store, whatever has happened."""
+        from vllm.distributed.kv_events import BlockStored
+
+        def names() -> set:
+            return {os.path.basename(path)[:-4]
+                    for path in set(self.paths()) - before}
+
+        def settled() -> bool:
+            self.one(runner, self.prompt(10))  # a step
+            return names() == {ids.hex() for ids in told()}
+
+        def told() -> dict:
+            return self.half(runner)._events._reported[0]
+
+        random, before = Random(5), set(self.paths())
+        runner = self.runner(kind=WithEvents)
+        with mock.patch("ucmfs.vllm.events.TURN_SECONDS", 0), \
+                mock.patch("ucmfs.vllm.events.CHECKED", 7):
+            for i in range(120):
+                if i == 60:
+                    self.mount.crash()
+                    self.mount.start()
+                    self.until(runner, lambda: self.half(runner)._link.now)
+                elif random.random() < 0.5 or not names():
+                    self.one(runner, self.prompt(
+                        random.randrange(20, 160), of=random.randrange(6)))
+                    self.forget(runner)
+                else:
+                    self.unlink(random.choice(sorted(
+                        set(self.paths()) - before)))
+            self.until(runner, settled)
+            view = set()
+            for event in runner.told:
+                change = view.update if isinstance(event, BlockStored) \
+                    else view.difference_update
+                change(event.block_hashes)
+            self.assertEqual(view, set(told().values()))
+            self.assertGreater(len(view), 10)
+            # Of other weights nothing of it is of use.
+            self.half(runner)._move()
+            runner.told.clear()
+            self.one(runner, self.prompt(10))
+            self.assertEqual(view, {hash for event in runner.told
+                                    for hash in event.block_hashes})
 
     def test_stats(self) -> None:
         from ucmfs.vllm.connector import UcmfsConnector

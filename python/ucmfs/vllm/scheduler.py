@@ -68,7 +68,6 @@ NEVER = float("inf")
 LOOK_MOST = 1024
 # What is not saved by then may hang.
 SOON_SECONDS = 1.0
-ANNOUNCED_MOST = 1_000_000  # blocks that events have told of
 
 # Of a request: from the place of a block in it to the engine's block.
 Table = Union[Sequence[int], Mapping[int, int]]
@@ -180,9 +179,10 @@ class UcmfsScheduler:
         self.block_ids: Callable[[str], Sequence[list[int]]] | None = None
         self._evict_blocks: Callable[[set[int]], None] | None = None
         events = getattr(vllm_config, "kv_events_config", None)
-        self._want_events = bool(events and events.enable_kv_cache_events)
-        self._events: list[Any] = []
-        self._announced: set[bytes] = set()  # ids
+        self._events: Any = None
+        if events and events.enable_kv_cache_events:
+            from .events import Events
+            self._events = Events(self.plan, clock)
         self._log_file = _log_file(options.debug_log)
         blocks = self.plan.num_blocks
         self.pins = Pins(self.plan.ranks, max(
@@ -632,9 +632,10 @@ class UcmfsScheduler:
             present, _ = self._of_groups(here.indexes)[g].lookup(
                 _ids_at(ids.all[g], places, ID * self.plan.shards))
             there = all_shards(present, self.plan.shards)
-            if self._want_events and 1 in there:
-                self._announce(known, g, [place for place, is_there
-                                          in zip(places, there) if is_there])
+            if self._events and 1 in there:
+                self._events.found(ids, known.request, g, [
+                    place for place, is_there in zip(places, there)
+                    if is_there])
         # else: the daemon is asked when they are saved.
         saving = self._saving[g]
         if not saving and self.plan.groups[g].whole and 1 not in there:
@@ -643,37 +644,18 @@ class UcmfsScheduler:
                 if not is_there and table[i]
                 and _id(ids.base[g], i) not in saving]
 
-    def _announce(self, known: Known, g: int, places: Sequence[int]) -> None:
-        """Blocks that were there before this engine came to them: once each,
-        or now and then again."""
-        assert known.ids is not None
-        base = known.ids.base[g]
-        places = [i for i in places if i < known.ids.blocks(g)]
-        new = [i for i in places if _id(base, i) not in self._announced]
-        if new:
-            self._remember([_id(base, i) for i in new])
-            self._events += _stored_events(
-                self.plan, known.request, [_part(g, base, [0] * (new[-1] + 1),
-                                                 new)])
-
-    def _remember(self, ids: Sequence[bytes]) -> None:
-        if len(self._announced) >= ANNOUNCED_MOST:
-            self._announced.clear()
-        self._announced.update(ids)
-
     def _note_damaged(self, known: Known,
                       places: set[tuple[int, int]]) -> None:
         """Damaged blocks, which the workers are removing."""
         assert known.ids is not None
         for g, place in places:
             known.decided[g] = min(known.decided[g], place)
-            self._announced.discard(_id(known.ids.base[g], place))
         known.undecided_from = 0
         known.not_before = max(known.not_before, self._clock() + RETRY_SECONDS)
         if self._saves_of(known):
             self._undecided.wake(known.request.request_id)
-        if self._want_events:
-            self._events += _removed_events(self.plan, known.request, places)
+        if self._events:
+            self._events.damaged(known.ids, known.request, places)
 
     def _reopen(self, job: Job, failures: int) -> None:
         """Blocks of a job are not in the store after all: whoever counts on
@@ -717,8 +699,11 @@ class UcmfsScheduler:
             self._saving[part.group].update(_split(part.ids))
         pending = Pending(job, self._step, self._clock())
         self._saves[job.job] = pending
-        if self._want_events:
-            pending.events = _stored_events(self.plan, known.request, parts)
+        if self._events and known.ids is not None:
+            pending.events = [
+                block for part in parts for block in self._events.of(
+                    known.ids, known.request, part.group,
+                    array("I", part.places))]
         known.count("saved", pending.num)
         if self.asynchronous:
             self._ready.append(job)
@@ -796,8 +781,9 @@ class UcmfsScheduler:
         """All ranks have loaded them: they are there. Those before them, which
         the engine had itself, may not be."""
         for g, (first, end) in enumerate(known.loading):
-            if self._want_events and known.ids is not None:
-                self._announce(known, g, range(first, end))
+            if self._events and known.ids is not None:
+                self._events.found(known.ids, known.request, g,
+                                   range(first, end))
             if known.decided[g] >= first:
                 known.decided[g] = max(known.decided[g], end)
 
@@ -815,10 +801,8 @@ class UcmfsScheduler:
         known = self._requests.get(pending.job.request)
         if known is not None:
             known.failures = 0
-        if pending.events:
-            self._events += pending.events
-            for part in pending.job.parts:
-                self._remember(_split(part.ids))
+        if self._events:
+            self._events.saved(pending.events)
 
     def _confirm(self, meta: UcmfsWorkerMetadata) -> None:
         """Release, or drop, the saves of steps that have ended."""
@@ -953,6 +937,8 @@ class UcmfsScheduler:
         """To the spaces of other weights. What was saved is as good as ever
         for those who find it there; what is not on its way is dropped."""
         self._space += 1
+        if self._events:
+            self._events.forget()
         for known in self._requests.values():
             known.failures, known.not_before = 0, 0.0
             known.undecided_from = 0
@@ -976,8 +962,15 @@ class UcmfsScheduler:
                  ", ".join(space.name for space in spaces))
 
     def take_events(self) -> Iterable[Any]:
-        events, self._events = self._events, []
-        return events
+        here = self._link.now
+        if not self._events:
+            return ()
+        if here is not None and here.mapped:
+            try:
+                self._events.look(self._of_groups(here.indexes))
+            except UcmfsError as error:
+                self._link.lost(error)
+        return self._events.take()
 
     def get_stats(self) -> UcmfsStats | None:
         self.stats.add("mount_losses", self._link.losses)
@@ -1031,50 +1024,6 @@ def _pages_at(table: Table, places: Sequence[int]) -> Sequence[int]:
     if end - first == len(places) and not isinstance(table, dict):
         return table[first:end]
     return [table[i] for i in places]
-
-
-def _stored_events(plan: Plan, request: Any, parts: Sequence[Part],
-                   ) -> list[Any]:
-    """What routers are told once the blocks are stored."""
-    from vllm.distributed.kv_events import MEDIUM_STORAGE, BlockStored
-
-    lora = request.lora_request
-    events = []
-    for part in parts:
-        group = plan.groups[part.group]
-        for place in array("I", part.places):
-            events.append(BlockStored(
-                block_hashes=[_hash_of(plan, group, request, place)],
-                parent_block_hash=_hash_of(plan, group, request, place - 1)
-                if place else None,
-                token_ids=list(request.all_token_ids[
-                    place * group.block_tokens:
-                    (place + 1) * group.block_tokens]),
-                block_size=group.block_tokens,
-                lora_id=lora.adapter_id if lora else None,
-                medium=MEDIUM_STORAGE,
-                lora_name=lora.name if lora else None,
-                group_idx=group.index))
-    return events
-
-
-def _removed_events(plan: Plan, request: Any,
-                    places: set[tuple[int, int]]) -> list[Any]:
-    from vllm.distributed.kv_events import MEDIUM_STORAGE, BlockRemoved
-
-    return [BlockRemoved(
-        block_hashes=[_hash_of(plan, plan.groups[g], request, place)],
-        medium=MEDIUM_STORAGE, group_idx=plan.groups[g].index)
-        for g, place in sorted(places)]
-
-
-def _hash_of(plan: Plan, group: Group, request: Any, place: int) -> Any:
-    """What events call a request's block."""
-    from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
-
-    each = group.block_tokens // plan.hash_tokens
-    return maybe_convert_block_hash(
-        request.block_hashes[(place + 1) * each - 1])
 
 
 def _log_file(option: Any) -> Any:
