@@ -27,6 +27,16 @@ says OK '/dev/fuse: it can be opened'
 says '[OW][KA][RN]*' 'open files: '
 says '[OW][KA][RN]*' 'locked memory: '
 says '[OW][KA][RN]*' 'clock: '
+huge=$(sed 's/.*\[\(.*\)\].*/\1/' /sys/kernel/mm/transparent_hugepage/enabled)
+says '[OW][KA][RN]*' "huge pages: $huge"
+disk=/sys/dev/block/$(stat -c %Hd:%Ld "$work/tier")
+if [ -e "$disk/queue" ]; then
+	scheduler=$(sed 's/.*\[\(.*\)\].*/\1/' "$disk/queue/scheduler")
+	says '[OW][KA][RN]*' \
+		"$work/tier: disk $(basename "$(readlink -f "$disk")").* scheduler $scheduler,"
+else
+	left_out 'a disk: its folder is not on a whole one'
+fi
 says OK "$work/tier: mode 0755, of user 0"
 says '[OW][KA][RN]*' "$work/tier: .* free"
 says OK "$work/tier: link(2) works"
@@ -58,6 +68,7 @@ need mount -t tmpfs -o size=64k,nr_inodes=8 none "$work/small"
 dd if=/dev/zero of="$work/small/full" bs=4096 status=none 2>/dev/null
 doctor 1 "$work/small"
 says FAIL "$work/small: no space left"
+same 'memory has no disk' 0 "$(grep -c "$work/small: disk" "$work/said")"
 need mount -o remount,ro "$work/small"
 doctor 1 "$work/small"
 says WARN "$work/small: its file system is read-only; mend: .*readonly=TIER"

@@ -50,6 +50,10 @@ void ucm_doctor_machine(void);
  * tier, and nothing is tried by writing. */
 void ucm_doctor_directory(const char *path, bool readonly);
 
+/* The disk below a directory, by the file system's device. */
+void ucm_doctor_disk(const char *subject, dev_t dev);
+void ucm_doctor_huge(void);
+
 /* The options in a line of /proc/self/mountinfo that is of NFS and this device; NULL. */
 const char *ucm_nfs_options(const char *line, dev_t dev);
 

@@ -73,6 +73,14 @@ static void check_space(const struct patient *patient)
 		    ucm_text_size(total, false).text);
 }
 
+static void check_disk(const struct patient *patient)
+{
+	struct stat st;
+
+	if (!fstat(patient->dirfd, &st))
+		ucm_doctor_disk(patient->path, st.st_dev);
+}
+
 static void check_mode(const struct patient *patient)
 {
 	struct stat st;
@@ -309,6 +317,7 @@ void ucm_doctor_directory(const char *path, bool readonly)
 	check_owner(&patient);
 	check_hosts(&patient);
 	check_nfs(&patient);
+	check_disk(&patient);
 	if (!readonly)
 		try_with_file(&patient);
 	close(patient.dirfd);

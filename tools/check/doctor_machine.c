@@ -151,6 +151,7 @@ void ucm_doctor_machine(void)
 	check_device();
 	check_files();
 	check_locked();
+	ucm_doctor_huge();
 	check_clock();
 	ucm_memory_each_left(tell, NULL);
 }
