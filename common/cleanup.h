@@ -6,7 +6,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 /* osfile.h; here so that a scratch descriptor of a server that does not answer
  * keeps nobody waiting. */

@@ -15,7 +15,6 @@
 #define UCM_CREW_H
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <sys/queue.h>
 
 struct ucm_crew;

@@ -11,7 +11,6 @@
 
 #include <dirent.h>
 #include <stddef.h>
-#include <stdint.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/types.h>

@@ -15,7 +15,6 @@
 
 #include "sparse/code_kernels.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 #include "sparse/number.h"

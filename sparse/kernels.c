@@ -25,7 +25,6 @@
 
 #include "sparse/kernels.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "sparse/number.h"

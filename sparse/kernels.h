@@ -12,8 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <ucm/sparse.h>
-
 #include "fs/repr/shape.h"
 
 /* What a run of blocks is scored with. */

@@ -14,7 +14,6 @@
 #ifndef UCM_SPARSE_ROPE_H
 #define UCM_SPARSE_ROPE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include <ucm/position.h>

@@ -31,8 +31,6 @@
 #include <ucm/block.h>
 #include <ucm/error.h>
 
-#include "hashing/tree.h"
-
 #define UCM_MANIFEST_MAX 65536
 #define UCM_QUOTA_MAX ((uint64_t)INT64_MAX) /* as JSON has it */
 

@@ -10,7 +10,6 @@
 #include "fs/config/config.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <yaml.h>

@@ -22,13 +22,11 @@
 #define UCM_FILES_H
 
 #include <dirent.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "common/error.h"
 #include "fs/files/quota.h"
 #include "fs/medium/dir/dir.h"
 #include "fs/tier/dirs.h"

@@ -22,7 +22,6 @@
 #include "fs/files/quota.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -15,8 +15,6 @@
 
 #include "fs/index/shard.h"
 
-#include <errno.h>
-
 /* NULL: its chunk is not there. */
 static _Atomic uint64_t *mark_at(struct ucm_shard *shard, uint32_t slot)
 {

@@ -44,7 +44,6 @@
 #include "fs/config/config.h"
 #include "fs/medium/recovery.h"
 #include "fs/medium/temp.h"
-#include "hashing/tree.h"
 
 struct ucm_guard;
 struct ucm_hosts;

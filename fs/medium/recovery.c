@@ -13,7 +13,6 @@
 #include "fs/medium/recovery.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,6 @@
 
 #include "fs/medium/temp.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -17,7 +17,6 @@
 #include <string.h>
 
 #include "common/cleanup.h"
-#include "common/error.h"
 #include "common/log.h"
 
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;

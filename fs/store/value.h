@@ -10,7 +10,6 @@
 #define UCM_VALUE_H
 
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 #include <ucm/error.h>

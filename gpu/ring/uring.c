@@ -27,7 +27,6 @@
 #include "gpu/ring/remains.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <liburing.h>
 #include <poll.h>
 #include <stdio.h>

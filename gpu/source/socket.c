@@ -21,20 +21,15 @@
 #include "gpu/source/socket.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <ucm/client.h>
-#include <ucm/index.h>
 
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "fs/reader/reader.h"
-#include "hashing/tree.h"
 
 #define RETRY_MS 200
 

@@ -4,9 +4,6 @@
 
 #include "gpu/sparse/twins.h"
 
-#include <errno.h>
-
-#include "common/error.h"
 #include "gpu/sparse/twin_args.h"
 
 int ucm_sparse_cuda_build(const struct ucm_sparse_cuda *cuda,

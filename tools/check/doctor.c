@@ -8,7 +8,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statfs.h>
@@ -19,7 +18,6 @@
 #include "common/cleanup.h"
 #include "tools/lib/args.h"
 #include "tools/lib/text.h"
-#include "tools/lib/tool.h"
 
 #define PATIENCE_MS 5000
 #define DAY_S 86400

@@ -20,7 +20,6 @@
 #include "common/clock.h"
 #include "common/parse.h"
 #include "common/process.h"
-#include "fs/block/verify.h"
 #include "hashing/tree.h"
 #include "tools/check/mark.h"
 #include "tools/check/media.h"

@@ -5,7 +5,6 @@
 #include "tools/data/hash.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "common/parse.h"

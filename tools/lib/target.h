@@ -15,7 +15,6 @@
 #include <jansson.h>
 
 #include <ucm/blocks.h>
-#include <ucm/serve.h>
 
 #include "tools/lib/ids.h"
 #include "tools/lib/progress.h"

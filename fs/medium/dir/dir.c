@@ -19,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statfs.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"

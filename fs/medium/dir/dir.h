@@ -23,7 +23,6 @@
 #ifndef UCM_DIR_H
 #define UCM_DIR_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>

@@ -27,7 +27,6 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/medium/dir/dir.h"
-#include "fs/medium/dir/lock.h"
 #include "hashing/digest.h"
 
 #define KEY_BYTES 8 /* of the digest, in the name */

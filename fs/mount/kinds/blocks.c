@@ -19,7 +19,6 @@
 
 #include "common/log.h"
 #include "common/osfile.h"
-#include "fs/tier/wait.h"
 #include "hashing/tree.h"
 
 static const struct ucm_handle_ops block_handle;

@@ -27,7 +27,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/queue.h>
 
 #include "common/clock.h"
 #include "common/handover.h"

@@ -15,7 +15,6 @@
 #include "common/cleanup.h"
 #include "common/error.h"
 #include "common/parse.h"
-#include "fs/watch/trace.h"
 
 enum kind {
 	STORE,  /* ucm_config_set() knows it */

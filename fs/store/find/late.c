@@ -18,7 +18,6 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "fs/block/verify.h"
-#include "hashing/tree.h"
 
 /* A block's file that was written to after its commit was begun. Without
  * checksums nobody can say what it holds now. */

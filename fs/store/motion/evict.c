@@ -45,7 +45,6 @@
 #include "fs/store/find/find.h"
 #include "fs/store/motion/draw.h"
 #include "fs/store/pressure.h"
-#include "fs/tier/wait.h"
 #include "hashing/tree.h"
 
 /* Of two blocks that are worth about the same, the one stays that is there: what a

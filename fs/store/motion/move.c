@@ -30,7 +30,6 @@
 #include "fs/store/motion/motion.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -16,8 +16,6 @@
 
 #include "fs/store/start/start.h"
 
-#include <errno.h>
-
 #include "common/log.h"
 #include "fs/index/memory.h"
 #include "hashing/tree.h"

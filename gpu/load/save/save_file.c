@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <unistd.h>
 
 #include "common/osfile.h"
 #include "gpu/load/save/saving.h"

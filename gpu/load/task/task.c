@@ -7,8 +7,6 @@
  */
 #include <config.h>
 
-#include <errno.h>
-
 #include "gpu/load/task/buffer.h"
 #include "gpu/load/task/task.h"
 
