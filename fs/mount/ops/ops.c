@@ -39,11 +39,9 @@ static void serve_lookup(struct ucm_fuse_request *r)
 
 void ucm_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { .name = name };
 
-	ucm_request_begin(&r, req, UCM_OP_LOOKUP, serve_lookup, parent);
-	r.name = name;
-	ucm_request_run_on_node(&r);
+	ucm_request_run_on_node(&r, req, UCM_OP_LOOKUP, serve_lookup, parent);
 }
 
 static void ops_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups)
@@ -83,12 +81,9 @@ static void serve_mkdir(struct ucm_fuse_request *r)
 void ucm_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 		  mode_t mode)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { .name = name, .number = mode };
 
-	ucm_request_begin(&r, req, UCM_OP_MKDIR, serve_mkdir, parent);
-	r.name = name;
-	r.number = mode;
-	ucm_request_run_on_node(&r);
+	ucm_request_run_on_node(&r, req, UCM_OP_MKDIR, serve_mkdir, parent);
 }
 
 static void serve_mknod(struct ucm_fuse_request *r)
@@ -104,13 +99,10 @@ static void serve_mknod(struct ucm_fuse_request *r)
 void ucm_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 		  mode_t mode, dev_t dev)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { .name = name, .number = mode };
 
 	(void)dev;
-	ucm_request_begin(&r, req, UCM_OP_CREATE, serve_mknod, parent);
-	r.name = name;
-	r.number = mode;
-	ucm_request_run_on_node(&r);
+	ucm_request_run_on_node(&r, req, UCM_OP_CREATE, serve_mknod, parent);
 }
 
 static void serve_symlink(struct ucm_fuse_request *r)
@@ -126,12 +118,9 @@ static void serve_symlink(struct ucm_fuse_request *r)
 void ucm_op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent,
 		    const char *name)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { .name = name, .text = link };
 
-	ucm_request_begin(&r, req, UCM_OP_CREATE, serve_symlink, parent);
-	r.name = name;
-	r.text = link;
-	ucm_request_run_on_node(&r);
+	ucm_request_run_on_node(&r, req, UCM_OP_CREATE, serve_symlink, parent);
 }
 
 static void serve_link(struct ucm_fuse_request *r)
@@ -148,12 +137,9 @@ static void serve_link(struct ucm_fuse_request *r)
 void ucm_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent,
 		 const char *newname)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { .newparent = newparent, .name = newname };
 
-	ucm_request_begin(&r, req, UCM_OP_CREATE, serve_link, ino);
-	r.newparent = newparent;
-	r.name = newname;
-	ucm_request_run_on_node(&r);
+	ucm_request_run_on_node(&r, req, UCM_OP_CREATE, serve_link, ino);
 }
 
 static void serve_unlink(struct ucm_fuse_request *r)
@@ -166,11 +152,9 @@ static void serve_unlink(struct ucm_fuse_request *r)
 
 void ucm_op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { .name = name };
 
-	ucm_request_begin(&r, req, UCM_OP_UNLINK, serve_unlink, parent);
-	r.name = name;
-	ucm_request_run_on_node(&r);
+	ucm_request_run_on_node(&r, req, UCM_OP_UNLINK, serve_unlink, parent);
 }
 
 static void serve_rmdir(struct ucm_fuse_request *r)
@@ -183,11 +167,9 @@ static void serve_rmdir(struct ucm_fuse_request *r)
 
 void ucm_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { .name = name };
 
-	ucm_request_begin(&r, req, UCM_OP_RMDIR, serve_rmdir, parent);
-	r.name = name;
-	ucm_request_run_on_node(&r);
+	ucm_request_run_on_node(&r, req, UCM_OP_RMDIR, serve_rmdir, parent);
 }
 
 static void serve_rename(struct ucm_fuse_request *r)
@@ -207,14 +189,12 @@ void ucm_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 		   fuse_ino_t newparent, const char *newname,
 		   unsigned int flags)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = {
+		.name = name, .newparent = newparent, .text = newname,
+		.number = flags,
+	};
 
-	ucm_request_begin(&r, req, UCM_OP_RENAME, serve_rename, parent);
-	r.name = name;
-	r.newparent = newparent;
-	r.text = newname;
-	r.number = flags;
-	ucm_request_run_on_node(&r);
+	ucm_request_run_on_node(&r, req, UCM_OP_RENAME, serve_rename, parent);
 }
 
 /* ---- folders ---- */
@@ -229,11 +209,9 @@ static void serve_opendir(struct ucm_fuse_request *r)
 
 void ucm_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { .fi = fi };
 
-	ucm_request_begin(&r, req, UCM_OP_OPENDIR, serve_opendir, ino);
-	r.fi = fi;
-	ucm_request_run_on_node(&r);
+	ucm_request_run_on_node(&r, req, UCM_OP_OPENDIR, serve_opendir, ino);
 }
 
 static void serve_readdir(struct ucm_fuse_request *r)
@@ -262,14 +240,11 @@ static void serve_readdir(struct ucm_fuse_request *r)
 static void ops_list(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		     bool plus, struct fuse_file_info *fi)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = {
+		.size = size, .off = off, .number = plus, .fi = fi,
+	};
 
-	ucm_request_begin(&r, req, UCM_OP_READDIR, serve_readdir, ino);
-	r.size = size;
-	r.off = off;
-	r.number = plus;
-	r.fi = fi;
-	ucm_request_run_on_node(&r);
+	ucm_request_run_on_node(&r, req, UCM_OP_READDIR, serve_readdir, ino);
 }
 
 void ucm_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
@@ -311,11 +286,10 @@ static void serve_fsyncdir(struct ucm_fuse_request *r)
 void ucm_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 		     struct fuse_file_info *fi)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { 0 };
 
 	(void)datasync, (void)fi;
-	ucm_request_begin(&r, req, UCM_OP_FSYNC, serve_fsyncdir, ino);
-	ucm_request_run_on_node(&r);
+	ucm_request_run_on_node(&r, req, UCM_OP_FSYNC, serve_fsyncdir, ino);
 }
 
 /* ---- attributes ---- */
@@ -335,11 +309,10 @@ static void serve_getattr(struct ucm_fuse_request *r)
 
 void ucm_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { 0 };
 
 	(void)fi;
-	ucm_request_begin(&r, req, UCM_OP_GETATTR, serve_getattr, ino);
-	ucm_request_run_on_node(&r);
+	ucm_request_run_on_node(&r, req, UCM_OP_GETATTR, serve_getattr, ino);
 }
 
 /* Times of a folder are not kept; tar and rsync set them all the same. */
@@ -376,13 +349,10 @@ static void serve_setattr(struct ucm_fuse_request *r)
 void ucm_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
 		    int to_set, struct fuse_file_info *fi)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { .attr = attr, .number = (unsigned)to_set };
 
 	(void)fi;
-	ucm_request_begin(&r, req, UCM_OP_SETATTR, serve_setattr, ino);
-	r.attr = attr;
-	r.number = (unsigned)to_set;
-	ucm_request_run_on_node(&r);
+	ucm_request_run_on_node(&r, req, UCM_OP_SETATTR, serve_setattr, ino);
 }
 
 static void serve_readlink(struct ucm_fuse_request *r)
@@ -400,10 +370,9 @@ static void serve_readlink(struct ucm_fuse_request *r)
 
 void ucm_op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { 0 };
 
-	ucm_request_begin(&r, req, UCM_OP_GETATTR, serve_readlink, ino);
-	ucm_request_run_on_node(&r);
+	ucm_request_run_on_node(&r, req, UCM_OP_GETATTR, serve_readlink, ino);
 }
 
 static void serve_statfs(struct ucm_fuse_request *r)
@@ -419,8 +388,7 @@ static void serve_statfs(struct ucm_fuse_request *r)
 
 void ucm_op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { 0 };
 
-	ucm_request_begin(&r, req, UCM_OP_STATFS, serve_statfs, ino);
-	ucm_request_run(&r);
+	ucm_request_run(&r, req, UCM_OP_STATFS, serve_statfs, ino);
 }

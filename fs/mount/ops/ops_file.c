@@ -52,13 +52,9 @@ static void serve_create(struct ucm_fuse_request *r)
 void ucm_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 		   mode_t mode, struct fuse_file_info *fi)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { .name = name, .number = mode, .fi = fi };
 
-	ucm_request_begin(&r, req, UCM_OP_CREATE, serve_create, parent);
-	r.name = name;
-	r.number = mode;
-	r.fi = fi;
-	ucm_request_run_on_node(&r);
+	ucm_request_run_on_node(&r, req, UCM_OP_CREATE, serve_create, parent);
 }
 
 static void serve_open(struct ucm_fuse_request *r)
@@ -71,11 +67,9 @@ static void serve_open(struct ucm_fuse_request *r)
 
 void ucm_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { .fi = fi };
 
-	ucm_request_begin(&r, req, UCM_OP_OPEN, serve_open, ino);
-	r.fi = fi;
-	ucm_request_run_on_node(&r);
+	ucm_request_run_on_node(&r, req, UCM_OP_OPEN, serve_open, ino);
 }
 
 /* ---- reading and writing, where the kernel does not do it itself ---- */
@@ -163,13 +157,9 @@ static void serve_read(struct ucm_fuse_request *r)
 void ucm_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		 struct fuse_file_info *fi)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { .size = size, .off = off, .fi = fi };
 
-	ucm_request_begin(&r, req, UCM_OP_READ, serve_read, ino);
-	r.size = size;
-	r.off = off;
-	r.fi = fi;
-	ucm_request_run(&r);
+	ucm_request_run(&r, req, UCM_OP_READ, serve_read, ino);
 }
 
 /* What is written: of libfuse's, or copied. */
@@ -205,13 +195,9 @@ static void serve_write(struct ucm_fuse_request *r)
 void ucm_op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in,
 		      off_t off, struct fuse_file_info *fi)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { .write = in, .off = off, .fi = fi };
 
-	ucm_request_begin(&r, req, UCM_OP_WRITE, serve_write, ino);
-	r.write = in;
-	r.off = off;
-	r.fi = fi;
-	ucm_request_run(&r);
+	ucm_request_run(&r, req, UCM_OP_WRITE, serve_write, ino);
 }
 
 static void serve_fallocate(struct ucm_fuse_request *r)
@@ -233,14 +219,12 @@ static void serve_fallocate(struct ucm_fuse_request *r)
 void ucm_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 		      off_t length, struct fuse_file_info *fi)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = {
+		.number = (unsigned)mode, .off = offset, .len = length,
+		.fi = fi,
+	};
 
-	ucm_request_begin(&r, req, UCM_OP_FALLOCATE, serve_fallocate, ino);
-	r.number = (unsigned)mode;
-	r.off = offset;
-	r.len = length;
-	r.fi = fi;
-	ucm_request_run(&r);
+	ucm_request_run(&r, req, UCM_OP_FALLOCATE, serve_fallocate, ino);
 }
 
 static void serve_lseek(struct ucm_fuse_request *r)
@@ -262,13 +246,11 @@ static void serve_lseek(struct ucm_fuse_request *r)
 void ucm_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 		  struct fuse_file_info *fi)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = {
+		.off = off, .number = (unsigned)whence, .fi = fi,
+	};
 
-	ucm_request_begin(&r, req, UCM_OP_LSEEK, serve_lseek, ino);
-	r.off = off;
-	r.number = (unsigned)whence;
-	r.fi = fi;
-	ucm_request_run(&r);
+	ucm_request_run(&r, req, UCM_OP_LSEEK, serve_lseek, ino);
 }
 
 /* ---- flush, fsync, release ---- */
@@ -289,11 +271,9 @@ static void serve_flush(struct ucm_fuse_request *r)
 
 void ucm_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { .fi = fi };
 
-	ucm_request_begin(&r, req, UCM_OP_FLUSH, serve_flush, ino);
-	r.fi = fi;
-	ucm_request_run(&r);
+	ucm_request_run(&r, req, UCM_OP_FLUSH, serve_flush, ino);
 }
 
 static void serve_fsync(struct ucm_fuse_request *r)
@@ -314,12 +294,9 @@ static void serve_fsync(struct ucm_fuse_request *r)
 void ucm_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 		  struct fuse_file_info *fi)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { .number = (unsigned)datasync, .fi = fi };
 
-	ucm_request_begin(&r, req, UCM_OP_FSYNC, serve_fsync, ino);
-	r.number = (unsigned)datasync;
-	r.fi = fi;
-	ucm_request_run(&r);
+	ucm_request_run(&r, req, UCM_OP_FSYNC, serve_fsync, ino);
 }
 
 static void serve_release(struct ucm_fuse_request *r)
@@ -329,9 +306,7 @@ static void serve_release(struct ucm_fuse_request *r)
 
 void ucm_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { .fi = fi, .answered = true };
 
-	ucm_request_begin(&r, req, UCM_OP_RELEASE, serve_release, ino);
-	r.fi = fi;
-	ucm_request_run_unawaited(&r);
+	ucm_request_run(&r, req, UCM_OP_RELEASE, serve_release, ino);
 }

@@ -84,12 +84,9 @@ static void serve_getxattr(struct ucm_fuse_request *r)
 void ucm_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		     size_t size)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { .name = name, .size = size };
 
-	ucm_request_begin(&r, req, UCM_OP_GETXATTR, serve_getxattr, ino);
-	r.name = name;
-	r.size = size;
-	ucm_request_run_on_node(&r);
+	ucm_request_run_on_node(&r, req, UCM_OP_GETXATTR, serve_getxattr, ino);
 }
 
 /* Those that it has, or -errno. */
@@ -134,11 +131,10 @@ static void serve_listxattr(struct ucm_fuse_request *r)
 
 void ucm_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = { .size = size };
 
-	ucm_request_begin(&r, req, UCM_OP_LISTXATTR, serve_listxattr, ino);
-	r.size = size;
-	ucm_request_run_on_node(&r);
+	ucm_request_run_on_node(&r, req, UCM_OP_LISTXATTR, serve_listxattr,
+				ino);
 }
 
 static void serve_setxattr(struct ucm_fuse_request *r)
@@ -164,14 +160,12 @@ static void serve_setxattr(struct ucm_fuse_request *r)
 static void xattr_set(fuse_req_t req, fuse_ino_t ino, const char *name,
 		      const char *value, size_t size, int flags)
 {
-	struct ucm_fuse_request r;
+	struct ucm_fuse_request r = {
+		.name = name, .in = value, .in_size = size,
+		.number = (unsigned)flags,
+	};
 
-	ucm_request_begin(&r, req, UCM_OP_SETXATTR, serve_setxattr, ino);
-	r.name = name;
-	r.in = value;
-	r.in_size = size;
-	r.number = (unsigned)flags;
-	ucm_request_run_on_node(&r);
+	ucm_request_run_on_node(&r, req, UCM_OP_SETXATTR, serve_setxattr, ino);
 }
 
 void ucm_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,

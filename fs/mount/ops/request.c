@@ -275,27 +275,15 @@ static bool request_hand_over(struct ucm_fuse_request *request, unsigned dir)
 
 /* ---- serving ---- */
 
-void ucm_request_begin(struct ucm_fuse_request *request, fuse_req_t req,
-		       enum ucm_op op,
-		       void (*serve)(struct ucm_fuse_request *request),
-		       fuse_ino_t ino)
+static void request_begin(struct ucm_fuse_request *request, fuse_req_t req,
+			  enum ucm_op op, ucm_serve_fn *serve, fuse_ino_t ino)
 {
 	request->serve = serve;
 	request->account = ucm_account_begin(req, op);
-	request->answered = false;
 	request->ino = ino;
-	request->name = request->text = NULL;
-	request->in = NULL;
-	request->in_size = 0;
-	request->write = NULL;
-	request->attr = NULL;
-	request->fi = NULL;
-	request->answer = UCM_ANSWER_STATUS;
-	request->err = 0;
-	request->out = NULL;
 }
 
-void ucm_request_run(struct ucm_fuse_request *request)
+static void request_run(struct ucm_fuse_request *request)
 {
 	ucm_must_not_wait = request_may_go(request);
 	request->serve(request);
@@ -312,20 +300,22 @@ void ucm_request_run(struct ucm_fuse_request *request)
 	request_answer(request);
 }
 
-void ucm_request_run_unawaited(struct ucm_fuse_request *request)
+void ucm_request_run(struct ucm_fuse_request *request, fuse_req_t req,
+		     enum ucm_op op, ucm_serve_fn *serve, fuse_ino_t ino)
 {
-	request->answered = true;
-	ucm_request_run(request);
+	request_begin(request, req, op, serve, ino);
+	request_run(request);
 }
 
-void ucm_request_run_on_node(struct ucm_fuse_request *request)
+void ucm_request_run_on_node(struct ucm_fuse_request *request, fuse_req_t req,
+			     enum ucm_op op, ucm_serve_fn *serve,
+			     fuse_ino_t ino)
 {
-	const struct ucm_files_tree *tree =
-		&request->account.daemon->file_tree;
+	const struct ucm_files_tree *tree = &ucm_daemon_of(req)->file_tree;
 
-	if (ucm_node_type(request->ino) == UCM_NODE_TREE &&
-	    tree->at->medium.guard && request_may_go(request) &&
-	    request_hand_over(request, tree->dir))
+	request_begin(request, req, op, serve, ino);
+	if (ucm_node_type(ino) == UCM_NODE_TREE && tree->at->medium.guard &&
+	    request_may_go(request) && request_hand_over(request, tree->dir))
 		return;
-	ucm_request_run(request);
+	request_run(request);
 }

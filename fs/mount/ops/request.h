@@ -38,13 +38,16 @@ enum ucm_answer {
 	UCM_ANSWER_OFFSET,
 };
 
+struct ucm_fuse_request;
+typedef void ucm_serve_fn(struct ucm_fuse_request *request);
+
 struct ucm_fuse_request {
 	struct ucm_job job;
-	void (*serve)(struct ucm_fuse_request *request);
+	ucm_serve_fn *serve;
 	struct ucm_account account;
 	bool answered; /* as soon as it is handed over: nobody waits for it */
 
-	/* What is asked; what a request has not got is undefined. */
+	/* What is asked; what a request has not got is 0. */
 	fuse_ino_t ino, newparent;
 	const char *name;
 	const char *text; /* a second name, a link's target, a value */
@@ -84,17 +87,13 @@ int ucm_crews_open(struct ucm_daemon *daemon);
 /* All requests have been served, or wait_ms are over: false. */
 bool ucm_crews_close(struct ucm_daemon *daemon, unsigned wait_ms);
 
-/* Begin one on the caller's stack; all that is asked is the caller's to set. */
-void ucm_request_begin(struct ucm_fuse_request *request, fuse_req_t req,
-		       enum ucm_op op,
-		       void (*serve)(struct ucm_fuse_request *request),
-		       fuse_ino_t ino);
-
-/* Serve it, here or by a crew, and answer. It is used up. */
-void ucm_request_run(struct ucm_fuse_request *request);
-/* The same, and nobody waits for the answer. */
-void ucm_request_run_unawaited(struct ucm_fuse_request *request);
+/* Serve it, here or by a crew, and answer. It is on the caller's stack, says what
+ * is asked but for ino, and is used up. */
+void ucm_request_run(struct ucm_fuse_request *request, fuse_req_t req,
+		     enum ucm_op op, ucm_serve_fn *serve, fuse_ino_t ino);
 /* The same, of one about node ino: all of files/ asks its directory. */
-void ucm_request_run_on_node(struct ucm_fuse_request *request);
+void ucm_request_run_on_node(struct ucm_fuse_request *request, fuse_req_t req,
+			     enum ucm_op op, ucm_serve_fn *serve,
+			     fuse_ino_t ino);
 
 #endif
