@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * io.c - what the result of a call means for its operation: whether it is over,
- * or which call comes next. For all kinds of rings.
+ * or which call comes next; and threads that make such calls. For all kinds of
+ * rings.
  */
 #include <config.h>
 
 #include "gpu/ring/ops.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 /* Calls in a row that bring an operation no further, before it fails. */
@@ -114,4 +118,79 @@ void ucm_io_abandon(struct ucm_io *io, ssize_t result)
 {
 	if (io->op == UCM_IO_CLOSE && result == -ECANCELED)
 		close(io->fd);
+}
+
+/* ---- by threads ---- */
+
+static ssize_t or_errno(ssize_t result)
+{
+	return result < 0 ? -errno : result;
+}
+
+/* preadv2: as in io_uring, an offset of -1 is that of the descriptor. */
+static ssize_t attempt(struct ucm_io *io)
+{
+	struct iovec part = { .iov_base = ucm_io_address(io),
+			      .iov_len = ucm_io_len(io) };
+
+	switch (io->op) {
+	case UCM_IO_READ:
+		return or_errno(preadv2(io->fd, &part, 1, ucm_io_offset(io), 0));
+	case UCM_IO_WRITE:
+		if (ucm_io_take_parts(io))
+			return or_errno(pwritev2(io->fd, io->parts, 2,
+						 ucm_io_offset(io), 0));
+		return or_errno(pwritev2(io->fd, &part, 1, ucm_io_offset(io),
+					 0));
+	case UCM_IO_CLOSE: return or_errno(close(io->fd));
+	case UCM_IO_CALL: return 0; /* it has been made */
+	}
+	return -EINVAL;
+}
+
+void ucm_ring_wake(struct ucm_ring *ring)
+{
+	atomic_store(&ring->woken, true);
+	if (atomic_load(&ring->sleeping))
+		ring->ops->rouse(ring);
+}
+
+static void end(struct ucm_ring *ring, struct ucm_io *io)
+{
+	pthread_mutex_lock(&ring->ended_lock);
+	ucm_io_append(&ring->ended, io);
+	ucm_ring_wake(ring);
+	pthread_mutex_unlock(&ring->ended_lock);
+}
+
+/* By a thread of a crew. */
+static void work(struct ucm_job *job)
+{
+	struct ucm_io *io = (struct ucm_io *)((char *)job -
+					      offsetof(struct ucm_io, job));
+
+	if (atomic_load(&io->ring->closing)) {
+		ucm_io_abandon(io, -ECANCELED);
+		return;
+	}
+	if (io->op == UCM_IO_CALL)
+		io->call(io);
+	while (!ucm_io_step(io, attempt(io)))
+		;
+	end(io->ring, io);
+}
+
+void ucm_io_give(struct ucm_ring *ring, struct ucm_crew **crew,
+		 const char *name, unsigned threads, struct ucm_io *io)
+{
+	int err = *crew ? 0 : ucm_crew_open(name, threads, crew);
+
+	io->ring = ring;
+	io->job.run = work;
+	if (!err && ucm_crew_add(*crew, &io->job))
+		return;
+	if (io->op == UCM_IO_CLOSE)
+		close(io->fd);
+	io->result = -ENOMEM;
+	end(ring, io);
 }

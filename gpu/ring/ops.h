@@ -14,7 +14,7 @@
 #include "gpu/ring/ring.h"
 
 struct ucm_ring_ops {
-	/* Ends what is under way, and frees the ring. */
+	/* Ends what is under way; ring.c frees the ring. */
 	void (*close)(struct ucm_ring *ring);
 	/* All three NULL: it has no use for it. */
 	int (*pin)(struct ucm_ring *ring, void *memory, size_t len,
@@ -49,10 +49,9 @@ struct ucm_ring {
 	/* By crowd: a call that hangs takes threads of that crowd only;
 	 * each from its first call on. */
 	struct ucm_crew *callers[UCM_RING_CREWS];
-	bool calls; /* there has been one */
 	atomic_bool closing;
-	pthread_mutex_t called_lock;
-	struct ucm_io_list called; /* calls that have ended; under that lock */
+	pthread_mutex_t ended_lock;
+	struct ucm_io_list ended; /* by threads; under that lock */
 };
 
 /* threads: of the pool that takes over if the kernel does not let it go on; 0:
@@ -100,6 +99,11 @@ static inline bool ucm_io_take_parts(struct ucm_io *io)
 /* The call's result: true if the operation is over; false: make the call that
  * comes next. Any thread, one at a time for an operation. */
 bool ucm_io_step(struct ucm_io *io, ssize_t result);
+
+/* Have a thread of that crew, which is opened here if it is NULL, make the call;
+ * its end wakes the ring. Without a thread for it, it has failed. */
+void ucm_io_give(struct ucm_ring *ring, struct ucm_crew **crew,
+		 const char *name, unsigned threads, struct ucm_io *io);
 
 /* Nobody will hear of this one any more. -ECANCELED: the call was not made. */
 void ucm_io_abandon(struct ucm_io *io, ssize_t result);

@@ -78,10 +78,12 @@ void ucm_remains_queue(struct ucm_remains *remains, struct ucm_io *io)
 {
 	struct ucm_ring *pool = atomic_load(&remains->pool);
 
-	if (pool)
-		pool->ops->queue(pool, io);
-	else
+	if (!pool) {
 		ucm_io_append(&remains->refused, io);
+		return;
+	}
+	pool->queued++;
+	pool->ops->queue(pool, io); /* it may have begun already */
 }
 
 /* Whoever closed the ring's descriptor may have closed this one as well, and the
@@ -120,16 +122,15 @@ static void take_failed(struct ucm_remains *remains, struct ucm_io_list *done)
 		fail(remains->flying[--remains->num_flying], done);
 }
 
-/* woken: see ring.c; whoever sets ours has set the ring's before. */
+/* Whoever wakes ours has set the ring's woken before: see ring.c. */
 static void take_from_pool(struct ucm_ring *pool, const struct ucm_ring *ring,
 			   int64_t timeout_ns, struct ucm_io_list *done)
 {
 	struct ucm_io *io, *next;
 
-	atomic_store(&pool->woken, false);
 	if (atomic_load(&ring->woken))
 		timeout_ns = 0;
-	for (io = pool->ops->poll(pool, timeout_ns); io; io = next) {
+	for (io = ucm_ring_poll(pool, timeout_ns); io; io = next) {
 		next = io->next;
 		ucm_io_append(done, io);
 	}
@@ -167,23 +168,17 @@ struct ucm_io *ucm_remains_poll(struct ucm_remains *remains,
 
 void ucm_remains_rouse(struct ucm_remains *remains)
 {
-	struct ucm_ring *pool = place_to_wait(remains);
-
-	atomic_store(&pool->woken, true);
-	pool->ops->rouse(pool);
+	ucm_ring_wake(place_to_wait(remains));
 }
 
 void ucm_remains_fini(struct ucm_remains *remains)
 {
-	struct ucm_ring *pool = atomic_load(&remains->pool);
 	struct ucm_io *io;
 
-	if (pool)
-		pool->ops->close(pool);
+	ucm_ring_close(atomic_load(&remains->pool));
 	while ((io = ucm_io_take(&remains->refused)))
 		ucm_io_abandon(io, -ECANCELED);
-	if (remains->sleeper)
-		remains->sleeper->ops->close(remains->sleeper);
+	ucm_ring_close(remains->sleeper);
 	/* their buffers are the kernel's until then */
 	while (remains->num_flying && is_ours(remains) &&
 	       !has_ended(remains, -1))

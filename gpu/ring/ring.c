@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ring.c - what both kinds of rings have in common: which of them it is, calls
- * of functions, and whom to wake.
+ * ring.c - what both kinds of rings have in common: which of them it is, and what
+ * has ended.
  */
 #include <config.h>
 
@@ -11,8 +11,8 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/log.h"
 #include "gpu/ring/ops.h"
@@ -77,7 +77,6 @@ int ucm_ring_open(enum ucm_io_kind kind, unsigned depth, unsigned threads,
 	if (err)
 		return err;
 	(*out)->depth = depth;
-	pthread_mutex_init(&(*out)->called_lock, NULL);
 	return 0;
 }
 
@@ -91,63 +90,25 @@ void ucm_ring_close(struct ucm_ring *ring)
 		while (!ucm_crew_close(ring->callers[i], UINT_MAX))
 			;
 	}
-	pthread_mutex_destroy(&ring->called_lock);
 	ring->ops->close(ring);
+	pthread_mutex_destroy(&ring->ended_lock);
+	free(ring);
 }
 
-static void ring_end_call(struct ucm_ring *ring, struct ucm_io *io)
+/* What threads have ended, before the rest; what ends from here on wakes. */
+static struct ucm_io *ring_take_ended(struct ucm_ring *ring, struct ucm_io *rest)
 {
-	pthread_mutex_lock(&ring->called_lock);
-	ucm_io_append(&ring->called, io);
-	pthread_mutex_unlock(&ring->called_lock);
-	ucm_ring_wake(ring);
-}
+	struct ucm_io *ended;
 
-/* ---- functions ---- */
-
-static void ring_make_call(struct ucm_job *job)
-{
-	struct ucm_io *io = (struct ucm_io *)((char *)job -
-					      offsetof(struct ucm_io, job));
-	struct ucm_ring *ring = io->ring;
-	bool closing = atomic_load(&ring->closing);
-
-	if (!closing)
-		io->call(io);
-	while (!ucm_io_step(io, closing ? -ECANCELED : 0))
-		continue;
-	ring_end_call(ring, io);
-}
-
-/* Without a thread for it, it has failed. */
-static void ring_queue_call(struct ucm_ring *ring, struct ucm_io *io)
-{
-	struct ucm_crew **crew = &ring->callers[io->crowd % UCM_RING_CREWS];
-	int err = *crew ? 0 : ucm_crew_open("ucm-source", CALLERS, crew);
-
-	ring->calls = true;
-	io->ring = ring;
-	io->job.run = ring_make_call;
-	if (!err && ucm_crew_add(*crew, &io->job))
-		return;
-	io->result = -ENOMEM;
-	ring_end_call(ring, io);
-}
-
-/* What has ended, before the rest. */
-static struct ucm_io *ring_take_called(struct ucm_ring *ring,
-				       struct ucm_io *rest)
-{
-	struct ucm_io *called;
-
-	pthread_mutex_lock(&ring->called_lock);
-	called = ring->called.first;
-	if (called) {
-		ring->called.last->next = rest;
-		ring->called.first = NULL;
+	pthread_mutex_lock(&ring->ended_lock);
+	atomic_store(&ring->woken, false);
+	ended = ring->ended.first;
+	if (ended) {
+		ring->ended.last->next = rest;
+		ring->ended.first = NULL;
 	}
-	pthread_mutex_unlock(&ring->called_lock);
-	return called ? called : rest;
+	pthread_mutex_unlock(&ring->ended_lock);
+	return ended ? ended : rest;
 }
 
 int ucm_ring_pin(struct ucm_ring *ring, void *memory, size_t len)
@@ -201,7 +162,8 @@ int ucm_ring_queue(struct ucm_ring *ring, struct ucm_io *io)
 	io->resubmits = 0;
 	ring->queued++;
 	if (io->op == UCM_IO_CALL)
-		ring_queue_call(ring, io);
+		ucm_io_give(ring, &ring->callers[io->crowd % UCM_RING_CREWS],
+			    "ucm-source", CALLERS, io);
 	else
 		ring->ops->queue(ring, io);
 	return 0;
@@ -217,19 +179,10 @@ struct ucm_io *ucm_ring_poll(struct ucm_ring *ring, int64_t timeout_ns)
 		timeout_ns = 0;
 	done = ring->ops->poll(ring, timeout_ns);
 	atomic_store(&ring->sleeping, false);
-	atomic_store(&ring->woken, false);
-	if (ring->calls) /* whoever ends from here on wakes once more */
-		done = ring_take_called(ring, done);
+	done = ring_take_ended(ring, done);
 	for (io = done; io; io = io->next)
 		ring->queued--;
 	return done;
-}
-
-void ucm_ring_wake(struct ucm_ring *ring)
-{
-	atomic_store(&ring->woken, true);
-	if (atomic_load(&ring->sleeping))
-		ring->ops->rouse(ring);
 }
 
 const char *ucm_ring_text(const struct ucm_ring *ring)

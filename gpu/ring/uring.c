@@ -561,7 +561,6 @@ static void uring_close(struct ucm_ring *base)
 		ucm_pinned_put(ring->wholes[i].shared);
 	if (ring->failed != -EBADF) /* else it may be another file's number */
 		close(ring->wake_fd);
-	free(ring);
 }
 
 static const struct ucm_ring_ops uring_ops = {
@@ -619,6 +618,7 @@ int ucm_uring_open(unsigned depth, unsigned threads, struct ucm_ring **out)
 		return -ENOMEM;
 	ring->base.ops = &uring_ops;
 	strcpy(ring->base.text, "io_uring");
+	pthread_mutex_init(&ring->base.ended_lock, NULL);
 	ring->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (ring->wake_fd < 0) {
 		err = -errno;
