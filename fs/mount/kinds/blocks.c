@@ -209,146 +209,115 @@ static int block_fsync(struct ucm_account *account, struct ucm_handle *file,
 
 /* ---- extended attributes ---- */
 
-static int block_get_tier(struct ucm_daemon *daemon, fuse_ino_t ino,
-			  char *value)
+static int put_name(char *value, const struct ucm_tier *tier)
 {
+	return snprintf(value, UCM_XATTR_MAX, "%s", tier->name);
+}
+
+enum { TIER, COPY, USES, CHILDREN, PINNED };
+
+/* What the index knows. -ENODATA: no copy is known. */
+static int block_get_known(const struct ucm_xattr *attr, struct ucm_daemon *daemon,
+			   fuse_ino_t ino, char *value)
+{
+	struct ucm_tier *const *tier_of = daemon->store->dirs.tier_of;
 	struct ucm_entry entry;
+	uint32_t number;
 
 	if (!block_find(daemon, ino, &entry))
 		return -ENOENT;
-	return snprintf(value, UCM_XATTR_MAX, "%s",
-			daemon->store->dirs.tier_of[entry.dir]->name);
+	switch (attr->what) {
+	case TIER: return put_name(value, tier_of[entry.dir]);
+	case COPY:
+		return entry.copy ? put_name(value, tier_of[entry.copy - 1])
+				  : -ENODATA;
+	case USES: number = entry.uses; break;
+	case CHILDREN: number = entry.children; break;
+	default: number = !!(entry.flags & UCM_ENTRY_PINNED); break;
+	}
+	return snprintf(value, UCM_XATTR_MAX, "%" PRIu32, number);
 }
 
-static int block_get_path(struct ucm_daemon *daemon, fuse_ino_t ino,
-			  char *value)
+static int block_get_path(const struct ucm_xattr *attr, struct ucm_daemon *daemon,
+			  fuse_ino_t ino, char *value)
 {
 	struct ucm_entry entry;
 	int err;
 
+	(void)attr;
 	if (!block_find(daemon, ino, &entry))
 		return -ENOENT;
 	err = ucm_store_path(daemon->store, &entry, value, UCM_XATTR_MAX);
 	return err ? err : (int)strlen(value);
 }
 
-/* -ENODATA: its header has no such field. */
-static int block_header(struct ucm_daemon *daemon, fuse_ino_t ino,
-			uint32_t field, struct ucm_block *out)
+/* what: the flag of the field. -ENODATA: its header has no such field. */
+static int block_get_field(const struct ucm_xattr *attr, struct ucm_daemon *daemon,
+			   fuse_ino_t ino, char *value)
 {
 	struct ucm_entry entry;
+	struct ucm_block block;
 	int err;
 
 	if (!block_find(daemon, ino, &entry))
 		return -ENOENT;
-	err = ucm_store_header(daemon->store, ucm_node_value(ino), out);
+	err = ucm_store_header(daemon->store, ucm_node_value(ino), &block);
 	if (err)
 		return err;
-	return out->flags & field ? 0 : -ENODATA;
-}
-
-static int block_get_crc(struct ucm_daemon *daemon, fuse_ino_t ino,
-			 char *value)
-{
-	struct ucm_block block;
-	int err = block_header(daemon, ino, UCM_BLOCK_HAS_CRC, &block);
-
-	return err ? err
-		   : snprintf(value, UCM_XATTR_MAX, "%08x", block.payload_crc);
-}
-
-static int block_get_parent(struct ucm_daemon *daemon, fuse_ino_t ino,
-			    char *value)
-{
-	struct ucm_block block;
-	int err = block_header(daemon, ino, UCM_BLOCK_HAS_PARENT, &block);
-
-	if (err)
-		return err;
+	if (!(block.flags & attr->what))
+		return -ENODATA;
+	if (attr->what == UCM_BLOCK_HAS_CRC)
+		return snprintf(value, UCM_XATTR_MAX, "%08x", block.payload_crc);
 	ucm_id_format(&block.parent, value);
 	return UCM_ID_HEX;
 }
 
-static int block_get_uses(struct ucm_daemon *daemon, fuse_ino_t ino,
-			  char *value)
-{
-	struct ucm_entry entry;
-
-	if (!block_find(daemon, ino, &entry))
-		return -ENOENT;
-	return snprintf(value, UCM_XATTR_MAX, "%" PRIu32, entry.uses);
-}
-
-static int block_get_opens(struct ucm_daemon *daemon, fuse_ino_t ino,
-			   char *value)
+static int block_get_opens(const struct ucm_xattr *attr, struct ucm_daemon *daemon,
+			   fuse_ino_t ino, char *value)
 {
 	struct ucm_hold hold;
 	int err = ucm_store_holds(daemon->store, ucm_node_value(ino), &hold);
 
+	(void)attr;
 	return err ? err
 		   : snprintf(value, UCM_XATTR_MAX, "%" PRIu32, hold.opens);
 }
 
-/* -ENODATA: none is known. */
-static int block_get_copy(struct ucm_daemon *daemon, fuse_ino_t ino,
-			  char *value)
+static int block_set_pinned(const struct ucm_xattr *attr, struct ucm_daemon *daemon,
+			    fuse_ino_t ino, const char *value, size_t size)
 {
-	struct ucm_entry entry;
-
-	if (!block_find(daemon, ino, &entry))
-		return -ENOENT;
-	if (!entry.copy)
-		return -ENODATA;
-	return snprintf(value, UCM_XATTR_MAX, "%s",
-			daemon->store->dirs.tier_of[entry.copy - 1]->name);
-}
-
-static int block_get_children(struct ucm_daemon *daemon, fuse_ino_t ino,
-			      char *value)
-{
-	struct ucm_entry entry;
-
-	if (!block_find(daemon, ino, &entry))
-		return -ENOENT;
-	return snprintf(value, UCM_XATTR_MAX, "%" PRIu32, entry.children);
-}
-
-static int block_get_pinned(struct ucm_daemon *daemon, fuse_ino_t ino,
-			    char *value)
-{
-	struct ucm_entry entry;
-
-	if (!block_find(daemon, ino, &entry))
-		return -ENOENT;
-	return snprintf(value, UCM_XATTR_MAX, "%d",
-			!!(entry.flags & UCM_ENTRY_PINNED));
-}
-
-static int block_set_pinned(struct ucm_daemon *daemon, fuse_ino_t ino,
-			    const char *value, size_t size)
-{
+	(void)attr;
 	if (size != 1 || (*value != '0' && *value != '1'))
 		return -EINVAL;
 	return ucm_store_pin(daemon->store, ucm_node_value(ino), *value == '1');
 }
 
 static const struct ucm_xattr block_xattrs[] = {
-	{ .name = UCM_XATTR_PREFIX "tier", .get = block_get_tier },
+	{ .name = UCM_XATTR_PREFIX "tier", .get = block_get_known, .what = TIER },
 	{
 		.name = UCM_XATTR_PREFIX "path",
 		.get = block_get_path,
 		.root_only = true,
 	},
-	{ .name = UCM_XATTR_PREFIX "crc32c", .get = block_get_crc },
-	{ .name = UCM_XATTR_PREFIX "parent", .get = block_get_parent },
-	{ .name = UCM_XATTR_PREFIX "children", .get = block_get_children },
-	{ .name = UCM_XATTR_PREFIX "copy", .get = block_get_copy },
-	{ .name = UCM_XATTR_PREFIX "uses", .get = block_get_uses },
+	{
+		.name = UCM_XATTR_PREFIX "crc32c",
+		.get = block_get_field,
+		.what = UCM_BLOCK_HAS_CRC,
+	},
+	{
+		.name = UCM_XATTR_PREFIX "parent",
+		.get = block_get_field,
+		.what = UCM_BLOCK_HAS_PARENT,
+	},
+	{ .name = UCM_XATTR_PREFIX "children", .get = block_get_known, .what = CHILDREN },
+	{ .name = UCM_XATTR_PREFIX "copy", .get = block_get_known, .what = COPY },
+	{ .name = UCM_XATTR_PREFIX "uses", .get = block_get_known, .what = USES },
 	{ .name = UCM_XATTR_PREFIX "opens", .get = block_get_opens },
 	{
 		.name = UCM_XATTR_PREFIX "pinned",
-		.get = block_get_pinned,
+		.get = block_get_known,
 		.set = block_set_pinned,
+		.what = PINNED,
 	},
 	{ 0 },
 };

@@ -17,19 +17,20 @@
 
 /* ---- where it is ---- */
 
-static int files_get_tier(struct ucm_daemon *daemon, fuse_ino_t ino,
-			  char *value)
+static int files_get_tier(const struct ucm_xattr *attr, struct ucm_daemon *daemon,
+			  fuse_ino_t ino, char *value)
 {
 	const struct ucm_files_tree *tree = &daemon->file_tree;
 
+	(void)attr;
 	if (ucm_files_node_of(daemon, ino)->is_dir)
 		return -ENODATA;
 	return snprintf(value, UCM_XATTR_MAX, "%s",
 			tree->dirs->tier_of[tree->dir]->name);
 }
 
-static int files_get_path(struct ucm_daemon *daemon, fuse_ino_t ino,
-			  char *value)
+static int files_get_path(const struct ucm_xattr *attr, struct ucm_daemon *daemon,
+			  fuse_ino_t ino, char *value)
 {
 	struct ucm_files_node *node = ucm_files_node_of(daemon, ino);
 	char path[PATH_MAX];
@@ -37,6 +38,7 @@ static int files_get_path(struct ucm_daemon *daemon, fuse_ino_t ino,
 			       : ucm_files_path(&daemon->nodes, node, NULL,
 						path);
 
+	(void)attr;
 	if (err)
 		return err == -ENOENT ? -ESTALE : err;
 	err = snprintf(value, UCM_XATTR_MAX, "%s/%s",
@@ -113,64 +115,32 @@ int ucm_files_list_xattrs(struct ucm_daemon *daemon, fuse_ino_t ino,
 
 /* ---- of a marked folder ---- */
 
+enum { QUOTA, USED, ORDER, GRACE };
+
 /* -ENODATA: it is none. */
-static int files_get_mark(struct ucm_daemon *daemon, fuse_ino_t ino,
-			  struct ucm_files_mark_info *out)
+static int files_get_mark(const struct ucm_xattr *attr, struct ucm_daemon *daemon,
+			  fuse_ino_t ino, char *value)
 {
 	struct ucm_files_node *node = ucm_files_node_of(daemon, ino);
+	struct ucm_files_mark_info mark;
 	char path[PATH_MAX];
 
 	if (!node->is_dir ||
 	    ucm_files_path(&daemon->nodes, node, NULL, path) ||
-	    !ucm_files_mark_get(&daemon->file_tree, path, out))
+	    !ucm_files_mark_get(&daemon->file_tree, path, &mark))
 		return -ENODATA;
-	return 0;
-}
-
-static int files_get_quota(struct ucm_daemon *daemon, fuse_ino_t ino,
-			   char *value)
-{
-	struct ucm_files_mark_info mark;
-	int err = files_get_mark(daemon, ino, &mark);
-
-	return err ? err
-		   : snprintf(value, UCM_XATTR_MAX, "%" PRIu64, mark.quota);
-}
-
-static int files_get_used(struct ucm_daemon *daemon, fuse_ino_t ino,
-			  char *value)
-{
-	struct ucm_files_mark_info mark;
-	int err = files_get_mark(daemon, ino, &mark);
-
-	return err ? err
-		   : snprintf(value, UCM_XATTR_MAX, "%" PRIu64, mark.used);
-}
-
-static int files_get_order(struct ucm_daemon *daemon, fuse_ino_t ino,
-			   char *value)
-{
-	struct ucm_files_mark_info mark;
-	int err = files_get_mark(daemon, ino, &mark);
-
-	return err ? err
-		   : snprintf(value, UCM_XATTR_MAX, "%s",
-			      ucm_files_orders[mark.order]);
-}
-
-static int files_get_grace(struct ucm_daemon *daemon, fuse_ino_t ino,
-			   char *value)
-{
-	struct ucm_files_mark_info mark;
-	int err = files_get_mark(daemon, ino, &mark);
-
-	return err ? err
-		   : snprintf(value, UCM_XATTR_MAX, "%" PRIu32, mark.grace_s);
+	if (attr->what == ORDER)
+		return snprintf(value, UCM_XATTR_MAX, "%s",
+				ucm_files_orders[mark.order]);
+	return snprintf(value, UCM_XATTR_MAX, "%" PRIu64,
+			attr->what == QUOTA  ? mark.quota
+			: attr->what == USED ? mark.used
+					     : mark.grace_s);
 }
 
 /* Its name is locked, so that a rename does not take the mark elsewhere. */
-static int files_set_mark(struct ucm_daemon *daemon, fuse_ino_t ino,
-			  const char *what, const char *value, size_t size)
+static int files_set_mark(const struct ucm_xattr *attr, struct ucm_daemon *daemon,
+			  fuse_ino_t ino, const char *value, size_t size)
 {
 	struct ucm_files_node *node = ucm_files_node_of(daemon, ino);
 	struct ucm_files_lock lock;
@@ -181,27 +151,11 @@ static int files_set_mark(struct ucm_daemon *daemon, fuse_ino_t ino,
 
 	if (err)
 		return err;
-	err = ucm_files_mark_set(&daemon->file_tree, path, what, value, size);
+	err = ucm_files_mark_set(&daemon->file_tree, path,
+				 attr->name + strlen(UCM_XATTR_PREFIX), value,
+				 size);
 	ucm_files_unlock(&lock);
 	return err;
-}
-
-static int files_set_quota(struct ucm_daemon *daemon, fuse_ino_t ino,
-			   const char *value, size_t size)
-{
-	return files_set_mark(daemon, ino, "quota", value, size);
-}
-
-static int files_set_order(struct ucm_daemon *daemon, fuse_ino_t ino,
-			   const char *value, size_t size)
-{
-	return files_set_mark(daemon, ino, "order", value, size);
-}
-
-static int files_set_grace(struct ucm_daemon *daemon, fuse_ino_t ino,
-			   const char *value, size_t size)
-{
-	return files_set_mark(daemon, ino, "grace", value, size);
 }
 
 const struct ucm_xattr ucm_files_xattrs[] = {
@@ -213,22 +167,29 @@ const struct ucm_xattr ucm_files_xattrs[] = {
 	},
 	{
 		.name = UCM_XATTR_PREFIX "quota",
-		.get = files_get_quota,
-		.set = files_set_quota,
+		.get = files_get_mark,
+		.set = files_set_mark,
+		.what = QUOTA,
 		.removed_as_empty = true,
 	},
 	{
 		.name = UCM_XATTR_PREFIX "order",
-		.get = files_get_order,
-		.set = files_set_order,
+		.get = files_get_mark,
+		.set = files_set_mark,
+		.what = ORDER,
 		.removed_as_empty = true,
 	},
 	{
 		.name = UCM_XATTR_PREFIX "grace",
-		.get = files_get_grace,
-		.set = files_set_grace,
+		.get = files_get_mark,
+		.set = files_set_mark,
+		.what = GRACE,
 		.removed_as_empty = true,
 	},
-	{ .name = UCM_XATTR_PREFIX "used", .get = files_get_used },
+	{
+		.name = UCM_XATTR_PREFIX "used",
+		.get = files_get_mark,
+		.what = USED,
+	},
 	{ 0 },
 };

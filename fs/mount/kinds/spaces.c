@@ -276,24 +276,30 @@ static void space_narrow(struct ucm_daemon *daemon, fuse_ino_t ino,
 
 /* ---- its extended attributes ---- */
 
-static int space_get_quota(struct ucm_daemon *daemon, fuse_ino_t ino,
-			   char *value)
+enum { QUOTA, USED }; /* bytes; used: what its blocks take on disk */
+
+static int space_get_bytes(const struct ucm_xattr *attr, struct ucm_daemon *daemon,
+			   fuse_ino_t ino, char *value)
 {
-	struct ucm_space *space = ucm_node_space(daemon, ino);
+	const struct ucm_space *space = ucm_node_space(daemon, ino);
 	uint64_t quota = space ? ucm_quota_of(daemon->store->config, space) : 0;
 
-	return quota ? snprintf(value, UCM_XATTR_MAX, "%" PRIu64, quota)
-		     : -ENODATA;
+	if (attr->what == QUOTA ? !quota : !space)
+		return -ENODATA;
+	return snprintf(value, UCM_XATTR_MAX, "%" PRIu64,
+			attr->what == QUOTA ? quota
+					    : atomic_load(&space->used));
 }
 
-static int space_set_quota(struct ucm_daemon *daemon, fuse_ino_t ino,
-			   const char *value, size_t size)
+static int space_set_quota(const struct ucm_xattr *attr, struct ucm_daemon *daemon,
+			   fuse_ino_t ino, const char *value, size_t size)
 {
 	struct ucm_space *space = ucm_node_space(daemon, ino);
 	char text[24] = "";
 	uint64_t bytes = 0;
 	int err;
 
+	(void)attr;
 	if (!space)
 		return -ENOENT;
 	if (size < sizeof(text))
@@ -309,25 +315,18 @@ static int space_set_quota(struct ucm_daemon *daemon, fuse_ino_t ino,
 	return err ? err : ucm_store_set_quota(daemon->store, space, bytes);
 }
 
-/* What its blocks take on disk. */
-static int space_get_used(struct ucm_daemon *daemon, fuse_ino_t ino,
-			  char *value)
-{
-	const struct ucm_space *space = ucm_node_space(daemon, ino);
-
-	return space ? snprintf(value, UCM_XATTR_MAX, "%" PRIu64,
-				atomic_load(&space->used))
-		     : -ENODATA;
-}
-
 static const struct ucm_xattr space_xattrs[] = {
 	{
 		.name = UCM_XATTR_PREFIX "quota",
-		.get = space_get_quota,
+		.get = space_get_bytes,
 		.set = space_set_quota,
 		.removed_as_empty = true,
 	},
-	{ .name = UCM_XATTR_PREFIX "used", .get = space_get_used },
+	{
+		.name = UCM_XATTR_PREFIX "used",
+		.get = space_get_bytes,
+		.what = USED,
+	},
 	{ 0 },
 };
 

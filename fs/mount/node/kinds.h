@@ -41,10 +41,12 @@ bool ucm_list_dots(struct ucm_listing *list, const struct stat *self,
 struct ucm_xattr {
 	const char *name;
 	/* Length of the value (UCM_XATTR_MAX bytes), or -errno. */
-	int (*get)(struct ucm_daemon *daemon, fuse_ino_t ino, char *value);
+	int (*get)(const struct ucm_xattr *attr, struct ucm_daemon *daemon,
+		   fuse_ino_t ino, char *value);
 	/* NULL: -EPERM. */
-	int (*set)(struct ucm_daemon *daemon, fuse_ino_t ino,
-		   const char *value, size_t size);
+	int (*set)(const struct ucm_xattr *attr, struct ucm_daemon *daemon,
+		   fuse_ino_t ino, const char *value, size_t size);
+	unsigned what; /* for a function of several */
 	bool root_only;
 	bool removed_as_empty; /* it is set to "" when removed, not to "0" */
 };

@@ -56,7 +56,7 @@ static int xattr_get(fuse_req_t req, fuse_ino_t ino, const char *name,
 	if (attr && !xattr_may_see(req, attr))
 		return -EPERM;
 	if (attr)
-		return attr->get(ucm_daemon_of(req), ino, value);
+		return attr->get(attr, ucm_daemon_of(req), ino, value);
 	return xattr_is_users(ino, name)
 		       ? ucm_node_ops_of(ino)->get_xattr(ucm_daemon_of(req),
 							 ino, name, value, size)
@@ -109,7 +109,7 @@ static int xattr_list(const struct ucm_fuse_request *r, char *list)
 
 		if (!xattr_may_see(r->account.req, attr))
 			continue;
-		got = attr->get(daemon, r->ino, value);
+		got = attr->get(attr, daemon, r->ino, value);
 		if (got == -EINPROGRESS)
 			return got;
 		if (got < 0)
@@ -148,7 +148,7 @@ static void serve_setxattr(struct ucm_fuse_request *r)
 		r->err = ops->set_xattr(r->account.daemon, r->ino, r->name,
 					r->in, r->in_size, (int)r->number);
 	else if (attr && attr->set)
-		r->err = attr->set(r->account.daemon, r->ino,
+		r->err = attr->set(attr, r->account.daemon, r->ino,
 				   removes ? "0" : r->in,
 				   !removes		    ? r->in_size
 				   : attr->removed_as_empty ? 0
