@@ -61,24 +61,6 @@ size_t ucm_code_bytes(const struct ucm_code_spec *spec)
 	return ucm_code_shape(spec, &shape, NULL) ? 0 : shape.bytes;
 }
 
-int ucm_code_slab_check(const struct ucm_repr_slab *slab,
-			const struct ucm_code_shape *shape,
-			struct ucm_error *error)
-{
-	const struct ucm_repr_shape room = { .bytes = shape->bytes };
-	int err = ucm_repr_slab_check(slab, &room, error);
-
-	if (err)
-		return err;
-	if ((uintptr_t)slab->base % sizeof(uint64_t))
-		return ucm_error_set(error, -EINVAL,
-				     "slab is not aligned to 8 bytes");
-	if (slab->stride_bytes % sizeof(uint64_t))
-		return ucm_error_set(error, -EINVAL, "stride_bytes %" PRIu64
-				     ": a multiple of 8", slab->stride_bytes);
-	return 0;
-}
-
 /* ---- encoders ---- */
 
 static const float *encoder_floats(const void *encoder)
@@ -369,7 +351,8 @@ int ucm_code_build(const void *encoder, const struct ucm_keys *keys,
 	int err = work_begin(&work, 0)
 		?: ucm_sparse_in_range("last_tokens", last_tokens,
 				       work.spec->block_size, error)
-		?: ucm_code_slab_check(slab, &work.shape, error)
+		?: ucm_repr_slab_check(slab, work.shape.bytes,
+				       sizeof(uint64_t), error)
 		?: ucm_repr_ids_check("blocks", blocks, 0, num,
 				      keys->num_blocks, error)
 		?: ucm_repr_ids_check("slots", slots, 0, num, slab->num_slots,

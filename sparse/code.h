@@ -15,10 +15,6 @@
 /* Bits of rope_dim's channels: their part of bits, up to a multiple of 8. */
 uint32_t ucm_code_rope_bits(const struct ucm_code_spec *spec);
 
-int ucm_code_slab_check(const struct ucm_repr_slab *slab,
-			const struct ucm_code_shape *shape,
-			struct ucm_error *error);
-
 /* Of a prepared query. */
 struct ucm_code_query {
 	struct ucm_code_shape code;

@@ -584,7 +584,8 @@ static int request_check(const struct ucm_code_spec *spec,
 {
 	struct ucm_code_query shape;
 	int err = ucm_code_query_shape(spec, method, &shape, error)
-		?: ucm_code_slab_check(request->slab, &shape.code, error)
+		?: ucm_repr_slab_check(request->slab, shape.code.bytes,
+				       sizeof(uint64_t), error)
 		?: ucm_sparse_places_check(request->slab, request->slots,
 					   request->first_slot, request->num,
 					   request->query, request->scores,

@@ -295,7 +295,8 @@ int ucm_repr_build(const struct ucm_repr_spec *spec,
 	int err = ucm_repr_shape(spec, &work.shape, error)
 		?: ucm_sparse_blocks_check(spec, keys, blocks, num, last_tokens,
 					   error)
-		?: ucm_repr_slab_check(slab, &work.shape, error)
+		?: ucm_repr_slab_check(slab, work.shape.bytes, sizeof(float),
+				       error)
 		?: ucm_repr_ids_check("slots", slots, 0, num, slab->num_slots,
 				      error);
 

@@ -182,7 +182,8 @@ static int request_check(const struct ucm_repr_spec *spec,
 	struct query_shape shape;
 	int err = query_shape(spec, request->num_heads, request->per, &shape,
 			      error)
-		?: ucm_repr_slab_check(request->slab, &shape.repr, error)
+		?: ucm_repr_slab_check(request->slab, shape.repr.bytes,
+				       sizeof(float), error)
 		?: ucm_sparse_places_check(request->slab, request->slots,
 					   request->first_slot, request->num,
 					   request->query, request->scores,

@@ -66,15 +66,6 @@ size_t ucm_star_bytes(const struct ucm_star_spec *spec)
 	return star_shape(spec, &shape, NULL) ? 0 : shape.bytes;
 }
 
-static int star_slab_check(const struct ucm_repr_slab *slab,
-			   const struct ucm_star_shape *shape,
-			   struct ucm_error *error)
-{
-	const struct ucm_repr_shape alike = { .bytes = shape->bytes };
-
-	return ucm_repr_slab_check(slab, &alike, error);
-}
-
 /* The kept channels of a head out of all. */
 static void keep_channels(const struct ucm_star_spec *spec, uint32_t head,
 			  const float *all, float *kept)
@@ -315,7 +306,8 @@ int ucm_star_build(const struct ucm_star_spec *spec,
 	int err = star_shape(spec, &work.shape, error)
 		?: ucm_sparse_blocks_check(&work.shape.keys, keys, blocks, num,
 					   last_tokens, error)
-		?: star_slab_check(slab, &work.shape, error)
+		?: ucm_repr_slab_check(slab, work.shape.bytes, sizeof(float),
+				       error)
 		?: ucm_repr_ids_check("slots", slots, 0, num, slab->num_slots,
 				      error);
 
@@ -576,7 +568,8 @@ static int request_check(const struct ucm_star_spec *spec,
 	if (request->weights)
 		err = scale_check(request->scale, error);
 	if (!err)
-		err = star_slab_check(request->slab, &shape, error);
+		err = ucm_repr_slab_check(request->slab, shape.bytes,
+					  sizeof(float), error);
 	if (!err)
 		err = ucm_sparse_places_check(request->slab, request->slots,
 					      request->first_slot,

@@ -82,22 +82,20 @@ int ucm_repr_shape(const struct ucm_repr_spec *spec,
 	return 0;
 }
 
-int ucm_repr_slab_check(const struct ucm_repr_slab *slab,
-			const struct ucm_repr_shape *shape,
-			struct ucm_error *error)
+int ucm_repr_slab_check(const struct ucm_repr_slab *slab, size_t bytes,
+			size_t alignment, struct ucm_error *error)
 {
 	uint64_t all;
 
 	if (!slab || !slab->base)
 		return ucm_error_set(error, -EINVAL, "slab is NULL");
-	if ((uintptr_t)slab->base % sizeof(float))
-		return ucm_error_set(error, -EINVAL,
-				     "slab is not aligned to 4 bytes");
-	if (slab->stride_bytes < shape->bytes ||
-	    slab->stride_bytes % sizeof(float))
+	if ((uintptr_t)slab->base % alignment)
+		return ucm_error_set(error, -EINVAL, "slab is not aligned to "
+				     "%zu bytes", alignment);
+	if (slab->stride_bytes < bytes || slab->stride_bytes % alignment)
 		return ucm_error_set(error, -EINVAL, "stride_bytes %" PRIu64
-				     ": a multiple of 4, at least %zu",
-				     slab->stride_bytes, shape->bytes);
+				     ": a multiple of %zu, at least %zu",
+				     slab->stride_bytes, alignment, bytes);
 	if (__builtin_mul_overflow(slab->stride_bytes, slab->num_slots, &all) ||
 	    all > INT64_MAX)
 		return ucm_error_set(error, -EINVAL, "num_slots %" PRIu64

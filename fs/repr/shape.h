@@ -33,9 +33,9 @@ int ucm_repr_shape(const struct ucm_repr_spec *spec,
 /* Bytes of a key's or query's element; 0: neither may be of that type. */
 uint32_t ucm_repr_input_bytes(uint32_t dtype);
 
-int ucm_repr_slab_check(const struct ucm_repr_slab *slab,
-			const struct ucm_repr_shape *shape,
-			struct ucm_error *error);
+/* Has each slot at least these bytes, and is it aligned? */
+int ucm_repr_slab_check(const struct ucm_repr_slab *slab, size_t bytes,
+			size_t alignment, struct ucm_error *error);
 
 /* ids (NULL: first, first + 1, ...) are all below limit; name is theirs. */
 int ucm_repr_ids_check(const char *name, const int32_t *ids, uint64_t first,

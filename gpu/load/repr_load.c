@@ -212,15 +212,13 @@ static int slabs_check(const struct ucm_reprs *reprs,
 		       const struct ucm_reprs_request *request,
 		       struct ucm_error *error)
 {
-	const struct ucm_repr_shape room = {
-		.bytes = reprs->space.geometry.k_bytes,
-	};
+	size_t bytes = reprs->space.geometry.k_bytes;
 	int err = 0;
 
 	for (uint32_t i = 0; !err && i < request->num_layers; i++) {
 		const struct ucm_repr_slab *slab = &request->slabs[i];
 
-		err = ucm_repr_slab_check(slab, &room, error)
+		err = ucm_repr_slab_check(slab, bytes, sizeof(float), error)
 			?: ucm_repr_ids_check("slots", request->slots, 0,
 					      request->num, slab->num_slots,
 					      error);

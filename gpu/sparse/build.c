@@ -21,7 +21,7 @@ int ucm_sparse_cuda_build(const struct ucm_sparse_cuda *cuda,
 
 	err = ucm_sparse_given(error, "cuda", cuda, "written", written, NULL)
 		?: ucm_repr_shape(spec, &shape, error)
-		?: ucm_repr_slab_check(slab, &shape, error);
+		?: ucm_repr_slab_check(slab, shape.bytes, sizeof(float), error);
 	if (err || !written->num)
 		return err;
 	err = ucm_twin_blocks_check(keys, written, spec->block_size,

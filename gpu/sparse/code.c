@@ -85,7 +85,8 @@ int ucm_sparse_cuda_code_build(const struct ucm_sparse_cuda *cuda,
 
 	err = ucm_sparse_given(error, "cuda", cuda, "written", written, NULL)
 		?: encoder_check(encoder, &spec, &shape, error)
-		?: ucm_code_slab_check(slab, &shape, error);
+		?: ucm_repr_slab_check(slab, shape.bytes, sizeof(uint64_t),
+				       error);
 	if (err || !written->num)
 		return err;
 	err = ucm_twin_blocks_check(keys, written, spec->block_size,

@@ -97,7 +97,8 @@ static int score_check(const struct ucm_cuda_score *score,
 {
 	uint32_t blocks = score->requests.max_blocks;
 	int err = ucm_twin_requests_check(&score->requests, error)
-		?: ucm_repr_slab_check(score->slab, shape, error)
+		?: ucm_repr_slab_check(score->slab, shape->bytes,
+				       sizeof(float), error)
 		?: ucm_twin_memory_check(score->slab, score->queries,
 					 UCM_TWIN_LOAD_BYTES, score->scores,
 					 error);
