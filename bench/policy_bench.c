@@ -135,7 +135,7 @@ static void fill(void)
 		entry->state.last_s = START_S - below(20000);
 		entry->state.uses = 1 + below(20);
 		entry->state.mark = (uint8_t)below(128);
-		ucm_policy_added(bench.policy, i, &entry->state);
+		bench.policy->ops->added(bench.policy, i, &entry->state);
 		add_leaf(i);
 		hang_on(i, i % CHAIN ? i - 1 : NONE);
 	}
@@ -183,8 +183,8 @@ static void evict(uint32_t number)
 
 	ucm_pool_drop(&bench.pool, number);
 	remove_leaf(number);
-	ucm_policy_gone(bench.policy, bench.now_s, number, &entry->state,
-			UCM_POLICY_EVICTED);
+	bench.policy->ops->gone(bench.policy, bench.now_s, number, &entry->state,
+				UCM_POLICY_EVICTED);
 	if (take_off(number))
 		offer(entry->parent);
 }
@@ -216,8 +216,8 @@ static double round_of_victims(void)
 			die("no victim");
 		evict((uint32_t)victim.ref);
 		hang_back((uint32_t)victim.ref);
-		ucm_policy_added(bench.policy, victim.ref,
-				 &bench.entries[victim.ref].state);
+		bench.policy->ops->added(bench.policy, victim.ref,
+					 &bench.entries[victim.ref].state);
 	}
 	return (now_ns() - began) / VICTIMS;
 }
@@ -278,7 +278,7 @@ static double round_of_requests(void)
 			.state = { bench.now_s - i, 1, 0 },
 		};
 	began = now_ns();
-	ucm_policy_ask(bench.policy, bench.now_s, &request);
+	bench.policy->ops->ask(bench.policy, bench.now_s, &request);
 	return (now_ns() - began) / REQUEST;
 }
 
@@ -289,7 +289,7 @@ static double round_of_learning(void)
 	for (unsigned i = 0; i < 64; i++)
 		round_of_requests();
 	began = now_ns();
-	ucm_policy_learn(bench.policy, bench.now_s);
+	bench.policy->ops->learn(bench.policy, bench.now_s);
 	return (now_ns() - began) / 1e3;
 }
 
@@ -346,7 +346,7 @@ int main(int argc, char **argv)
 	bench.now_s = START_S;
 	bench.entries = get(num, sizeof(*bench.entries));
 	bench.leaves = get(num, sizeof(*bench.leaves));
-	if (ucm_policy_new(ucm_policy_find(argv[1]), 1, num, &bench.policy))
+	if (ucm_policy_find(argv[1])->new(1, num, &bench.policy))
 		die("no memory");
 	ucm_pool_init(&bench.pool, UCM_POOL_MAX, UCM_POOL_DRAWS);
 	fill();

@@ -94,7 +94,7 @@ static double admission_chance(const struct ucm_admission *admission,
 
 	return ucm_policy_is_known(fresh)
 		       ? 1
-		       : ucm_policy_chance(policy, fresh, age);
+		       : policy->ops->chance(policy, fresh, age);
 }
 
 bool ucm_admission_admits(struct ucm_admission *admission,
@@ -108,6 +108,6 @@ bool ucm_admission_admits(struct ucm_admission *admission,
 	    admission_chance(admission, policy, fresh) < threshold)
 		return false;
 	return !victim_worth || !policy->ops->refuses ||
-	       ucm_policy_worth(policy, now_s, fresh) >=
+	       policy->ops->worth(policy, now_s, fresh) >=
 		       ADMISSION_MARGIN * *victim_worth;
 }

@@ -10,7 +10,7 @@
  * is not yet covered; with more than an hour's budget owed nothing is let in.
  *
  * Who refuses a block refuses those after it in the chain, and tells the policy
- * (ucm_policy_gone(), REFUSED).
+ * (gone(), REFUSED).
  *
  * Threads: one at a time.
  */

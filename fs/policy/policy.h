@@ -11,15 +11,15 @@
  *
  * The order of calls:
  *
- *   ucm_policy_ask()    a program asks for a chain of blocks: once for each
- *                       request, before anything is read or written
- *   ucm_policy_use()    a block is opened or touched; the first one after
- *                       ask() is the same use and is not counted again
- *   ucm_policy_fresh()  a block is about to be written: the state for it
- *   ucm_policy_added()  it is there now (written, or found by a scan)
- *   ucm_policy_gone()   it is there no more, or was not let in, and why
- *   ucm_policy_learn()  about once a second, from a thread that may take
- *                       0.5 ms: what was seen is turned into what is expected
+ *   ask()    a program asks for a chain of blocks: once for each request, before
+ *            anything is read or written
+ *   use()    a block is opened or touched; the first one after ask() is the
+ *            same use and is not counted again
+ *   fresh()  a block is about to be written: the state for it
+ *   added()  it is there now (written, or found by a scan)
+ *   gone()   it is there no more, or was not let in, and why
+ *   learn()  about once a second, from a thread that may take 0.5 ms: what was
+ *            seen is turned into what is expected
  *
  * Threads: one lock of the caller's around all calls on a policy, but those
  * marked "no lock".
@@ -77,27 +77,54 @@ struct ucm_policy_ops {
 	bool by_age; /* the block that was used least lately goes, always */
 	bool refuses; /* new blocks that are worth less than the victim */
 
+	/* capacity: how many blocks there is room for, as far as is known; an
+	 * estimate will do. It sets how much of the past is remembered (4 bytes
+	 * for each). What is random follows from seed. 0, or -ENOMEM. */
 	int (*new)(uint64_t seed, uint64_t capacity, struct ucm_policy **out);
 	void (*free)(struct ucm_policy *policy);
+	/* Another capacity; what is remembered stays, as far as it fits. 0, or
+	 * -ENOMEM and nothing is changed. */
 	int (*resize)(struct ucm_policy *policy, uint64_t capacity);
 
+	/* A program asks for a chain, head first; whether the blocks are there,
+	 * and whether those that are not will be written, does not matter. The
+	 * caller keeps the states of those that are present. Those of the others
+	 * it need not: fresh() has them at hand for some minutes. */
 	void (*ask)(struct ucm_policy *policy, uint32_t now_s,
 		    struct ucm_policy_request *request);
+	/* A block that is there was opened or touched by itself. No lock unless
+	 * it monitors the tag, but whatever guards the state. */
 	void (*use)(struct ucm_policy *policy, uint32_t now_s, uint64_t tag,
 		    struct ucm_policy_state *state);
+	/* The state of a block that is about to be written. before: as in a
+	 * request, the state of its parent. It is the same one that ask() gave
+	 * if that asked for the block lately; else this counts as a request. */
 	void (*fresh)(struct ucm_policy *policy, uint32_t now_s, uint64_t tag,
 		      const struct ucm_policy_state *before,
 		      struct ucm_policy_state *out);
+	/* A block with this state is now there. */
 	void (*added)(struct ucm_policy *policy, uint64_t tag,
 		      const struct ucm_policy_state *state);
+	/* A block that was added is gone; or (REFUSED) one with a fresh state
+	 * was not let in. */
 	void (*gone)(struct ucm_policy *policy, uint32_t now_s, uint64_t tag,
 		     const struct ucm_policy_state *state,
 		     enum ucm_policy_why why);
+	/* Does nothing if nothing was seen since; else takes some 0.3 ms,
+	 * whatever the number of blocks. */
 	void (*learn)(struct ucm_policy *policy, uint32_t now_s);
 
+	/* Does use() of this tag need the lock? Few do. No lock. */
 	bool (*monitors)(const struct ucm_policy *policy, uint64_t tag);
+	/* What a block is worth now: of two, the one with less goes first; of two
+	 * with the same, the one that was used less lately, then the deeper one.
+	 * Numbers can be compared within a policy only. hazard: hits for each
+	 * second of stay, at best. No lock. */
 	double (*worth)(const struct ucm_policy *policy, uint32_t now_s,
 			const struct ucm_policy_state *state);
+	/* How likely it is that a block that was just asked for is asked for
+	 * again within so many seconds; 1 if the policy does not learn that. No
+	 * lock. */
 	double (*chance)(const struct ucm_policy *policy,
 			 const struct ucm_policy_state *state, uint32_t age_s);
 };
@@ -116,121 +143,11 @@ const struct ucm_policy_ops *ucm_policy_find(const char *name);
 /* The names, in the order in which to list them; NULL after the last. */
 const char *ucm_policy_name(unsigned number);
 
-/*
- * capacity: how many blocks there is room for, as far as is known; an estimate
- * will do. It sets how much of the past is remembered (4 bytes for each). What
- * is random follows from seed. 0, or -ENOMEM.
- */
-static inline int ucm_policy_new(const struct ucm_policy_ops *ops,
-				 uint64_t seed, uint64_t capacity,
-				 struct ucm_policy **out)
-{
-	return ops->new(seed, capacity, out);
-}
-
 /* NULL is harmless. */
 static inline void ucm_policy_free(struct ucm_policy *policy)
 {
 	if (policy)
 		policy->ops->free(policy);
-}
-
-/* Another capacity; what is remembered stays, as far as it fits. 0, or -ENOMEM
- * and nothing is changed. */
-static inline int ucm_policy_resize(struct ucm_policy *policy,
-				    uint64_t capacity)
-{
-	return policy->ops->resize(policy, capacity);
-}
-
-/*
- * A program asks for a chain, head first; whether the blocks are there, and
- * whether those that are not will be written, does not matter. The states of
- * those that are present are to be kept by the caller. Those of the others need
- * not: ucm_policy_fresh() has them at hand for some minutes.
- */
-static inline void ucm_policy_ask(struct ucm_policy *policy, uint32_t now_s,
-				  struct ucm_policy_request *request)
-{
-	policy->ops->ask(policy, now_s, request);
-}
-
-/*
- * A block that is there was opened or touched by itself. No lock unless
- * ucm_policy_monitors() the tag, but whatever guards the state.
- */
-static inline void ucm_policy_use(struct ucm_policy *policy, uint32_t now_s,
-				  uint64_t tag, struct ucm_policy_state *state)
-{
-	policy->ops->use(policy, now_s, tag, state);
-}
-
-/* Does use() of this tag need the lock? Few do. No lock. */
-static inline bool ucm_policy_monitors(const struct ucm_policy *policy,
-				       uint64_t tag)
-{
-	return policy->ops->monitors(policy, tag);
-}
-
-/*
- * The state of a block that is about to be written. before: as in a request,
- * the state of its parent. It is the same one that ask() gave if that asked for
- * the block lately; else this counts as a request for the block.
- */
-static inline void ucm_policy_fresh(struct ucm_policy *policy, uint32_t now_s,
-				    uint64_t tag,
-				    const struct ucm_policy_state *before,
-				    struct ucm_policy_state *out)
-{
-	policy->ops->fresh(policy, now_s, tag, before, out);
-}
-
-/* A block with this state is now there. */
-static inline void ucm_policy_added(struct ucm_policy *policy, uint64_t tag,
-				    const struct ucm_policy_state *state)
-{
-	policy->ops->added(policy, tag, state);
-}
-
-/* A block that was added is gone; or (REFUSED) one with a fresh state was not
- * let in. */
-static inline void ucm_policy_gone(struct ucm_policy *policy, uint32_t now_s,
-				   uint64_t tag,
-				   const struct ucm_policy_state *state,
-				   enum ucm_policy_why why)
-{
-	policy->ops->gone(policy, now_s, tag, state, why);
-}
-
-/* Turns what was seen into what is expected. Does nothing if nothing was seen
- * since; else takes some 0.3 ms, whatever the number of blocks. */
-static inline void ucm_policy_learn(struct ucm_policy *policy, uint32_t now_s)
-{
-	policy->ops->learn(policy, now_s);
-}
-
-/*
- * What a block is worth now: of two, the one with less goes first; of two with
- * the same, the one that was used less lately, then the deeper one. Numbers can
- * be compared within a policy only. hazard: hits for each second of stay, at
- * best. No lock.
- */
-static inline double ucm_policy_worth(const struct ucm_policy *policy,
-				      uint32_t now_s,
-				      const struct ucm_policy_state *state)
-{
-	return policy->ops->worth(policy, now_s, state);
-}
-
-/*
- * How likely it is that a block that was just asked for is asked for again
- * within so many seconds; 1 if the policy does not learn that. No lock.
- */
-static inline double ucm_policy_chance(const struct ucm_policy *policy,
-				       const struct ucm_policy_state *state,
-				       uint32_t age_s)
-{
-	return policy->ops->chance(policy, state, age_s);
 }
 
 /* Was a block with this fresh state asked for before? */

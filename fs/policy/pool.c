@@ -62,8 +62,7 @@ static void pool_weigh(const struct ucm_pool *pool,
 		       double *worths)
 {
 	for (unsigned i = 0; i < pool->num; i++)
-		worths[i] = ucm_policy_worth(policy, now_s,
-					     &pool->candidates[i].state);
+		worths[i] = policy->ops->worth(policy, now_s, &pool->candidates[i].state);
 }
 
 static unsigned pool_last(const struct ucm_pool *pool, const double *worths)
@@ -96,7 +95,7 @@ static void pool_put(struct ucm_pool *pool, const struct ucm_policy *policy,
 		     uint32_t now_s,
 		     const struct ucm_pool_candidate *candidate, double *worths)
 {
-	double worth = ucm_policy_worth(policy, now_s, &candidate->state);
+	double worth = policy->ops->worth(policy, now_s, &candidate->state);
 	struct ucm_pool_candidate *had = pool_find(pool, candidate->ref);
 	unsigned at = pool->num;
 
@@ -149,8 +148,7 @@ bool ucm_pool_pick(struct ucm_pool *pool, const struct ucm_policy *policy,
 			continue;
 		}
 		before = worths[first];
-		worths[first] = ucm_policy_worth(policy, now_s,
-						 &candidate->state);
+		worths[first] = policy->ops->worth(policy, now_s, &candidate->state);
 		if (worths[first] > before &&
 		    pool_first(pool, worths) != first)
 			continue;

@@ -224,9 +224,9 @@ static void replay_evict(struct replay *replay, uint32_t number)
 	replay_free_parent(replay, number);
 	ucm_admission_evicted(&replay->admission,
 			      replay->now_s - block->state.last_s);
-	ucm_policy_gone(replay->policy, replay->now_s,
-			replay->trace->blocks[number].tag, &block->state,
-			UCM_POLICY_EVICTED);
+	replay->policy->ops->gone(replay->policy, replay->now_s,
+				  replay->trace->blocks[number].tag, &block->state,
+				  UCM_POLICY_EVICTED);
 }
 
 /* ---- a request ---- */
@@ -253,7 +253,7 @@ static void replay_insert(struct replay *replay, uint32_t number,
 	}
 	ucm_admission_wrote(&replay->admission, replay->now_s,
 			    replay->options->block_bytes);
-	ucm_policy_added(replay->policy, is->tag, state);
+	replay->policy->ops->added(replay->policy, is->tag, state);
 }
 
 /* Let a block in, if it may be, and something can go for it. */
@@ -279,9 +279,9 @@ static void replay_refuse(struct replay *replay, uint32_t number,
 			  const struct ucm_policy_state *state)
 {
 	replay->result.refused++;
-	ucm_policy_gone(replay->policy, replay->now_s,
-			replay->trace->blocks[number].tag, state,
-			UCM_POLICY_REFUSED);
+	replay->policy->ops->gone(replay->policy, replay->now_s,
+				  replay->trace->blocks[number].tag, state,
+				  UCM_POLICY_REFUSED);
 }
 
 static void replay_head_first(struct replay *replay, const uint32_t *numbers,
@@ -334,7 +334,7 @@ static void replay_ask(struct replay *replay, const uint32_t *numbers,
 		};
 	}
 	replay->result.asked += num;
-	ucm_policy_ask(replay->policy, replay->now_s, &request);
+	replay->policy->ops->ask(replay->policy, replay->now_s, &request);
 	for (size_t i = 0; i < num; i++) {
 		if (replay->asked[i].present)
 			replay->blocks[numbers[i]].state =
@@ -355,7 +355,7 @@ static void replay_request(struct replay *replay, size_t i)
 	else
 		replay_head_first(replay, numbers, request->num);
 	if ((i + 1) % REPLAY_LEARN_EVERY == 0)
-		ucm_policy_learn(replay->policy, replay->now_s);
+		replay->policy->ops->learn(replay->policy, replay->now_s);
 }
 
 /* ---- all of it ---- */
@@ -420,8 +420,7 @@ int ucm_replay_run(const struct ucm_replay_trace *trace,
 
 	if (!options->capacity)
 		return -EINVAL;
-	err = ucm_policy_new(ops, options->seed, options->capacity,
-			     &replay.policy);
+	err = ops->new(options->seed, options->capacity, &replay.policy);
 	if (!err)
 		err = replay_alloc(&replay);
 	if (err)

@@ -72,7 +72,7 @@ int ucm_value_open(struct ucm_value *value, const char *name,
 				     name);
 	if (getrandom(&seed, sizeof(seed), 0) < 0)
 		seed = ucm_value_now();
-	return ucm_policy_new(ops, seed, FIRST_CAPACITY, &value->policy);
+	return ops->new(seed, FIRST_CAPACITY, &value->policy);
 }
 
 void ucm_value_close(struct ucm_value *value)
@@ -93,10 +93,10 @@ void ucm_value_use(struct ucm_value *value, struct ucm_entry *entry)
 	entry->atime_s = now;
 	if (!value->policy)
 		return;
-	locks = ucm_policy_monitors(value->policy, tag);
+	locks = value->policy->ops->monitors(value->policy, tag);
 	if (locks)
 		pthread_mutex_lock(&value->lock);
-	ucm_policy_use(value->policy, now, tag, &state);
+	value->policy->ops->use(value->policy, now, tag, &state);
 	if (locks)
 		pthread_mutex_unlock(&value->lock);
 	value_keep(entry, &state);
@@ -113,9 +113,8 @@ void ucm_value_fresh(struct ucm_value *value, struct ucm_entry *entry,
 	if (before)
 		parent = ucm_value_state(before);
 	pthread_mutex_lock(&value->lock);
-	ucm_policy_fresh(value->policy, ucm_value_now(),
-			 value_tag(entry),
-			 before ? &parent : NULL, &state);
+	value->policy->ops->fresh(value->policy, ucm_value_now(), value_tag(entry),
+				  before ? &parent : NULL, &state);
 	pthread_mutex_unlock(&value->lock);
 	value_keep(entry, &state);
 }
@@ -127,8 +126,7 @@ void ucm_value_added(struct ucm_value *value, const struct ucm_entry *entry)
 	if (!value->policy)
 		return;
 	pthread_mutex_lock(&value->lock);
-	ucm_policy_added(value->policy, value_tag(entry),
-			 &state);
+	value->policy->ops->added(value->policy, value_tag(entry), &state);
 	pthread_mutex_unlock(&value->lock);
 }
 
@@ -140,8 +138,8 @@ void ucm_value_gone(struct ucm_value *value, const struct ucm_entry *entry,
 	if (!value->policy)
 		return;
 	pthread_mutex_lock(&value->lock);
-	ucm_policy_gone(value->policy, ucm_value_now(),
-			value_tag(entry), &state, why);
+	value->policy->ops->gone(value->policy, ucm_value_now(), value_tag(entry), &state,
+				 why);
 	pthread_mutex_unlock(&value->lock);
 }
 
@@ -155,7 +153,7 @@ static void edit_state(struct ucm_entry *entry, void *arg)
 void ucm_value_ask(struct ucm_value *value, struct ucm_policy_request *request)
 {
 	pthread_mutex_lock(&value->lock);
-	ucm_policy_ask(value->policy, ucm_value_now(), request);
+	value->policy->ops->ask(value->policy, ucm_value_now(), request);
 	pthread_mutex_unlock(&value->lock);
 }
 
@@ -163,8 +161,8 @@ void ucm_value_refused(struct ucm_value *value, const struct ucm_key *key,
 		       const struct ucm_policy_state *state)
 {
 	pthread_mutex_lock(&value->lock);
-	ucm_policy_gone(value->policy, ucm_value_now(), ucm_value_tag(key),
-			state, UCM_POLICY_REFUSED);
+	value->policy->ops->gone(value->policy, ucm_value_now(), ucm_value_tag(key),
+				 state, UCM_POLICY_REFUSED);
 	pthread_mutex_unlock(&value->lock);
 }
 
@@ -211,8 +209,8 @@ void ucm_value_learn(struct ucm_value *value, uint64_t blocks)
 		capacity = blocks + blocks / 3;
 	pthread_mutex_lock(&value->lock);
 	if (capacity != value->capacity &&
-	    !ucm_policy_resize(value->policy, capacity))
+	    !value->policy->ops->resize(value->policy, capacity))
 		value->capacity = capacity;
-	ucm_policy_learn(value->policy, ucm_value_now());
+	value->policy->ops->learn(value->policy, ucm_value_now());
 	pthread_mutex_unlock(&value->lock);
 }

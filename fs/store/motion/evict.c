@@ -132,7 +132,8 @@ static double worth_of(const struct ucm_store *store,
 {
 	struct ucm_policy_state state = ucm_value_state(entry);
 
-	return ucm_policy_worth(store->value.policy, ucm_value_now(), &state);
+	return store->value.policy->ops->worth(store->value.policy, ucm_value_now(),
+					       &state);
 }
 
 static bool has_room(const struct ucm_tier *tier, const struct ucm_entry *entry)

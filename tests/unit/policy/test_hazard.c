@@ -15,8 +15,7 @@
 static void let_go(uint32_t now_s, size_t num, enum ucm_policy_why why)
 {
 	for (size_t i = 0; i < num; i++)
-		ucm_policy_gone(policy, now_s, asked[i].tag, &asked[i].state,
-				why);
+		policy->ops->gone(policy, now_s, asked[i].tag, &asked[i].state, why);
 }
 
 /* ---- hazard: what is remembered ---- */
@@ -95,11 +94,11 @@ UNIT_TEST(the_place_in_the_chain_goes_on_from_the_block_before)
 	request.before = &before;
 	for (unsigned i = 0; i < 4; i++)
 		asked[i] = (struct ucm_policy_asked){ .tag = 52 + i };
-	ucm_policy_ask(policy, 101, &request);
+	policy->ops->ask(policy, 101, &request);
 	for (unsigned i = 0; i < 4; i++)
 		ck_assert_uint_eq(mark_place(asked[i].state.mark),
 				  (i + 2) % 4);
-	ucm_policy_fresh(policy, 102, 99, &before, &before);
+	policy->ops->fresh(policy, 102, 99, &before, &before);
 	ck_assert_uint_eq(mark_place(before.mark), 2);
 	close_policy();
 }
@@ -120,13 +119,13 @@ UNIT_TEST(what_follows_is_of_the_same_request)
 	request.before = &before;
 	for (unsigned i = 0; i < 2; i++)
 		asked[i] = (struct ucm_policy_asked){ .tag = 52 + i };
-	ucm_policy_ask(policy, 401, &request);
+	policy->ops->ask(policy, 401, &request);
 	for (unsigned i = 0; i < 2; i++) {
 		ck_assert_uint_eq(mark_path(asked[i].state.mark), 1);
 		ck_assert_uint_eq(mark_pause(asked[i].state.mark), 3);
 	}
 	/* much later it is another one, as far as is known */
-	ucm_policy_ask(policy, 440, &request);
+	policy->ops->ask(policy, 440, &request);
 	ck_assert_uint_eq(mark_pause(asked[1].state.mark), 1);
 	close_policy();
 }
@@ -176,15 +175,15 @@ UNIT_TEST(a_block_without_a_request_has_the_class_of_its_parent)
 	open_policy(&ucm_policy_hazard);
 	ask(1000, 1, 4, 0);
 	ask(1100, 1, 4, 4);
-	ucm_policy_fresh(policy, 1105, 5, &asked[3].state, &fresh);
+	policy->ops->fresh(policy, 1105, 5, &asked[3].state, &fresh);
 	ck_assert_uint_eq(mark_path(fresh.mark), 1);
 	ck_assert_uint_eq(mark_pause(fresh.mark), 2);
 	must(mark_again(fresh.mark));
 	/* long after that, the write is a request */
-	ucm_policy_fresh(policy, 1400, 6, &asked[3].state, &fresh);
+	policy->ops->fresh(policy, 1400, 6, &asked[3].state, &fresh);
 	ck_assert_uint_eq(mark_path(fresh.mark), 1);
 	ck_assert_uint_eq(mark_pause(fresh.mark), 3);
-	ucm_policy_fresh(policy, 1400, 7, NULL, &fresh);
+	policy->ops->fresh(policy, 1400, 7, NULL, &fresh);
 	ck_assert_uint_eq(mark_path(fresh.mark), 0);
 	close_policy();
 }
@@ -201,18 +200,18 @@ UNIT_TEST(a_rhythm_is_learnt)
 	open_policy(&ucm_policy_hazard);
 	for (unsigned round = 0; round < 20; round++, now_s += EVERY_S) {
 		for (unsigned i = 0; i < BLOCKS; i++)
-			ucm_policy_use(policy, now_s, i, &states[i]);
-		ucm_policy_learn(policy, now_s);
+			policy->ops->use(policy, now_s, i, &states[i]);
+		policy->ops->learn(policy, now_s);
 	}
 	now_s -= EVERY_S;
 	state = states[0];
-	must(ucm_policy_chance(policy, &state, 20) < 0.1);
-	must(ucm_policy_chance(policy, &state, 200) > 0.9);
+	must(policy->ops->chance(policy, &state, 20) < 0.1);
+	must(policy->ops->chance(policy, &state, 200) > 0.9);
 	/* the nearer the minute, the more; later, nothing is left of it */
-	must(ucm_policy_worth(policy, now_s + 50, &state) >
-	     2 * ucm_policy_worth(policy, now_s, &state));
-	must(ucm_policy_worth(policy, now_s + 600, &state) <
-	     ucm_policy_worth(policy, now_s, &state) / 4);
+	must(policy->ops->worth(policy, now_s + 50, &state) >
+	     2 * policy->ops->worth(policy, now_s, &state));
+	must(policy->ops->worth(policy, now_s + 600, &state) <
+	     policy->ops->worth(policy, now_s, &state) / 4);
 	close_policy();
 }
 
@@ -222,14 +221,14 @@ UNIT_TEST(what_is_never_asked_for_again_is_worth_little)
 	double before;
 
 	open_policy(&ucm_policy_hazard);
-	before = ucm_policy_worth(policy, 0, &new);
+	before = policy->ops->worth(policy, 0, &new);
 	for (uint32_t i = 0; i < 20000; i++) {
 		ask(i, 100 * i, 1, 0);
 		if (i % 100 == 0)
-			ucm_policy_learn(policy, i);
+			policy->ops->learn(policy, i);
 	}
 	old = asked[0].state;
-	must(ucm_policy_worth(policy, old.last_s, &old) < before / 20);
-	must(ucm_policy_chance(policy, &old, 1000) < 0.1);
+	must(policy->ops->worth(policy, old.last_s, &old) < before / 20);
+	must(policy->ops->chance(policy, &old, 1000) < 0.1);
 	close_policy();
 }

@@ -39,20 +39,20 @@ UNIT_TEST(any_state_will_do, .rows = NUM_ROWS(all))
 		struct ucm_policy_state last = { UINT32_MAX, UINT32_MAX,
 						 (uint8_t)mark };
 
-		must(isfinite(ucm_policy_worth(policy, 0, &last)));
-		must(isfinite(ucm_policy_worth(policy, UINT32_MAX, &state)));
-		must(ucm_policy_chance(policy, &state, UINT32_MAX) <= 1);
-		must(ucm_policy_chance(policy, &last, 0) >= 0);
-		ucm_policy_added(policy, mark, &state);
-		ucm_policy_use(policy, 9, mark, &state);
+		must(isfinite(policy->ops->worth(policy, 0, &last)));
+		must(isfinite(policy->ops->worth(policy, UINT32_MAX, &state)));
+		must(policy->ops->chance(policy, &state, UINT32_MAX) <= 1);
+		must(policy->ops->chance(policy, &last, 0) >= 0);
+		policy->ops->added(policy, mark, &state);
+		policy->ops->use(policy, 9, mark, &state);
 		must(state.uses == 1 && state.last_s == 9);
-		ucm_policy_use(policy, 10, mark, &last);
+		policy->ops->use(policy, 10, mark, &last);
 		must(last.uses == UINT32_MAX && last.last_s == 10);
-		ucm_policy_gone(policy, 11, mark, &last, UCM_POLICY_EVICTED);
+		policy->ops->gone(policy, 11, mark, &last, UCM_POLICY_EVICTED);
 	}
-	ucm_policy_learn(policy, 12);
-	ck_assert_int_eq(ucm_policy_resize(policy, 1), 0);
-	ck_assert_int_eq(ucm_policy_resize(policy, 5000), 0);
+	policy->ops->learn(policy, 12);
+	ck_assert_int_eq(policy->ops->resize(policy, 1), 0);
+	ck_assert_int_eq(policy->ops->resize(policy, 5000), 0);
 	close_policy();
 	ucm_policy_free(NULL);
 }
@@ -65,7 +65,7 @@ UNIT_TEST(with_nothing_seen_the_order_is_that_of_last_use,
 	open_policy(all[_i]);
 	for (uint32_t age = 0; age < RATES_AGE_MAX; age += 1 + age / 2) {
 		struct ucm_policy_state state = { 1000000 - age, 1, 0 };
-		double worth = ucm_policy_worth(policy, 1000000, &state);
+		double worth = policy->ops->worth(policy, 1000000, &state);
 
 		must(worth <= before);
 		before = worth;
@@ -78,14 +78,14 @@ UNIT_TEST(a_clock_that_jumps_back_makes_blocks_new, .rows = NUM_ROWS(all))
 	struct ucm_policy_state state = { .last_s = 5000, .uses = 1 };
 
 	open_policy(all[_i]);
-	must(ucm_policy_worth(policy, 5000, &state) ==
-	     ucm_policy_worth(policy, 10, &state));
+	must(policy->ops->worth(policy, 5000, &state) ==
+	     policy->ops->worth(policy, 10, &state));
 	ask(5000, 1, 8, 0);
 	add_all(8);
 	ask(10, 1, 8, 8);
 	for (unsigned i = 0; i < 8; i++)
 		must(asked[i].state.last_s == 10 && asked[i].state.uses == 2);
-	ucm_policy_learn(policy, 10);
+	policy->ops->learn(policy, 10);
 	close_policy();
 }
 
@@ -98,17 +98,17 @@ UNIT_TEST(the_open_after_a_request_is_the_same_use, .rows = NUM_ROWS(all))
 	add_all(1);
 	ask(200, 1, 1, 1);
 	ck_assert_uint_eq(state->uses, 2);
-	ucm_policy_use(policy, 205, 1, state);
+	policy->ops->use(policy, 205, 1, state);
 	ck_assert_uint_eq(state->uses, 2);
 	ck_assert_uint_eq(state->last_s, 200);
-	ucm_policy_use(policy, 206, 1, state);
+	policy->ops->use(policy, 206, 1, state);
 	ck_assert_uint_eq(state->uses, 3);
 	ck_assert_uint_eq(state->last_s, 206);
-	ucm_policy_use(policy, 206, 1, state);
+	policy->ops->use(policy, 206, 1, state);
 	ck_assert_uint_eq(state->uses, 3);
 	/* too late to be the request's */
 	ask(300, 1, 1, 1);
-	ucm_policy_use(policy, 1300, 1, state);
+	policy->ops->use(policy, 1300, 1, state);
 	ck_assert_uint_eq(state->uses, 5);
 	close_policy();
 }
@@ -120,13 +120,13 @@ UNIT_TEST(a_block_is_written_with_the_state_that_its_request_gave,
 
 	open_policy(all[_i]);
 	ask(100, 1, 8, 0);
-	ucm_policy_fresh(policy, 130, 6, NULL, &fresh);
+	policy->ops->fresh(policy, 130, 6, NULL, &fresh);
 	ck_assert_uint_eq(fresh.uses, asked[5].state.uses);
 	ck_assert_uint_eq(mark_place(fresh.mark),
 			  mark_place(asked[5].state.mark));
 	must(!ucm_policy_is_known(&fresh));
 	/* an open after that is another use */
-	ucm_policy_use(policy, 140, 6, &fresh);
+	policy->ops->use(policy, 140, 6, &fresh);
 	ck_assert_uint_eq(fresh.uses, 2);
 	close_policy();
 }
@@ -141,7 +141,7 @@ UNIT_TEST(a_block_that_is_worth_less_than_the_victim_is_refused)
 
 	open_policy(&ucm_policy_hazard);
 	ucm_admission_init(&admission, 0, 0);
-	worth = ucm_policy_worth(policy, 100, &fresh);
+	worth = policy->ops->worth(policy, 100, &fresh);
 	little_more = 1.04 * worth;
 	more = 1.06 * worth;
 	must(ucm_admission_admits(&admission, policy, 100, &fresh, NULL));
@@ -167,7 +167,7 @@ UNIT_TEST(a_threshold_lets_in_what_is_likely_or_known)
 		ucm_admission_init(&admission, 0, 0);
 		for (unsigned i = 0; i < 10000; i++)
 			ucm_admission_evicted(&admission, 300);
-		chance = ucm_policy_chance(policy, &fresh, 300);
+		chance = policy->ops->chance(policy, &fresh, 300);
 		must(chance > 0.01 && chance < 0.99);
 		admission.threshold = chance + by;
 		ck_assert_int_eq(ucm_admission_admits(&admission, policy, 100,

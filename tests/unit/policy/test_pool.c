@@ -69,7 +69,7 @@ static void make(unsigned num)
 
 static void setup(void)
 {
-	ck_assert_int_eq(ucm_policy_new(&ucm_policy_lru, 1, 1, &policy), 0);
+	ck_assert_int_eq(ucm_policy_lru.new(1, 1, &policy), 0);
 	ucm_pool_init(&pool, UCM_POOL_MAX, UCM_POOL_DRAWS);
 }
 

@@ -141,7 +141,8 @@ static double worth_of(uint32_t seconds)
 		.uses = 1,
 	};
 
-	return ucm_policy_worth(fx_set->value.policy, ucm_value_now(), &state);
+	return fx_set->value.policy->ops->worth(fx_set->value.policy, ucm_value_now(),
+						&state);
 }
 
 UNIT_TEST(a_new_block_is_compared_with_the_lowest_tier)
