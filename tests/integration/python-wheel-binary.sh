@@ -130,3 +130,34 @@ check 'he unmounts' as_user fusermount3 -u "$mnt"
 reap "$(daemon_pid)"
 same 'the daemon ends well' 0 "$reaped"
 check 'the directory is clean' grep -qx clean=1 "$work/tier/.ucmfs/state"
+
+# ---- directories alone: no mount, and no daemon that he starts ----
+
+mkdir "$work/alone"
+chown 65534:65534 "$work/alone"
+cat >"$work/alone.py" <<'END'
+import os
+import sys
+import ucmfs
+from tests.lib.private_daemon import pid_of, wait_free
+from tests.python import support
+
+want = b"".join(support.payload_of(i) for i in range(4))
+ids = b"".join(support.id_of(i) for i in range(4))
+memory, layout = support.pages_layout(want)
+for _ in range(2):  # as engines that are started one after the other
+    with ucmfs.Loader(tiers=sys.argv[1]) as loader:
+        group = loader.add_group(layout)
+        print(group.lookup(ids).count(True))
+        group.save(ids, range(4)).wait(support.LIMIT)
+        memory.clear()
+        group.load(ids, range(4), verify="always").wait(support.LIMIT)
+        assert memory.content == want
+        print(os.readlink(f"/proc/{pid_of(sys.argv[1])}/exe"))
+    wait_free(sys.argv[1])
+END
+same 'they stay for the next engine; the daemon is the one that came along' "0
+$bundle/ucmfs
+4
+$bundle/ucmfs" "$(cd / && as_user env PYTHONPATH="$work" python "$work/alone.py" \
+	"$work/alone" 2>&1)"
