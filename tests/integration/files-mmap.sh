@@ -57,12 +57,14 @@ serve() {
 			check "fio verifies, $engine" fio --name=v \
 				--directory="$mnt/files" --ioengine=$engine \
 				--rw=randrw --bs=4k --size=8m --numjobs=2 \
-				--verify=crc32c --verify_fatal=1 --output=/dev/null
+				--verify=crc32c --verify_fatal=1 \
+				--verify_state_save=0 --output=/dev/null
 		done
 		check 'fio verifies, O_DIRECT' fio --name=d \
 			--directory="$mnt/files" --ioengine=libaio --iodepth=8 \
 			--direct=1 --rw=randwrite --bs=64k --size=32m \
-			--verify=crc32c --verify_fatal=1 --output=/dev/null
+			--verify=crc32c --verify_fatal=1 \
+			--verify_state_save=0 --output=/dev/null
 	fi
 	do_umount
 }
