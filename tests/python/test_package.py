@@ -39,6 +39,16 @@ def run(code, *flags, **environment):
     return done.returncode, done.stdout.decode()
 
 
+class Proxy(unittest.TestCase):
+    def test_says_what_it_needs(self):
+        status, said = run(
+            "import runpy; sys.modules['aiohttp'] = None\n"
+            "runpy.run_module('ucmfs.proxy', run_name='__main__')")
+        self.assertEqual(status, 1)
+        self.assertEqual(said, "ucmfs.proxy needs aiohttp 3.9 or newer: "
+                         "pip install 'ucmfs[proxy]'\n")
+
+
 class Source(unittest.TestCase):
     def test_is_python_3_9(self):
         self.assertGreater(len(sources()), 10)

@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ucmfs.proxy, before engines that only keep books."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import unittest
+from typing import Any
+from unittest import mock
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "python")]
+
+try:
+    import aiohttp
+    from ucmfs import proxy
+except ImportError as error:
+    raise unittest.SkipTest(f"needs aiohttp: {error}") from None
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+WAIT = {"tokens": 96, "space": "kv"}
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+PARTS = [b"data: %d\n\n" % i for i in range(5)] + [b"data: [DONE]\n\n"]
+LIMIT = 20  # seconds; nothing here takes so long
+
+
+class Fake:
+    """An engine. go: it answers then, and writes what is beyond the first part
+    of a stream."""
+
+    def __init__(self) -> None:
+        self.bodies: list = []
+        self.headers: list = []
+        self.status = 200
+        self.dies = ""       # "before" or "after" the first byte
+        self.go = asyncio.Event()
+        self.go.set()
+        self.came = asyncio.Event()
+        self.left = asyncio.Event()
+
+    async def start(self) -> None:
+        app = web.Application()
+        app.add_routes([
+            web.post(COMPLETIONS, self.answer), web.post(CHAT, self.answer),
+            web.get("/health", self.health),
+            web.get("/v1/models", self.models)])
+        self.server = TestServer(app)
+        await self.server.start_server()
+        self.url = str(self.server.make_url(""))
+        self.transports: list = []
+
+    async def kill(self) -> None:
+        for transport in self.transports:
+            transport.abort()
+        await self.server.close()
+
+    async def health(self, _: Any) -> web.Response:
+        return web.Response(status=self.status)
+
+    async def models(self, _: Any) -> web.Response:
+        return web.json_response({"data": ["tiny"]})
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.bodies.append(body)
+        self.headers.append(request.headers)
+        self.transports.append(request.transport)
+        self.came.set()
+        try:
+            return await self.answer_to(request, body)
+        except asyncio.CancelledError:
+            self.left.set()
+            raise
+
+    async def answer_to(self, request: web.Request,
+                        body: dict) -> web.StreamResponse:
+        if self.dies == "before":
+            request.transport.abort()
+            await self.go.wait()
+            raise asyncio.CancelledError
+        if body.get("stream") and self.status == 200:
+            return await self.stream(request)
+        await self.go.wait()
+        given = body.get("kv_transfer_params", {}).get("ucmfs", {})
+        return web.json_response({
+            "text": "a", "kv_transfer_params":
+            {"ucmfs": {"wait": WAIT}} if given.get("report")
+            and self.status == 200 else None}, status=self.status)
+
+    async def stream(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(PARTS[0])
+        await self.go.wait()
+        for part in PARTS[1:]:
+            if self.dies == "after":
+                request.transport.abort()
+                break
+            await response.write(part)
+            await asyncio.sleep(0.001)
+        return response
+
+
+class Case(unittest.IsolatedAsyncioTestCase):
+
+    async def asyncSetUp(self) -> None:
+        self.enterContext(mock.patch.object(proxy.log, "warning"))
+        self.prefill = [await self.fake(), await self.fake()]
+        self.decode = [await self.fake(), await self.fake()]
+
+    async def fake(self) -> Fake:
+        fake = Fake()
+        await fake.start()
+        self.addAsyncCleanup(fake.server.close)
+        self.addCleanup(fake.go.set)
+        return fake
+
+    async def begin(self, *more: str) -> None:
+        options = proxy.options_of([
+            "--prefill", *[fake.url for fake in self.prefill],
+            "--decode", *[fake.url for fake in self.decode], *more])
+        self.proxy = proxy.Proxy(options)
+        self.server = TestServer(self.proxy.app())
+        await self.server.start_server()
+        self.addAsyncCleanup(self.server.close)
+        self.client = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=LIMIT))
+        self.addAsyncCleanup(self.client.close)
+
+    def post(self, path: str = COMPLETIONS, prompt: str = "one two",
+             **more: Any) -> Any:
+        return self.client.post(self.server.make_url(path), json={
+            "model": "tiny", "prompt": prompt, "max_tokens": 9, **more})
+
+    async def status(self, **more: Any) -> int:
+        async with self.post(**more) as answer:
+            await answer.read()
+            return answer.status
+
+    async def counted(self, name: str) -> int:
+        async with self.client.get(self.server.make_url("/metrics")) as answer:
+            lines = (await answer.text()).splitlines()
+        (line,) = [line for line in lines if line.startswith(
+            f"ucmfs_proxy_{name}_total ")]
+        return int(line.split()[1])
+
+    def in_flight(self) -> int:
+        return sum(engine.in_flight for pool in (
+            self.proxy._prefill, self.proxy._decode)
+            for engine in pool.engines)
+
+    async def until_idle(self) -> None:
+        async with asyncio.timeout(LIMIT):
+            while self.in_flight():
+                await asyncio.sleep(0.001)
+
+    @staticmethod
+    def bodies(fakes: list) -> list:
+        return [body for fake in fakes for body in fake.bodies]
+
+
+class Passed(Case):
+
+    async def test_a_prompt_first_and_then_all(self) -> None:
+        await self.begin("--wait", "2.5")
+        for path in COMPLETIONS, CHAT:
+            for fake in self.prefill + self.decode:
+                fake.bodies.clear()
+            async with self.post(
+                    path, n=2, min_tokens=3, max_completion_tokens=7,
+                    stream=True, stream_options={"include_usage": True},
+                    kv_transfer_params={"ucmfs": {"pin": True}}) as answer:
+                self.assertEqual(answer.status, 200)
+                self.assertEqual(answer.content_type, "text/event-stream")
+                self.assertEqual(await answer.read(), b"".join(PARTS))
+            (first,) = self.bodies(self.prefill)
+            self.assertEqual(first, {
+                "model": "tiny", "prompt": "one two", "max_tokens": 1,
+                "max_completion_tokens": 1, "stream": False,
+                "kv_transfer_params": {"ucmfs": {
+                    "pin": True, "report": True}}})
+            (second,) = self.bodies(self.decode)
+            self.assertEqual(second, {
+                "model": "tiny", "prompt": "one two", "max_tokens": 9,
+                "n": 2, "min_tokens": 3, "max_completion_tokens": 7,
+                "stream": True, "stream_options": {"include_usage": True},
+                "kv_transfer_params": {"ucmfs": {
+                    "pin": True, "wait": {**WAIT, "seconds": 2.5}}}})
+
+    async def test_headers(self) -> None:
+        await self.begin()
+        async with self.client.post(
+                self.server.make_url(COMPLETIONS), json={"prompt": "a"},
+                headers={"Authorization": "Bearer x"}) as answer:
+            self.assertEqual(answer.headers["Content-Length"],
+                             str(len(await answer.read())))
+        for fake in self.prefill + self.decode:
+            for headers in fake.headers:
+                self.assertEqual(headers["Authorization"], "Bearer x")
+
+    async def test_a_stream_comes_as_it_is_made(self) -> None:
+        await self.begin()
+        for fake in self.decode:
+            fake.go.clear()
+        async with self.post(stream=True) as answer:
+            self.assertEqual(await answer.content.readany(), PARTS[0])
+            for fake in self.decode:
+                fake.go.set()
+            self.assertEqual(await answer.content.read(), b"".join(PARTS[1:]))
+
+    async def test_what_the_engine_refuses(self) -> None:
+        await self.begin()
+        for fake in self.prefill + self.decode:
+            fake.status = 400
+        self.assertEqual(await self.status(), 400)
+        (second,) = self.bodies(self.decode)
+        self.assertNotIn("kv_transfer_params", second)
+        self.assertEqual(await self.counted("prefill_failures"), 0)
+
+    async def test_what_is_no_request(self) -> None:
+        await self.begin()
+        for data in (b"{", b"5", b'{"kv_transfer_params": 5}',
+                     b'{"kv_transfer_params": {"ucmfs": 5}}'):
+            async with self.client.post(self.server.make_url(COMPLETIONS),
+                                        data=data) as answer:
+                self.assertEqual(answer.status, 400)
+                self.assertIn("error", await answer.json())
+        self.assertEqual(self.bodies(self.prefill + self.decode), [])
+
+    async def test_32_streams_at_once(self) -> None:
+        """With a prefill engine that is killed among them."""
+        await self.begin()
+        for fake in self.prefill:
+            fake.go.clear()
+
+        async def one(number: int) -> bytes:
+            async with self.post(prompt=f"{number}", stream=True) as answer:
+                return await answer.read()
+
+        streams = [asyncio.create_task(one(i)) for i in range(32)]
+        async with asyncio.timeout(LIMIT):
+            while len(self.bodies(self.prefill)) < 32:
+                await asyncio.sleep(0.001)
+        killed, other = sorted(self.prefill, key=lambda e: len(e.bodies))
+        lost = len(killed.bodies)
+        self.assertGreater(lost, 0)
+        await killed.kill()
+        other.go.set()
+        for got in await asyncio.gather(*streams):
+            self.assertEqual(got, b"".join(PARTS))
+        for fake in self.decode:
+            self.assertGreater(len(fake.bodies), 4)
+        for body in self.bodies(self.decode):
+            self.assertEqual(body["kv_transfer_params"],
+                             {"ucmfs": {"wait": WAIT}})
+        self.assertEqual(await self.counted("requests"), 32)
+        self.assertEqual(await self.counted("prefill_failures"), lost)
+        await self.until_idle()
+
+    async def test_health_and_models(self) -> None:
+        await self.begin()
+
+        async def get(path: str) -> Any:
+            async with self.client.get(self.server.make_url(path)) as answer:
+                return answer.status, await answer.text()
+
+        self.assertEqual(await get("/v1/models"), (200, '{"data": ["tiny"]}'))
+        self.decode[0].status = 503
+        self.assertEqual((await get("/health"))[0], 200)
+        await self.decode[1].server.close()
+        self.assertEqual((await get("/health"))[0], 503)
+        self.assertIn('in_flight{role="prefill",engine="'
+                      + self.prefill[0].url.rstrip("/"),
+                      (await get("/metrics"))[1])
+
+
+class Failing(Case):
+
+    async def check_without_prefill(self, failures: int) -> None:
+        """And the next request does not ask them."""
+        for _ in range(2):
+            self.assertEqual(await self.status(), 200)
+        self.assertEqual(await self.counted("prefill_failures"), failures)
+        for body in self.bodies(self.decode):
+            self.assertNotIn("kv_transfer_params", body)
+
+    async def test_dead_prefill_engines(self) -> None:
+        await self.begin()
+        for fake in self.prefill:
+            await fake.server.close()
+        await self.check_without_prefill(2)
+
+    async def test_slow_prefill_engines(self) -> None:
+        await self.begin("--prefill-timeout", "0.1")
+        for fake in self.prefill:
+            fake.go.clear()
+        await self.check_without_prefill(2)
+        for fake in self.prefill:
+            self.assertTrue(fake.left.is_set())
+
+    async def test_the_next_prefill_engine(self) -> None:
+        await self.begin()
+        key = proxy.prefix_of({"prompt": "one two"}, 512)
+        first = self.proxy._prefill.up(key)[0]
+        (dead,) = [fake for fake in self.prefill
+                   if fake.url.rstrip("/") == first.url]
+        dead.dies = "before"
+        with mock.patch.object(proxy, "RETRY_SECONDS", 0.05):
+            self.assertEqual(await self.status(), 200)
+        self.assertEqual(self.bodies(self.decode)[0]["kv_transfer_params"],
+                         {"ucmfs": {"wait": WAIT}})
+        dead.dies = ""
+        await asyncio.sleep(0.06)  # it is asked again
+        self.assertEqual(await self.status(), 200)
+        self.assertEqual(len(dead.bodies), 2)
+        self.assertEqual(await self.counted("prefill_failures"), 1)
+
+    async def test_a_prompt_that_no_engine_can_do(self) -> None:
+        """A status of 500 is the request's fault: engines stay."""
+        await self.begin()
+        for fake in self.prefill:
+            fake.status = 500
+        await self.check_without_prefill(4)
+
+    def home(self) -> tuple:
+        """The decode engine of the usual prompt, and the other one."""
+        key = proxy.prefix_of({"prompt": "one two"}, 512)
+        first = self.proxy._decode.up(key)[0]
+        return tuple(sorted(self.decode, key=lambda fake:
+                            fake.url.rstrip("/") != first.url))
+
+    async def test_the_next_decode_engine(self) -> None:
+        await self.begin()
+        for number, harm in enumerate(("dies", "status", "closed")):
+            first, other = self.home()
+            for fake in self.decode:
+                fake.bodies.clear()
+            if harm == "dies":
+                first.dies = "before"
+            elif harm == "status":
+                first.status = 503
+            else:
+                await first.server.close()
+            async with self.post(stream=True) as answer:
+                self.assertEqual(await answer.read(), b"".join(PARTS))
+            self.assertEqual(len(other.bodies), 1)
+            self.assertEqual(await self.counted("retries"), number + 1)
+            first.dies, first.status = "", 200
+            for engine in self.proxy._decode.engines:
+                engine.out_until = 0.0
+
+    async def test_no_decode_engine(self) -> None:
+        await self.begin()
+        for fake in self.decode:
+            await fake.server.close()
+        async with self.post() as answer:
+            self.assertEqual(answer.status, 502)
+            self.assertIn("no decode engine answers",
+                          (await answer.json())["error"]["message"])
+        self.assertEqual(await self.counted("retries"), 1)
+
+    async def test_a_request_that_kills_engines(self) -> None:
+        """It is not given to all of them."""
+        self.decode.append(await self.fake())
+        await self.begin()
+        for fake in self.decode:
+            fake.dies = "before"
+        self.assertEqual(await self.status(), 502)
+        self.assertEqual(len(self.bodies(self.decode)), 2)
+
+    async def test_the_last_error_is_passed_on(self) -> None:
+        await self.begin()
+        for fake in self.decode:
+            fake.status = 500
+        self.assertEqual(await self.status(), 500)
+        self.assertEqual(len(self.bodies(self.decode)), 2)
+
+    async def test_a_stream_that_breaks_is_an_error(self) -> None:
+        await self.begin()
+        for fake in self.decode:
+            fake.dies = "after"
+        with self.assertRaises(aiohttp.ClientError):
+            async with self.post(stream=True) as answer:
+                await answer.read()
+        self.assertEqual(len(self.bodies(self.decode)), 1)
+        await self.until_idle()
+
+    async def test_also_where_the_connection_is_the_answer(self) -> None:
+        """HTTP/1.0 knows no other end."""
+        await self.begin()
+        for fake in self.decode:
+            fake.dies = "after"
+        reader, writer = await asyncio.open_connection("127.0.0.1",
+                                                       self.server.port)
+        data = b'{"prompt": "a", "stream": true}'
+        writer.write(b"POST %s HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s" % (
+            COMPLETIONS.encode(), len(data), data))
+        with self.assertRaises(ConnectionResetError):
+            async with asyncio.timeout(LIMIT):
+                await reader.read()
+        writer.close()
+
+    async def test_a_client_that_leaves(self) -> None:
+        await self.begin()
+        for fakes in self.decode, self.prefill:
+            for fake in fakes:
+                fake.go.clear()
+                fake.came.clear()
+            task = asyncio.create_task(self.status())
+            came = [asyncio.create_task(fake.came.wait()) for fake in fakes]
+            await asyncio.wait(came, timeout=LIMIT,
+                               return_when=asyncio.FIRST_COMPLETED)
+            task.cancel()
+            left = [asyncio.create_task(fake.left.wait()) for fake in fakes]
+            done, _ = await asyncio.wait(
+                left, timeout=LIMIT, return_when=asyncio.FIRST_COMPLETED)
+            self.assertEqual(len(done), 1)
+            for each in came + left:
+                each.cancel()
+            await self.until_idle()
+
+
+class Balance(unittest.TestCase):
+
+    def test_requests_that_begin_alike(self) -> None:
+        pool = proxy.Pool([f"http://{i}" for i in range(4)])
+        homes = {key: pool.up(b"%d" % key)[0] for key in range(100)}
+        for engine in pool.engines:
+            self.assertGreater(sum(engine is home
+                                   for home in homes.values()), 10)
+        home = homes[0]
+        home.in_flight = proxy.SLACK
+        self.assertIs(pool.up(b"0")[0], home)
+        home.in_flight += 1  # and the others have nothing to do
+        self.assertIsNot(pool.up(b"0")[0], home)
+        # the others' homes stay where they are, if one is out
+        home.out_until = 1e18
+        self.assertNotIn(home, pool.up(b"0"))
+        self.assertIs(pool.all(b"0")[-1], home)
+        for key, engine in homes.items():
+            if engine is not home:
+                self.assertIs(pool.up(b"%d" % key)[0], engine)
+
+    def test_least_in_flight(self) -> None:
+        pool = proxy.Pool(["http://a", "http://b"])
+        pool.engines[0].in_flight = 1
+        self.assertIs(pool.up(b"")[0], pool.engines[1])
+
+    def test_prefix(self) -> None:
+        of = proxy.prefix_of
+        self.assertEqual(of({"prompt": "abc"}, 2), b"ab")
+        self.assertEqual(of({"prompt": [1, 2]}, 9), b"[1, 2]")
+        self.assertEqual(of({"messages": [{"content": "a"}]}, 99),
+                         b'[{"content": "a"}]')
+        self.assertEqual(of({"prompt": "\ud800"}, 9), b"?")
+        self.assertEqual(of({"prompt": "abc"}, 0), b"")
+
+
+if __name__ == "__main__":
+    unittest.main()
