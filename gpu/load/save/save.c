@@ -48,7 +48,7 @@ static void on_committed(struct ucm_saving *saving)
 
 static void commit(struct ucm_saving *saving)
 {
-	ucm_save_file_commit(saving, on_committed);
+	ucm_save_file_call(saving, ucm_save_file_commit, on_committed);
 }
 
 /* ---- write ---- */

@@ -29,8 +29,8 @@ static void step_done(struct ucm_engine *engine, struct ucm_engine_op *op)
 	saving->then(saving);
 }
 
-static void queue_call(struct ucm_saving *saving,
-		       void (*call)(struct ucm_io *io), ucm_saving_step *then)
+void ucm_save_file_call(struct ucm_saving *saving,
+			void (*call)(struct ucm_io *io), ucm_saving_step *then)
 {
 	saving->result = 0;
 	saving->then = then;
@@ -40,7 +40,7 @@ static void queue_call(struct ucm_saving *saving,
 
 /* ---- create ---- */
 
-static void create_draft(struct ucm_io *io)
+void ucm_save_file_create(struct ucm_io *io)
 {
 	struct ucm_saving *saving = (struct ucm_saving *)io;
 	const struct ucm_shared *shared = saving->engine->shared;
@@ -56,14 +56,9 @@ static void create_draft(struct ucm_io *io)
 	saving->align = ucm_direct_align(fd);
 }
 
-void ucm_save_file_create(struct ucm_saving *saving, ucm_saving_step *then)
-{
-	queue_call(saving, create_draft, then);
-}
-
 /* ---- between two parts ---- */
 
-static void rest_draft(struct ucm_io *io)
+void ucm_save_file_rest(struct ucm_io *io)
 {
 	struct ucm_saving *saving = (struct ucm_saving *)io;
 
@@ -72,12 +67,7 @@ static void rest_draft(struct ucm_io *io)
 	saving->fd = -1;
 }
 
-void ucm_save_file_rest(struct ucm_saving *saving, ucm_saving_step *then)
-{
-	queue_call(saving, rest_draft, then);
-}
-
-static void reopen_draft(struct ucm_io *io)
+void ucm_save_file_reopen(struct ucm_io *io)
 {
 	struct ucm_saving *saving = (struct ucm_saving *)io;
 	const struct ucm_shared *shared = saving->engine->shared;
@@ -88,11 +78,6 @@ static void reopen_draft(struct ucm_io *io)
 		return;
 	saving->fd = fd;
 	saving->direct = saving->direct && !fcntl(fd, F_SETFL, O_DIRECT);
-}
-
-void ucm_save_file_reopen(struct ucm_saving *saving, ucm_saving_step *then)
-{
-	queue_call(saving, reopen_draft, then);
 }
 
 /* ---- write ---- */
@@ -156,7 +141,7 @@ void ucm_save_file_write(struct ucm_saving *saving, uint32_t head_len,
 
 /* ---- commit ---- */
 
-static void commit_draft(struct ucm_io *io)
+void ucm_save_file_commit(struct ucm_io *io)
 {
 	struct ucm_saving *saving = (struct ucm_saving *)io;
 	const struct ucm_shared *shared = saving->engine->shared;
@@ -167,11 +152,6 @@ static void commit_draft(struct ucm_io *io)
 						saving->group->data_offset);
 	saving->draft = NULL;
 	saving->fd = -1;
-}
-
-void ucm_save_file_commit(struct ucm_saving *saving, ucm_saving_step *then)
-{
-	queue_call(saving, commit_draft, then);
 }
 
 /* ---- drop ---- */
@@ -206,6 +186,6 @@ void ucm_save_file_drop(struct ucm_saving *saving, ucm_saving_step *then)
 		then(saving);
 		return;
 	}
-	queue_call(saving, drop_draft, then);
+	ucm_save_file_call(saving, drop_draft, then);
 	saving->op.done = on_draft_dropped;
 }

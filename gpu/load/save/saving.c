@@ -258,7 +258,7 @@ void ucm_saving_end_part(struct ucm_saving *saving)
 {
 	if (saving->rests && !saving->abandoned && !saving->turns &&
 	    saving->draft)
-		ucm_save_file_rest(saving, on_rested);
+		ucm_save_file_call(saving, ucm_save_file_rest, on_rested);
 	else
 		leave_part(saving);
 }
@@ -312,7 +312,7 @@ static void resume(struct ucm_saving *saving)
 	if (is_commit && saving->missing)
 		end_turn(saving, &(struct ucm_outcome){ .err = -EAGAIN });
 	else if (saving->fd < 0)
-		ucm_save_file_reopen(saving, on_reopened);
+		ucm_save_file_call(saving, ucm_save_file_reopen, on_reopened);
 	else if (is_commit)
 		ucm_saving_end(saving);
 	else
@@ -368,7 +368,7 @@ static void begin(struct ucm_engine *engine, struct ucm_saving *saving,
 	}
 	take_turn(saving, turn);
 	if (saving->fd < 0 && !saving->draft)
-		ucm_save_file_create(saving, on_created);
+		ucm_save_file_call(saving, ucm_save_file_create, on_created);
 	else
 		resume(saving);
 }

@@ -144,15 +144,18 @@ static inline bool ucm_task_is_whole(const struct ucm_task *task)
 /* Each makes one step, which may take its time, and calls then(saving): at once
  * or from the engine's loop. saving->result: 0 or -errno. */
 
+/* One of the next four, by a thread for calls. */
+void ucm_save_file_call(struct ucm_saving *saving,
+			void (*call)(struct ucm_io *io), ucm_saving_step *then);
 /* 0: it has a descriptor. -EEXIST: the block is there. */
-void ucm_save_file_create(struct ucm_saving *saving, ucm_saving_step *then);
+void ucm_save_file_create(struct ucm_io *io);
 /* Between two parts it need not be open: it is closed (what close(2) reports is the
  * result), and opened again later. */
-void ucm_save_file_rest(struct ucm_saving *saving, ucm_saving_step *then);
-void ucm_save_file_reopen(struct ucm_saving *saving, ucm_saving_step *then);
+void ucm_save_file_rest(struct ucm_io *io);
+void ucm_save_file_reopen(struct ucm_io *io);
 /* All of it is written. It has no descriptor any more if that went well; else
  * it is still to be dropped. */
-void ucm_save_file_commit(struct ucm_saving *saving, ucm_saving_step *then);
+void ucm_save_file_commit(struct ucm_io *io);
 /* Nothing of it will be seen. Has always gone well; of no file too. */
 void ucm_save_file_drop(struct ucm_saving *saving, ucm_saving_step *then);
 /* Before the buffer so many bytes of saving->head are written. */
