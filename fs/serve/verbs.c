@@ -145,20 +145,6 @@ static int run_touch(struct ucm_exchange *exchange)
 		       : run_batch(exchange);
 }
 
-static int run_remove(struct ucm_exchange *exchange)
-{
-	const struct ucm_id *ids = exchange->items;
-	int32_t *results = exchange->out;
-
-	for (uint32_t i = 0; i < exchange->request->num; i++) {
-		const struct ucm_key key = ucm_exchange_key(exchange, &ids[i]);
-
-		results[i] = ucm_store_remove(exchange->peer->terms->store,
-					      &key);
-	}
-	return 0;
-}
-
 static int run_offer(struct ucm_exchange *exchange)
 {
 	return ucm_offers_judge(exchange->peer->terms->store,
@@ -397,7 +383,7 @@ static const struct row rows[UCM_SERVE_VERBS] = {
 	[UCM_SERVE_PIN] = BATCH(CHANGER, UCM_BATCH_PIN),
 	[UCM_SERVE_UNPIN] = BATCH(CHANGER, UCM_BATCH_UNPIN),
 	[UCM_SERVE_EVICT] = BATCH(CHANGER, UCM_BATCH_EVICT),
-	[UCM_SERVE_REMOVE] = { run_remove, WRITER, ID, RESULT, ALL, 0, 0, 0 },
+	[UCM_SERVE_REMOVE] = BATCH(WRITER, UCM_BATCH_REMOVE),
 	[UCM_SERVE_WARM] = BATCH(CHANGER, UCM_BATCH_WARM),
 	[UCM_SERVE_CHECK] = BATCH(CHANGER, UCM_BATCH_CHECK),
 	[UCM_SERVE_OFFER] = { run_offer, READER,

@@ -10,7 +10,7 @@
 
 static _Thread_local unsigned waited_for = UCM_WAIT_MANY;
 
-static int wait_refuse(unsigned dir)
+int ucm_wait_long(unsigned dir)
 {
 	if (!ucm_must_not_wait)
 		return 0;
@@ -20,12 +20,7 @@ static int wait_refuse(unsigned dir)
 
 int ucm_wait_for(const struct ucm_dirs *dirs, unsigned dir)
 {
-	return dirs->at[dir]->guard ? wait_refuse(dir) : 0;
-}
-
-int ucm_wait_long(unsigned dir)
-{
-	return wait_refuse(dir);
+	return dirs->at[dir]->guard ? ucm_wait_long(dir) : 0;
 }
 
 static bool is_any_guarded(const struct ucm_dirs *dirs)
@@ -39,7 +34,7 @@ static bool is_any_guarded(const struct ucm_dirs *dirs)
 
 int ucm_wait_for_any(const struct ucm_dirs *dirs)
 {
-	return is_any_guarded(dirs) ? wait_refuse(UCM_WAIT_MANY) : 0;
+	return is_any_guarded(dirs) ? ucm_wait_long(UCM_WAIT_MANY) : 0;
 }
 
 unsigned ucm_waited_for(void)

@@ -83,6 +83,8 @@ int ucm_calls_one(struct ucm_store *store, enum ucm_calls_op op,
 
 	if (op == UCM_BATCH_LOOKUP)
 		return calls_lookup(store, key);
+	if (op == UCM_BATCH_REMOVE)
+		return ucm_store_remove(store, key);
 	err = ucm_store_peek(store, key, &entry, &ref);
 	if (err)
 		return err;
