@@ -100,19 +100,28 @@ int ucm_parse_limit(const char *text, uint64_t *out, bool *percent)
 	return err;
 }
 
-int ucm_parse_bool(const char *text, bool *out)
+int ucm_parse_word(const char *text, const char *const *words, size_t num,
+		   unsigned *out)
 {
-	static const char *const words[][2] = {
-		{ "no", "yes" }, { "false", "true" }, { "off", "on" }, { "0", "1" },
-	};
-
-	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-		for (int value = 0; value < 2; value++) {
-			if (!strcmp(text, words[i][value])) {
-				*out = value;
-				return 0;
-			}
+	for (unsigned i = 0; i < num; i++) {
+		if (!strcmp(text, words[i])) {
+			*out = i;
+			return 0;
 		}
 	}
 	return -EINVAL;
+}
+
+int ucm_parse_bool(const char *text, bool *out)
+{
+	static const char *const words[] = {
+		"no", "yes", "false", "true", "off", "on", "0", "1",
+	};
+	unsigned number;
+	int err = ucm_parse_word(text, words, sizeof(words) / sizeof(words[0]),
+				 &number);
+
+	if (!err)
+		*out = number & 1;
+	return err;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parse.h - numbers in text, whole or not at all. */
+/* parse.h - numbers and words in text, whole or not at all. */
 #ifndef UCM_PARSE_H
 #define UCM_PARSE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Each returns 0 and writes *out, or -EINVAL (not such a number, or something
@@ -23,5 +24,9 @@ int ucm_parse_limit(const char *text, uint64_t *out, bool *percent);
 
 /* yes/no, true/false, on/off, 1/0. */
 int ucm_parse_bool(const char *text, bool *out);
+
+/* The number of a word among others; also of an enum. */
+int ucm_parse_word(const char *text, const char *const *words, size_t num,
+		   unsigned *out);
 
 #endif

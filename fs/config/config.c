@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -302,12 +303,8 @@ static int set_readonly(struct ucm_config *config, const char *value,
 static int set_durability(struct ucm_config *config, const char *value,
 			  struct ucm_error *error)
 {
-	for (unsigned i = 0; i < 3; i++) {
-		if (!strcmp(value, durabilities[i])) {
-			config->durability = (enum ucm_durability)i;
-			return 0;
-		}
-	}
+	if (!ucm_parse_word(value, durabilities, 3, &config->durability))
+		return 0;
 	return ucm_error_set(error, -EINVAL,
 			     "durability '%s': none, data or full", value);
 }
@@ -325,30 +322,21 @@ static int set_placement(struct ucm_config *config, const char *value,
 
 #define AT(field) offsetof(struct ucm_config, field)
 
-/* Settings that are a number. */
-static const struct {
-	const char *key;
-	size_t offset;
-	unsigned min, max;
-} numbers[] = {
-	{ "checkpoint", AT(checkpoint_s), 0, 86400 },
-	{ "staging_age", AT(staging_age_s), 1, 31536000 },
-	{ "deadline", AT(deadline_s), 0, 3600 },
-	{ "spaces", AT(spaces), 0, 65534 },
-	{ "reverify", AT(reverify_s), 0, 31536000 },
-	{ "high", AT(high), 2, 100 },
-	{ "low", AT(low), 1, 99 },
-	{ "movers", AT(movers), 1, 64 },
-};
-#define NUM_NUMBERS (sizeof(numbers) / sizeof(numbers[0]))
-
-/* And those that are bytes. */
-static const struct {
+/* Settings that are a number: an unsigned or, with a form, bytes. */
+static const struct number {
 	const char *key;
 	size_t offset;
 	uint64_t min, max;
 	const char *form;
-} sizes[] = {
+} numbers[] = {
+	{ "checkpoint", AT(checkpoint_s), 0, 86400, NULL },
+	{ "staging_age", AT(staging_age_s), 1, 31536000, NULL },
+	{ "deadline", AT(deadline_s), 0, 3600, NULL },
+	{ "spaces", AT(spaces), 0, 65534, NULL },
+	{ "reverify", AT(reverify_s), 0, 31536000, NULL },
+	{ "high", AT(high), 2, 100, NULL },
+	{ "low", AT(low), 1, 99, NULL },
+	{ "movers", AT(movers), 1, 64, NULL },
 	/* the index takes no larger blocks */
 	{ "block_max", AT(block_max), 4096, UINT64_C(1) << 40,
 	  "a size from 4K to 1T" },
@@ -357,46 +345,40 @@ static const struct {
 	{ "space_quota", AT(space_quota), 0, UINT64_MAX,
 	  "not bytes such as 500G" },
 };
-#define NUM_SIZES (sizeof(sizes) / sizeof(sizes[0]))
+#define NUM_NUMBERS (sizeof(numbers) / sizeof(numbers[0]))
+
+static int set_bytes(struct ucm_config *config, const struct number *row,
+		     const char *value, struct ucm_error *error)
+{
+	uint64_t bytes;
+
+	if (ucm_parse_bytes(value, &bytes) || bytes < row->min ||
+	    bytes > row->max)
+		return ucm_error_set(error, -EINVAL, "%s '%s': %s", row->key,
+				     value, row->form);
+	*(uint64_t *)((char *)config + row->offset) = bytes;
+	return 0;
+}
 
 /* -ENOENT: none of these. */
 static int set_number(struct ucm_config *config, const char *key,
 		      const char *value, struct ucm_error *error)
 {
+	const struct number *row = numbers;
 	uint64_t number;
 
-	for (size_t i = 0; i < NUM_NUMBERS; i++) {
-		if (strcmp(key, numbers[i].key) != 0)
-			continue;
-		if (ucm_parse_range(value, numbers[i].min, numbers[i].max,
-				    &number))
-			return ucm_error_set(error, -EINVAL,
-					     "%s '%s': a number from %u to %u",
-					     key, value, numbers[i].min,
-					     numbers[i].max);
-		*(unsigned *)((char *)config + numbers[i].offset) =
-			(unsigned)number;
-		return 0;
-	}
-	return -ENOENT;
-}
-
-static int set_size(struct ucm_config *config, const char *key,
-		    const char *value, struct ucm_error *error)
-{
-	uint64_t bytes;
-
-	for (size_t i = 0; i < NUM_SIZES; i++) {
-		if (strcmp(key, sizes[i].key) != 0)
-			continue;
-		if (ucm_parse_bytes(value, &bytes) || bytes < sizes[i].min ||
-		    bytes > sizes[i].max)
-			return ucm_error_set(error, -EINVAL, "%s '%s': %s", key,
-					     value, sizes[i].form);
-		*(uint64_t *)((char *)config + sizes[i].offset) = bytes;
-		return 0;
-	}
-	return -ENOENT;
+	while (row < numbers + NUM_NUMBERS && strcmp(key, row->key) != 0)
+		row++;
+	if (row == numbers + NUM_NUMBERS)
+		return -ENOENT;
+	if (row->form)
+		return set_bytes(config, row, value, error);
+	if (ucm_parse_range(value, row->min, row->max, &number))
+		return ucm_error_set(error, -EINVAL, "%s '%s': a number from %"
+				     PRIu64 " to %" PRIu64, key, value,
+				     row->min, row->max);
+	*(unsigned *)((char *)config + row->offset) = (unsigned)number;
+	return 0;
 }
 
 int ucm_config_set(struct ucm_config *config, const char *key,
@@ -413,8 +395,6 @@ int ucm_config_set(struct ucm_config *config, const char *key,
 	if (!strcmp(key, "readonly"))
 		return set_readonly(config, value, error);
 	err = set_number(config, key, value, error);
-	if (err == -ENOENT)
-		err = set_size(config, key, value, error);
 	if (err == -ENOENT)
 		err = ucm_config_motion_set(config, key, value, error);
 	return err;
@@ -510,17 +490,13 @@ void ucm_config_print(const struct ucm_config *config, FILE *out)
 	fprintf(out, "durability: %s\n", durabilities[config->durability]);
 	fprintf(out, "placement: %s\n", ucm_placement_name(config->placement));
 	for (size_t i = 0; i < NUM_NUMBERS; i++) {
-		unsigned number = *(const unsigned *)((const char *)config +
-						      numbers[i].offset);
+		const char *at = (const char *)config + numbers[i].offset;
+		uint64_t number = numbers[i].form ? *(const uint64_t *)at
+						  : *(const unsigned *)at;
 
 		if (number <= numbers[i].max) /* else it is UCM_DEADLINE_AUTO */
-			fprintf(out, "%s: %u\n", numbers[i].key, number);
+			fprintf(out, "%s: %" PRIu64 "\n", numbers[i].key, number);
 	}
-	for (size_t i = 0; i < NUM_SIZES; i++)
-		fprintf(out, "%s: %llu\n", sizes[i].key,
-			(unsigned long long)*(
-				const uint64_t *)((const char *)config +
-						  sizes[i].offset));
 	ucm_config_motion_print(config, out);
 }
 

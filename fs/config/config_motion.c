@@ -30,17 +30,12 @@ void ucm_config_motion_init(struct ucm_config *config)
 int ucm_config_set_write(struct ucm_tier_config *tier, const char *value,
 			 struct ucm_error *error)
 {
-	for (unsigned i = 0; i < NUM_MODES; i++) {
-		if (!strcmp(value, ucm_write_modes[i])) {
-			tier->write_mode = (enum ucm_write_mode)i;
-			tier->has_write_mode = true;
-			return 0;
-		}
-	}
-	return ucm_error_set(error, -EINVAL,
-			     "write '%s' of tier '%s': stay, back, through or "
-			     "around",
-			     value, tier->name);
+	if (ucm_parse_word(value, ucm_write_modes, NUM_MODES, &tier->write_mode))
+		return ucm_error_set(error, -EINVAL, "write '%s' of tier '%s': "
+				     "stay, back, through or around", value,
+				     tier->name);
+	tier->has_write_mode = true;
+	return 0;
 }
 
 #define PER_DAY "/day"

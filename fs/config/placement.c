@@ -4,9 +4,10 @@
 
 #include "fs/config/placement.h"
 
-#include <errno.h>
 #include <stddef.h>
 #include <string.h>
+
+#include "common/parse.h"
 
 static const char *const names[] = {
 	[UCM_PLACEMENT_RENDEZVOUS] = "rendezvous",
@@ -17,13 +18,7 @@ static const char *const names[] = {
 
 int ucm_placement_parse(const char *name, enum ucm_placement *out)
 {
-	for (size_t i = 0; i < NUM_POLICIES; i++) {
-		if (!strcmp(name, names[i])) {
-			*out = (enum ucm_placement)i;
-			return 0;
-		}
-	}
-	return -EINVAL;
+	return ucm_parse_word(name, names, NUM_POLICIES, out);
 }
 
 const char *ucm_placement_name(enum ucm_placement policy)

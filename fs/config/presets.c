@@ -163,12 +163,9 @@ static int preset_set_cache_gb(struct ucm_preset *preset, const char *value,
 static int preset_set_policy(struct ucm_preset *preset, const char *value,
 			     struct ucm_error *error)
 {
-	for (unsigned i = 0; i < UCM_BACKENDS_POLICIES; i++) {
-		if (!strcmp(policies[i], value)) {
-			preset->policy = (enum ucm_preset_policy)i;
-			return 0;
-		}
-	}
+	if (!ucm_parse_word(value, policies, UCM_BACKENDS_POLICIES,
+			    &preset->policy))
+		return 0;
 	return ucm_error_set(error, -EINVAL,
 			     "storage_policy '%s': use none, round_robin, random "
 			     "or tiered",

@@ -312,17 +312,6 @@ struct says {
 	uint32_t grace_s;
 };
 
-static int parse_order(const char *text, enum ucm_files_order *out)
-{
-	for (int order = 0; order < UCM_FILES_ORDERS; order++) {
-		if (!strcmp(text, ucm_files_orders[order])) {
-			*out = order;
-			return 0;
-		}
-	}
-	return -EINVAL;
-}
-
 /* An empty text is the default. */
 static int parse_what(const char *what, const char *text, struct says *says)
 {
@@ -335,7 +324,9 @@ static int parse_what(const char *what, const char *text, struct says *says)
 	}
 	if (!strcmp(what, "order")) {
 		says->order = UCM_FILES_LRU;
-		return *text ? parse_order(text, &says->order) : 0;
+		return *text ? ucm_parse_word(text, ucm_files_orders,
+					      UCM_FILES_ORDERS, &says->order)
+			     : 0;
 	}
 	value = UCM_QUOTA_GRACE_S;
 	err = *text ? ucm_parse_range(text, 0, UCM_QUOTA_GRACE_MAX_S, &value)

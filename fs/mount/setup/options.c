@@ -176,12 +176,8 @@ static int set_word(const struct option_row *row, const char *const *words,
 		    unsigned num, const char *form, const char *value,
 		    unsigned *out, struct ucm_error *error)
 {
-	for (unsigned i = 0; i < num; i++) {
-		if (!strcmp(words[i], value)) {
-			*out = i;
-			return 0;
-		}
-	}
+	if (!ucm_parse_word(value, words, num, out))
+		return 0;
 	return ucm_error_set(error, -EINVAL, "%s '%s': %s", row->name, value,
 			     form);
 }

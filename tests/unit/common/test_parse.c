@@ -141,3 +141,15 @@ UNIT_TEST(booleans_have_four_spellings_each)
 						    : rows[i].want);
 	}
 }
+
+UNIT_TEST(a_word_is_the_number_of_one_among_others)
+{
+	static const char *const words[] = { "none", "data", "full" };
+	unsigned number = 4711;
+
+	ck_assert_int_eq(ucm_parse_word("dat", words, 3, &number), -EINVAL);
+	ck_assert_int_eq(ucm_parse_word("full", words, 2, &number), -EINVAL);
+	ck_assert_uint_eq(number, 4711);
+	ck_assert_int_eq(ucm_parse_word("full", words, 3, &number), 0);
+	ck_assert_uint_eq(number, 2);
+}
