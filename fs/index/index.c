@@ -442,8 +442,8 @@ static uint32_t next_locked(struct ucm_index *index, struct ucm_shard *shard,
 	return slot;
 }
 
-static bool next(struct ucm_index *index, int space, unsigned bucket,
-		 uint32_t *cursor, struct ucm_entry *out, ucm_ref *ref_out)
+bool ucm_index_next(struct ucm_index *index, int space, unsigned bucket,
+		    uint32_t *cursor, struct ucm_entry *out, ucm_ref *ref_out)
 {
 	for (;;) {
 		struct ucm_shard *shard = lock_shard(index, bucket);
@@ -455,19 +455,6 @@ static bool next(struct ucm_index *index, int space, unsigned bucket,
 			return slot != UCM_NO_SLOT;
 		give_way(shard);
 	}
-}
-
-bool ucm_index_next(struct ucm_index *index, uint16_t space, unsigned bucket,
-		    uint32_t *cursor, struct ucm_entry *out, ucm_ref *ref_out)
-{
-	return next(index, space, bucket, cursor, out, ref_out);
-}
-
-bool ucm_index_next_any(struct ucm_index *index, unsigned bucket,
-			uint32_t *cursor, struct ucm_entry *out,
-			ucm_ref *ref_out)
-{
-	return next(index, UCM_ANY_SPACE, bucket, cursor, out, ref_out);
 }
 
 static void visit_slot(struct ucm_index *index, struct ucm_shard *shard,

@@ -172,18 +172,15 @@ uint64_t ucm_index_marked(struct ucm_index *index);
 bool ucm_index_remove(struct ucm_index *index, ucm_ref ref,
 		      struct ucm_entry *out);
 
-/*
- * The entries of one bucket of one space, in no order. *cursor is 0 to begin
- * with; false at the end. Entries added or removed meanwhile may or may not
- * be seen; all others are seen exactly once.
- */
-bool ucm_index_next(struct ucm_index *index, uint16_t space, unsigned bucket,
-		    uint32_t *cursor, struct ucm_entry *out, ucm_ref *ref_out);
+#define UCM_ANY_SPACE -1
 
-/* The same, of all spaces. */
-bool ucm_index_next_any(struct ucm_index *index, unsigned bucket,
-			uint32_t *cursor, struct ucm_entry *out,
-			ucm_ref *ref_out);
+/*
+ * The entries of one bucket of one space or any, in no order. *cursor is 0 to
+ * begin with; false at the end. Entries added or removed meanwhile may or may
+ * not be seen; all others are seen exactly once.
+ */
+bool ucm_index_next(struct ucm_index *index, int space, unsigned bucket,
+		    uint32_t *cursor, struct ucm_entry *out, ucm_ref *ref_out);
 
 /*
  * A piece of a shard, of all spaces: visit() is called under the shard's lock

@@ -34,7 +34,6 @@
 
 #define UCM_NO_SLOT UINT32_MAX
 #define UCM_LATER_SLOT (UINT32_MAX - 1)
-#define UCM_ANY_SPACE -1
 #define UCM_SHARD_STEPS 1024u /* slots looked at in one go */
 #define UCM_HIDDEN_SLOT (1u << 23) /* this bit: of the hidden side */
 

@@ -85,8 +85,8 @@ static void snapshot_save_entries(struct saving *saving)
 		uint32_t cursor = 0;
 		ucm_ref ref;
 
-		while (ucm_index_next_any(saving->store->index, bucket, &cursor,
-					  &entry, &ref))
+		while (ucm_index_next(saving->store->index, UCM_ANY_SPACE,
+				      bucket, &cursor, &entry, &ref))
 			snapshot_save_entry(saving, &entry, ref);
 	}
 }
