@@ -27,19 +27,38 @@ class Plugin(unittest.TestCase):
         self.assertIs(SecondaryTierFactory.get_tier_class({"type": "ucmfs"}),
                       UcmfsTier)
 
+    def test_connectors_have_names(self) -> None:
+        import ucmfs.vllm
+        from ucmfs.vllm import plugin
+        from vllm.config import KVTransferConfig
+        from vllm.distributed.kv_transfer.kv_connector.factory import (
+            KVConnectorFactory)
+
+        for _ in range(2):
+            self.assertEqual(plugin.register(), {})
+        for name in plugin.CONNECTORS:
+            for more in ({}, {"kv_connector_module_path": "ucmfs.vllm"}):
+                self.assertIs(KVConnectorFactory.get_connector_class(
+                    KVTransferConfig(kv_connector=name, kv_role="kv_both",
+                                     **more)), getattr(ucmfs.vllm, name))
+
     def test_a_missing_hook_is_a_line(self) -> None:
         import vllm.platforms  # noqa: F401: what is left is a few modules
         from ucmfs.vllm import UcmfsTier, plugin  # noqa: F401
 
         plugin.register()
         lacking = dict.fromkeys(("vllm.v1.kv_offload.tiering.factory",
+                                 "vllm.distributed.kv_transfer.kv_connector."
+                                 "factory",
                                  "vllm.v1.attention.backends.registry"))
         with mock.patch.dict("sys.modules", lacking), \
                 self.assertLogs("vllm.ucmfs", "INFO") as said:
             lacks = plugin.register()
-        self.assertEqual(list(lacks), ['the tier "ucmfs"', "sparse attention"])
-        self.assertEqual(len(said.output), 2)
-        for line, what in zip(said.output, ("tier", "sparse attention")):
+        names = ["the tier \"ucmfs\"", "connectors by name",
+                 "sparse attention"]
+        self.assertEqual(list(lacks), names)
+        self.assertEqual(len(said.output), 3)
+        for line, what in zip(said.output, names):
             self.assertRegex(line, rf"vLLM \S+ lacks a hook, so .*{what}")
 
 

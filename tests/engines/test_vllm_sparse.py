@@ -289,8 +289,7 @@ class Connector(Case):
 
     def transfer(self, mount: Mount, **more: Any) -> Dict[str, Any]:
         return {
-            "kv_connector": "UcmfsConnector",
-            "kv_connector_module_path": "ucmfs.vllm", "kv_role": "kv_both",
+            "kv_connector": "UcmfsConnector", "kv_role": "kv_both",
             "kv_load_failure_policy": "recompute",
             "kv_connector_extra_config": {
                 **mount.where, "min_benefit": {"enabled": False}, **more}}

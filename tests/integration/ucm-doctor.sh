@@ -172,7 +172,7 @@ assert x["load failures"]["mend"].startswith("\"kv_load"), x' "$work/said"
 
 # the entry point of a package that is installed, and vLLM's hooks for it
 engine 0 "$mnt"
-says WARN 'plug-in: no tier .*: no entry point ucmfs of vllm.general_plugins; .*UcmfsTier'
+says WARN 'plug-in: no tier .*: no entry point ucmfs of vllm.general_plugins; .*UcmfsTier work'
 mkdir "$work/lib/ucmfs-0.dist-info" "$work/lib/ucmfs/vllm"
 : >"$work/lib/ucmfs/vllm/__init__.py"
 cp "$top_srcdir/python/ucmfs/vllm/plugin.py" "$work/lib/ucmfs/vllm"
@@ -182,7 +182,7 @@ sed -n '/"vllm.general_plugins"/,/^$/s/"//gp' "$top_srcdir/python/pyproject.toml
 	sed 's/^.project.entry-points./[/' \
 	>"$work/lib/ucmfs-0.dist-info/entry_points.txt"
 engine 0 "$mnt"
-says WARN 'plug-in: no tier .*: the tier "ucmfs": No module .*; sparse attention: No'
+says WARN 'plug-in: no tier .*: the tier "ucmfs": No module .*; connectors .* No module .*; sparse attention: No'
 tiering=$vllm/v1/kv_offload/tiering/factory.py
 mkdir -p "${tiering%/*}"
 cat >"$tiering" <<'END'
@@ -190,13 +190,20 @@ class SecondaryTierFactory:
     @staticmethod
     def register_tier(*names): assert names[0] == "ucmfs"
 END
+connectors=$vllm/distributed/kv_transfer/kv_connector/factory.py
+mkdir -p "${connectors%/*}"
+cat >"$connectors" <<'END'
+class KVConnectorFactory:
+    @staticmethod
+    def register_connector(*names): assert names[1] == "ucmfs.vllm"
+END
 cat >"$vllm/platforms.py" <<'END'
 class current_platform:
     @staticmethod
     def is_cpu(): return False
 END
 engine 0 "$mnt"
-says OK 'plug-in: the tier "ucmfs" and, on a CPU, sparse attention are known'
+says OK 'plug-in: the tier "ucmfs", connectors and, on a CPU, sparse attention are known'
 VLLM_PLUGINS=other && export VLLM_PLUGINS
 engine 0 "$mnt"
 says WARN 'plug-in: no tier .*: .VLLM_PLUGINS leaves ucmfs out; .*; mend: .*add ucmfs'

@@ -282,14 +282,15 @@ static void check_plugin(void)
 	const char *lacking = answer_or_fault("plugin");
 
 	if (!*lacking)
-		ucm_doctor_ok("plug-in", "the tier \"ucmfs\" and, on a CPU, "
-			      "sparse attention are known to vLLM");
+		ucm_doctor_ok("plug-in", "the tier \"ucmfs\", connectors and, on "
+			      "a CPU, sparse attention are known to vLLM");
 	else if (answer("vllm") && answer("package"))
 		ucm_doctor_warn("plug-in", "pip install the package and "
 				"vllm==0.32.0; if VLLM_PLUGINS is set, add "
-				"ucmfs to it", "no tier \"ucmfs\" or no sparse "
-				"attention: %s; UcmfsConnector and, with "
-				"module_path, UcmfsTier work without", lacking);
+				"ucmfs to it", "no tier \"ucmfs\", connector or "
+				"sparse attention: %s; with module_path, "
+				"UcmfsConnector and UcmfsTier work without",
+				lacking);
 }
 
 /* vLLM keeps its primary tier there. */

@@ -6,6 +6,7 @@ Every process of an engine calls register(), before there is a configuration.
 So it leaves names alone, which are looked up when a configuration asks:
 
   tier       {"type": "ucmfs"} is UcmfsTier
+  connector  those of CONNECTORS need no kv_connector_module_path
   attention  on a CPU, a backend's name leads to this module, where
              __getattr__() answers with ours if the configuration of the
              engine whose layers are being made has sparse_type, and with
@@ -25,6 +26,8 @@ from typing import Any, Mapping
 log = logging.getLogger("vllm.ucmfs")
 
 TIER = "ucmfs"
+CONNECTORS = ("UcmfsConnector", "UcmfsBlendConnector",
+              "UcmfsOffloadingConnector")
 ATTENTION = "CPU_ATTN"
 # Backends of a CPU: ours, and those that are refused by name.
 BACKENDS = (ATTENTION, "CPU_MLA", "AMX_MLA")
@@ -39,6 +42,7 @@ def register() -> dict[str, str]:
     ucm doctor."""
     lacking: dict[str, str] = {}
     for what, hook in (("the tier \"ucmfs\"", _register_tier),
+                       ("connectors by name", _register_connectors),
                        ("sparse attention", _register_backends)):
         try:
             hook()
@@ -61,6 +65,15 @@ def _register_tier() -> None:
     if TIER not in getattr(SecondaryTierFactory, "_registry", ()):
         SecondaryTierFactory.register_tier(TIER, "ucmfs.vllm.tier",
                                            "UcmfsTier")
+
+
+def _register_connectors() -> None:
+    from vllm.distributed.kv_transfer.kv_connector.factory import (
+        KVConnectorFactory)
+
+    for name in CONNECTORS:
+        if name not in getattr(KVConnectorFactory, "_registry", ()):
+            KVConnectorFactory.register_connector(name, "ucmfs.vllm", name)
 
 
 def _register_backends() -> None:
