@@ -71,6 +71,30 @@ static bool is_true(const struct config *config, const char *name)
 	return json_is_true(get(config, name));
 }
 
+/* What says more of layers or tokens than is read here. */
+static const char *const unknown_keys[] = {
+	"attn_config", "attn_layer_indices", "attn_type_list", "attention_head_dim",
+	"block_configs", "compress_ratios", "global_head_dim",
+	"hidden_size_per_head", "hybrid_layer_pattern", "linear_attn_config",
+	"num_attention_groups", "num_global_key_value_heads", "num_kv_shared_layers",
+};
+
+static void refuse_unknown(const struct config *config, const char *type)
+{
+	size_t num = sizeof(unknown_keys) / sizeof(unknown_keys[0]);
+
+	for (size_t i = 0; i < num; i++) {
+		const json_t *value = get(config, unknown_keys[i]);
+
+		if (value && (!json_is_integer(value) || json_integer_value(value)))
+			ucm_tool_die(UCM_EXIT_FAILED, "%s: models with %s are not "
+				     "supported", config->path, unknown_keys[i]);
+	}
+	if (!strcmp(type, "minicpm3") || !strncmp(type, "longcat", 7))
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: models of type %s are not "
+			     "supported", config->path, type);
+}
+
 /* ---- layers ---- */
 
 /* Words of layer_types and of what came before it, and letters of Nemotron's. */
@@ -108,7 +132,7 @@ static void add_layer(const struct config *config, struct ucm_model *model,
 			++*of[kinds[i].kind];
 		return;
 	}
-	ucm_tool_die(UCM_EXIT_FAILED, "%s: %s: layers '%s' are not known",
+	ucm_tool_die(UCM_EXIT_FAILED, "%s: %s: unknown layer type '%s'",
 		     config->path, key, word ? word : "(not text)");
 }
 
@@ -143,12 +167,28 @@ static unsigned each(uint64_t layers, uint64_t period, uint64_t place)
 	return place < layers ? (unsigned)((layers - place - 1) / period + 1) : 0;
 }
 
+/* Models whose configurations leave out which layers have no window: one in each. */
+static uint64_t usual_pattern(const char *type)
+{
+	static const struct {
+		const char *type;
+		uint64_t pattern;
+	} of[] = { { "gemma2", 2 }, { "gemma3", 6 }, { "gemma3_text", 6 },
+		   { "cohere2", 4 } };
+
+	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++)
+		if (!strcmp(type, of[i].type))
+			return of[i].pattern;
+	return 0;
+}
+
 static void layers_by_period(const struct config *config, uint64_t layers,
-			     struct ucm_model *model)
+			     const char *type, struct ucm_model *model)
 {
 	uint64_t states = NUMBER(config, "full_attention_interval");
 	uint64_t jamba = NUMBER(config, "attn_layer_period");
-	uint64_t windows = NUMBER(config, "sliding_window_pattern");
+	uint64_t pattern = NUMBER(config, "sliding_window_pattern");
+	uint64_t windows = pattern ? pattern : usual_pattern(type);
 	bool has_window = NUMBER(config, "sliding_window") &&
 			  (!get(config, "use_sliding_window") ||
 			   is_true(config, "use_sliding_window"));
@@ -167,23 +207,25 @@ static void layers_by_period(const struct config *config, uint64_t layers,
 	*others = (unsigned)layers - model->full;
 }
 
-static void read_layers(const struct config *config, struct ucm_model *model)
+static void read_layers(const struct config *config, const char *type,
+			struct ucm_model *model)
 {
 	uint64_t layers = NUMBER(config, "num_hidden_layers", "n_layer",
 				 "n_layers", "num_layers");
-	uint64_t shared = NUMBER(config, "num_kv_shared_layers");
+	const json_t *list = get(config, "layer_types");
 
 	needed(config, layers, "num_hidden_layers");
 	if (layers > MOST_LAYERS)
 		ucm_tool_die(UCM_EXIT_FAILED, "%s: %llu layers", config->path,
 			     (unsigned long long)layers);
-	if (shared) /* Gemma 3n: the last ones read others' */
-		ucm_tool_die(UCM_EXIT_FAILED, "%s: num_kv_shared_layers: layers "
-			     "that share K and V are not known", config->path);
+	if (list && json_array_size(list) != layers)
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: layer_types: %zu of %llu layers",
+			     config->path, json_array_size(list),
+			     (unsigned long long)layers);
 	if (!layers_by_words(config, "layer_types", model) &&
 	    !layers_by_words(config, "layers_block_type", model) &&
 	    !layers_by_letters(config, model))
-		layers_by_period(config, layers, model);
+		layers_by_period(config, layers, type, model);
 	if (model->windowed)
 		model->window = needed(config,
 				       NUMBER(config, "sliding_window",
@@ -214,12 +256,31 @@ static uint64_t kv_heads(const struct config *config, uint64_t heads)
 	return num ? num : heads;
 }
 
-static void read_token(const struct config *config, struct ucm_model *model)
+/* Head sizes that transformers' classes have where the file says none. */
+static uint64_t head_size(const struct config *config, const char *type,
+			  uint64_t heads)
+{
+	uint64_t size = NUMBER(config, "head_dim", "kv_channels");
+	uint64_t hidden = NUMBER(config, "hidden_size", "n_embd", "d_model");
+
+	if (!size && !strncmp(type, "gemma", 5))
+		size = 256;
+	if (size)
+		return size;
+	needed(config, hidden, "head_dim or hidden_size");
+	if (hidden % heads)
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: no head_dim, and hidden_size %llu "
+			     "is no multiple of %llu heads", config->path,
+			     (unsigned long long)hidden, (unsigned long long)heads);
+	return hidden / heads;
+}
+
+static void read_token(const struct config *config, const char *type,
+		       struct ucm_model *model)
 {
 	uint64_t latent = NUMBER(config, "kv_lora_rank");
 	uint64_t heads = NUMBER(config, "num_attention_heads", "n_head", "n_heads");
-	uint64_t k = NUMBER(config, "head_dim", "kv_channels");
-	uint64_t v = NUMBER(config, "v_head_dim");
+	uint64_t v = NUMBER(config, "v_head_dim"), k;
 
 	model->beside = index_bytes(config);
 	if (latent) {
@@ -227,9 +288,7 @@ static void read_token(const struct config *config, struct ucm_model *model)
 		return;
 	}
 	needed(config, heads, "num_attention_heads");
-	if (!k)
-		k = needed(config, NUMBER(config, "hidden_size", "n_embd", "d_model"),
-			   "head_dim or hidden_size") / heads;
+	k = head_size(config, type, heads);
 	model->elements = kv_heads(config, heads) * (k + (v ? v : k));
 }
 
@@ -271,7 +330,7 @@ void ucm_model_read(const char *path, struct ucm_model *out)
 {
 	_cleanup_free_ char *inside = ucm_tool_format("%s/config.json", path);
 	struct config config = { .path = path };
-	const char *name;
+	const char *type;
 	struct stat st;
 	json_t *json;
 
@@ -279,11 +338,14 @@ void ucm_model_read(const char *path, struct ucm_model *out)
 		config.path = inside;
 	json = load(config.path);
 	config.json = text_part(json);
-	name = ucm_json_get_text(config.json, "model_type");
+	type = ucm_json_get_text(config.json, "model_type");
 	*out = (struct ucm_model){ 0 };
-	snprintf(out->name, sizeof(out->name), "%s", name ? name : "a model");
-	read_layers(&config, out);
-	read_token(&config, out);
+	snprintf(out->name, sizeof(out->name), "%s", type ? type : "a model");
+	type = type ? type : "";
+	refuse_unknown(&config, type);
+	read_layers(&config, type, out);
+	read_token(&config, type, out);
+	needed(&config, out->full + out->windowed, "layer with K and V");
 	out->context = NUMBER(&config, "max_position_embeddings", "n_positions",
 			      "max_sequence_length", "seq_length");
 	json_decref(json);

@@ -62,7 +62,7 @@ static int parse_capacities(const struct ucm_arg *arg, char *value)
 
 static const struct ucm_arg args[] = {
 	{ "context", 'c', "TOKENS", ucm_arg_number, &opt.context, .min = 1,
-	  .max = UINT32_MAX, .help = "of a request (default: the model's longest)" },
+	  .max = 1000000000, .help = "of a request (default: the model's longest)" },
 	{ "requests", 'r', "N", ucm_arg_number, &opt.requests, .min = 1,
 	  .max = 1000000, .help = "that are served at once (default: 32)" },
 	{ "block", 'b', "TOKENS", ucm_arg_number, &opt.block, .min = 1,
@@ -155,11 +155,12 @@ static struct tier play(const struct ucm_replay_trace *trace, uint64_t blocks)
 	return tier;
 }
 
-static uint64_t blocks_of(uint64_t bytes)
+/* More than the trace has brings no more. */
+static uint64_t blocks_of(uint64_t bytes, uint64_t most)
 {
 	uint64_t blocks = bytes / block_bytes();
 
-	return blocks < UINT32_MAX ? (blocks ? blocks : 1) : UINT32_MAX - 1;
+	return blocks < most ? (blocks ? blocks : 1) : most;
 }
 
 /* The least capacity that has this rate, by halving: false if none has. */
@@ -250,7 +251,7 @@ static void print_speeds(json_t *to)
 			     loaded > 0 ? json_real(loaded) : json_null());
 		return;
 	}
-	print_size("loaded as fast as computed, a second", (uint64_t)even);
+	print_size("break-even bandwidth, bytes a second", (uint64_t)even);
 	print_seconds("first token, computed", computed);
 	if (loaded > 0)
 		print_seconds("first token, loaded", loaded);
@@ -284,7 +285,7 @@ static void print_tier(const struct tier *tier, json_t *to)
 	printf(" %8.4f %8s %10s", tier->hit_rate,
 	       ucm_text_size((uint64_t)tier->read, false).text,
 	       ucm_text_size((uint64_t)tier->written, false).text);
-	if (tier->first_token > 0)
+	if (opt.rate && opt.bandwidth)
 		printf(" %12s", ucm_text_duration(tier->first_token).text);
 	printf("\n");
 }
@@ -304,7 +305,7 @@ static void print_head(const struct ucm_replay_trace *trace)
 	if (opt.device)
 		printf(" %8s", "DEVICES");
 	printf(" %8s %8s %10s%s\n", "HIT RATE", "READ/S", "WRITTEN/S",
-	       first_token(mean, mean) > 0 ? "  FIRST TOKEN" : "");
+	       opt.rate && opt.bandwidth ? "  FIRST TOKEN" : "");
 }
 
 static void choose_capacities(const struct ucm_replay_trace *trace)
@@ -325,8 +326,8 @@ static void print_hit(const struct ucm_replay_trace *trace, json_t *to)
 	if (!to && found)
 		printf("\nfor a hit rate of %" PRIu64 " %%:\n", opt.hit);
 	else if (!to)
-		printf("\na hit rate of %" PRIu64 " %% is not reached: all that "
-		       "TRACE asks for brings\n", opt.hit);
+		printf("\na hit rate of %" PRIu64 " %% cannot be reached; with room "
+		       "for all of TRACE:\n", opt.hit);
 	print_tier(&tier, rows);
 	if (to)
 		ucm_json_set(to, found ? "for_hit" : "not_reached", rows);
@@ -343,7 +344,8 @@ static void print_trace(const struct ucm_replay_trace *trace, json_t *to)
 		print_head(trace);
 	print_tier(&tier, rows); /* none */
 	for (unsigned i = 0; i < opt.num_capacities; i++) {
-		tier = play(trace, blocks_of(opt.capacities[i]));
+		tier = play(trace, blocks_of(opt.capacities[i], trace->num_blocks));
+		tier.capacity = opt.capacities[i];
 		print_tier(&tier, rows);
 	}
 	if (to)
@@ -369,6 +371,11 @@ static int run(int argc, char **argv)
 			       argv[0]);
 	if (!opt.trace_block)
 		opt.trace_block = opt.block;
+	if (opt.element == 1 && model.beside)
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: fp8 beside index_head_dim is not "
+			     "supported", argv[0]);
+	if (held((double)opt.context) * (double)opt.requests > INT64_MAX / 2)
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: more than 4 EiB", argv[0]);
 	if (opt.trace)
 		ucm_replay_read(opt.trace, &trace);
 	print_sizes(to);
