@@ -77,13 +77,15 @@ void ucm_doctor_disk(const char *subject, dev_t dev)
 	scheduler = chosen(words);
 	snprintf(mend, sizeof(mend), "echo none >/sys/block/%s/queue/scheduler",
 		 name);
+	if (!*scheduler)
+		return; /* it is hidden here */
 	if (!strncmp(name, "nvme", 4) && strcmp(scheduler, "none"))
 		ucm_doctor_warn(subject, mend, "disk %s has the scheduler %s, "
 				"which costs time at each request", name,
 				scheduler);
 	else
-		ucm_doctor_ok(subject, "disk %s: scheduler %s, %s requests, "
-			      "cache %s, %s", name, scheduler, requests, cache,
+		ucm_doctor_ok(subject, "disk %s: scheduler %s, queue of %s, "
+			      "write cache: %s, %s", name, scheduler, requests, cache,
 			      /* virtual ones say so of whatever they are */
 			      *turns == '1' ? "rotational" : "no moving parts");
 }
@@ -94,7 +96,9 @@ void ucm_doctor_huge(void)
 	const char *setting;
 
 	read_line(HUGE, words, sizeof(words));
-	setting = *words ? chosen(words) : "never";
+	if (!*words)
+		return; /* the kernel has none, or it is hidden here */
+	setting = chosen(words);
 	if (!strcmp(setting, "never"))
 		ucm_doctor_warn("huge pages", "echo madvise >" HUGE,
 				"never: a loader's memory is in small pages, "
