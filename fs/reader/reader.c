@@ -211,9 +211,9 @@ static void count(struct ucm_index_reader *reader, const uint64_t *present,
 		add_counts(reader);
 }
 
-/* By the back end that is right at the time. */
+/* By the back end that is right at the time. counted: by the map, too. */
 static int lookup(struct ucm_index_reader *reader, const struct ucm_id *ids,
-		  size_t num, uint64_t *present, uint64_t *unknown)
+		  size_t num, uint64_t *present, uint64_t *unknown, bool counted)
 {
 	int err = -ESTALE;
 
@@ -228,7 +228,8 @@ static int lookup(struct ucm_index_reader *reader, const struct ucm_id *ids,
 		if (i == CHOICES)
 			ops = &ucm_reader_socket_ops; /* is always right */
 		err = ops->lookup(reader, ids, num, present, unknown);
-		if (!err && ops == &ucm_reader_map_ops && reader->shared)
+		if (!err && counted && ops == &ucm_reader_map_ops &&
+		    reader->shared)
 			count(reader, present, num);
 	}
 	if (err) {
@@ -251,7 +252,13 @@ int ucm_index_lookup(struct ucm_index_reader *reader, const struct ucm_id *ids,
 		}
 		unknown = scratch;
 	}
-	return lookup(reader, ids, num, present, unknown);
+	return lookup(reader, ids, num, present, unknown, true);
+}
+
+int ucm_index_peek(struct ucm_index_reader *reader, const struct ucm_id *ids,
+		   size_t num, uint64_t *present, uint64_t *unknown)
+{
+	return lookup(reader, ids, num, present, unknown, false);
 }
 
 /* Bits that are set from the first on. */
@@ -278,7 +285,7 @@ int ucm_index_prefix(struct ucm_index_reader *reader, const struct ucm_id *ids,
 		if (err)
 			return err;
 		part = num - count < ops->batch ? num - count : ops->batch;
-		err = lookup(reader, ids + count, part, present, unknown);
+		err = lookup(reader, ids + count, part, present, unknown, true);
 		if (err)
 			return err;
 		found = leading(present, part);

@@ -55,6 +55,11 @@ void ucm_index_close(struct ucm_index_reader *reader);
 int ucm_index_lookup(struct ucm_index_reader *reader, const struct ucm_id *ids,
 		     size_t num, uint64_t *present, uint64_t *unknown);
 
+/* The same, and no use: it does not count in the mount's hits and misses, where the
+ * index is mapped. unknown is wanted. */
+int ucm_index_peek(struct ucm_index_reader *reader, const struct ucm_id *ids,
+		   size_t num, uint64_t *present, uint64_t *unknown);
+
 /*
  * How many of the ids, from the first on, are there. unknown_out (NULL: not
  * wanted): 1 if it is not known whether the one after them is, else 0. Errors

@@ -65,11 +65,17 @@ class Index(Handle):
         """(present, unknown), a byte of 0 or 1 for each id; both 0: it is
         absent."""
         packed, num = _pack.count_ids(ids)
+        return self._lookup(self._lib.ucm_index_lookup, packed, num)
+
+    def peek(self, ids: _pack.Ids) -> tuple[bytes, bytes]:
+        """The same, which the mount does not count as hits and misses."""
+        return self._lookup(self._lib.ucm_index_peek, *_pack.count_ids(ids))
+
+    def _lookup(self, call: Any, packed: Any, num: int) -> tuple[bytes, bytes]:
         words = (num + 63) // 64
         bits = ctypes.create_string_buffer(16 * words or 1)
         half = ctypes.addressof(bits) + 8 * words
-        self._check(self._lib.ucm_index_lookup(
-            self._open(), packed, num, bits, half))
+        self._check(call(self._open(), packed, num, bits, half))
         return (_bytes_of(bits.raw[:8 * words], num),
                 _bytes_of(bits.raw[8 * words:], num))
 

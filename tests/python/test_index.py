@@ -34,8 +34,9 @@ class Lookups(unittest.TestCase):
                 self.assertEqual(self.index.lookup(given),
                                  (want, bytes(num)))
         mixed = [i for one in self.ids for i in (one, id_of(one))]
-        self.assertEqual(self.index.lookup(mixed),
-                         (bytes([1, 0] * NUM), bytes(2 * NUM)))
+        for look in self.index.lookup, self.index.peek:
+            self.assertEqual(look(mixed),
+                             (bytes([1, 0] * NUM), bytes(2 * NUM)))
 
     def test_count_prefixes(self):
         absent = id_of("absent")

@@ -12,6 +12,7 @@ have been evicted a moment ago.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from itertools import islice
 from typing import Any, Callable, Iterable, NamedTuple, Sequence
 
@@ -22,7 +23,7 @@ from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 from .groups import Group, Plan
 from .hits import ID, Asked, Ids, all_shards
 
-CHECKED = 512        # blocks of each group that are looked up in a turn
+CHECKED = 512        # shards of blocks that are looked up in a turn
 TURN_SECONDS = 0.02  # from one turn to the next
 MOST = 1_000_000     # blocks that are looked up again and again
 
@@ -45,7 +46,10 @@ class Events:
         self._new: list[Any] = []
         # Of each group, by ids of all shards, what events call the block;
         # first what was looked up longest ago.
-        self._reported: list[dict[bytes, Any]] = [{} for _ in plan.groups]
+        self._reported: list[OrderedDict[bytes, Any]] = [
+            OrderedDict() for _ in plan.groups]
+        self._share = max(1, CHECKED // (len(plan.groups) * plan.shards))
+        self._most = MOST // (len(plan.groups) * plan.shards)
 
     def of(self, ids: Ids, request: Any, g: int,
            places: Iterable[int]) -> list[Stored]:
@@ -77,8 +81,8 @@ class Events:
             of_group = self._reported[block.group]
             of_group[block.ids] = block.event.block_hashes[0]
             self._new.append(block.event)
-            if len(of_group) > MOST:  # to a router it is a miss from now on
-                self._remove(block.group, next(iter(of_group)))
+            if len(of_group) > self._most:  # to a router a miss from now on
+                self._remove(block.group, [next(iter(of_group))])
 
     def found(self, ids: Ids, request: Any, g: int,
               places: Iterable[int]) -> None:
@@ -93,18 +97,18 @@ class Events:
             key = self._all(ids, g, place)
             self._reported[g].setdefault(
                 key, self._name(self._plan.groups[g], request, place))
-            self._remove(g, key)
+            self._remove(g, [key])
 
-    def _remove(self, g: int, key: bytes) -> None:
-        self._new.append(BlockRemoved(
-            block_hashes=[self._reported[g].pop(key)], medium=MEDIUM_STORAGE,
-            group_idx=self._plan.groups[g].index))
+    def _remove(self, g: int, keys: Sequence[bytes]) -> None:
+        if keys:
+            self._new.append(BlockRemoved(
+                block_hashes=[self._reported[g].pop(key) for key in keys],
+                medium=MEDIUM_STORAGE, group_idx=self._plan.groups[g].index))
 
     def forget(self) -> None:
         """No block is of use to this engine any more."""
         for g, of_group in enumerate(self._reported):
-            for key in list(of_group):
-                self._remove(g, key)
+            self._remove(g, list(of_group))
 
     def look(self, indexes: Sequence[Asked]) -> None:
         """A turn, if it is time for one. indexes: of each group; UcmfsError:
@@ -114,17 +118,16 @@ class Events:
             return
         self._next_turn = now + TURN_SECONDS
         for g, of_group in enumerate(self._reported):
-            keys = list(islice(of_group, CHECKED))
+            keys = list(islice(of_group, self._share))
             if not keys:
                 continue
             present, unknown = indexes[g].lookup(b"".join(keys))
             there = all_shards(bytes(map(max, present, unknown)),
                                self._plan.shards)
-            for key, is_there in zip(keys, there):
-                if is_there:
-                    of_group[key] = of_group.pop(key)
-                else:
-                    self._remove(g, key)
+            for key in keys:
+                of_group.move_to_end(key)
+            self._remove(g, [key for key, is_there in zip(keys, there)
+                             if not is_there])
 
     def take(self) -> list[Any]:
         events, self._new = self._new, []

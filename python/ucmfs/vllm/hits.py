@@ -22,6 +22,14 @@ class Asked(Protocol):
     def lookup(self, ids: bytes) -> tuple[bytes, bytes]: ...
 
 
+class Peek:
+    """An index that is looked at without wanting blocks of it."""
+
+    def __init__(self, index: Any) -> None:
+        self.lookup = index.peek
+        self.prefix = index.prefix
+
+
 def interleave(parts: Sequence[bytes]) -> bytes:
     """Ids of all shards of a block next to each other: from [a0 a1 ...],
     [b0 b1 ...] to a0 b0 a1 b1 ..."""

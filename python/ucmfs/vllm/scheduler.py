@@ -43,7 +43,7 @@ from .engine import Engine
 from .epochs import Epochs
 from .expected import AGAIN_SECONDS, Expected
 from .groups import Group, Home, Plan, homes_of, stages_of
-from .hits import (ID, Budget, Ids, all_shards, longest_hit, of_groups,
+from .hits import (ID, Budget, Ids, Peek, all_shards, longest_hit, of_groups,
                    of_stage)
 from .metadata import (NO_ID, Job, Loaded, Part, UcmfsMetadata,
                        UcmfsWorkerMetadata)
@@ -66,6 +66,7 @@ RETRY_SECONDS = 0.25
 NEVER = float("inf")
 # Blocks of a request that are looked for in a step, beside those to be saved.
 LOOK_MOST = 1024
+WAIT_AGAIN_SECONDS = 0.01
 # What is not saved by then may hang.
 SOON_SECONDS = 1.0
 
@@ -83,7 +84,8 @@ class Known:
 
     request: Any
     wishes: Wishes = USUAL
-    wait: Wait | None = None  # until it has ended
+    wait: Wait | None = None  # until it has ended; looked for again then:
+    wait_at: float = 0.0
     ids: Ids | None = None
     space: int = -1
     # The last answer: tokens the engine had, and those promised.
@@ -310,6 +312,8 @@ class UcmfsScheduler:
         known = self._known(request)
         self._renew(known)
         known.asked = (num_computed, 0)
+        if known.wait and self._clock() < known.wait_at:
+            return LATER
         known.cut = known.too_slow = False
         tokens = self._hit(known, num_computed)
         known.lookup_seconds = time.perf_counter() - began
@@ -392,8 +396,8 @@ class UcmfsScheduler:
             // self.plan.alignment * self.plan.alignment
         if self.plan.drop_last:
             goal -= self.plan.alignment
-        if goal < wait.tokens and any(g.state for g in self.plan.groups):
-            goal = 0  # a state may be only where the other engine's ends
+        if goal < wait.tokens and not all(g.whole for g in self.plan.groups):
+            goal = 0  # state and window may be only where the other's end
         more = goal - local
         if max(tokens, local) < goal and here and self._may_hit(known) \
                 and not self._pause and not known.cut \
@@ -405,6 +409,7 @@ class UcmfsScheduler:
                                   "engine's in %s: it computes", wait.space,
                                   here.names[0])
             elif late < wait.seconds:
+                known.wait_at = self._clock() + WAIT_AGAIN_SECONDS
                 return True
             else:
                 self._teller.warn("wait", "%d of %d tokens are there after "
@@ -654,7 +659,7 @@ class UcmfsScheduler:
         known.not_before = max(known.not_before, self._clock() + RETRY_SECONDS)
         if self._saves_of(known):
             self._undecided.wake(known.request.request_id)
-        if self._events:
+        if self._events and known.space == self._space:
             self._events.damaged(known.ids, known.request, places)
 
     def _reopen(self, job: Job, failures: int) -> None:
@@ -781,7 +786,8 @@ class UcmfsScheduler:
         """All ranks have loaded them: they are there. Those before them, which
         the engine had itself, may not be."""
         for g, (first, end) in enumerate(known.loading):
-            if self._events and known.ids is not None:
+            if self._events and known.ids is not None \
+                    and known.space == self._space:
                 self._events.found(known.ids, known.request, g,
                                    range(first, end))
             if known.decided[g] >= first:
@@ -939,6 +945,8 @@ class UcmfsScheduler:
         self._space += 1
         if self._events:
             self._events.forget()
+            for pending in self._saves.values():  # under names of before
+                pending.events = []
         for known in self._requests.values():
             known.failures, known.not_before = 0, 0.0
             known.undecided_from = 0
@@ -967,7 +975,8 @@ class UcmfsScheduler:
             return ()
         if here is not None and here.mapped:
             try:
-                self._events.look(self._of_groups(here.indexes))
+                self._events.look(self._of_groups(
+                    [Peek(index) for index in here.indexes]))
             except UcmfsError as error:
                 self._link.lost(error)
         return self._events.take()

@@ -4,7 +4,8 @@
     {"ucmfs": {"load": false, "save": false, "pin": true, "report": true,
                "wait": {"tokens": 4096, "space": "NAME", "seconds": 2}}}
 
-Whoever cannot be understood gets what everybody gets, and a warning.
+Parameters that cannot be understood are a warning, and the request is treated
+as if it had none.
 """
 
 from __future__ import annotations

@@ -157,11 +157,20 @@ UNIT_TEST(the_memory_is_the_daemons)
 	ck_assert_int_eq(rf_ask(reader, 1), 'y');
 	ck_assert_int_eq(rf_ask(reader, 2), 'n');
 	ck_assert_int_eq(rf_ask(reader, 3), 'n');
+	for (unsigned i = 1; i <= 3; i++) {
+		const struct ucm_id id = rf_id(i);
+		uint64_t present, unknown;
+
+		ck_assert_int_eq(ucm_index_peek(reader, &id, 1, &present,
+						&unknown), 0);
+		ck_assert_uint_eq(present, i == 1);
+		ck_assert_uint_eq(unknown, 0);
+	}
 	ck_assert_int_eq(ucm_index_info(reader, &info), 0);
 	ck_assert_str_eq(info.backend, "map");
 	ucm_index_close(reader);
 	reader = NULL;
-	/* counted there */
+	/* counted there, but for what has only been looked at */
 	ck_assert_uint_eq(atomic_load(&shared->hits), 1);
 	ck_assert_uint_eq(atomic_load(&shared->misses), 2);
 	munmap(shared, sizeof(*shared));
