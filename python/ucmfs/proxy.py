@@ -53,6 +53,7 @@ CONNECT_SECONDS = 5
 HEALTH_SECONDS = 2
 RETRY_SECONDS = 5     # for which an engine that failed is left out
 TRIES = 2             # of a request that an engine had accepted
+WAIT_MOST = 60        # as the connector's
 SLACK = 4             # requests more than twice the least, and still its home
 BODY_MOST = 256 << 20
 # Of one connection: not passed on. Bytes are passed on as they are.
@@ -60,6 +61,8 @@ HOP = {"accept-encoding", "connection", "content-encoding", "content-length",
        "expect", "host", "keep-alive", "proxy-authorization", "te", "trailer",
        "transfer-encoding", "upgrade"}
 GONE = {502, 503, 504}
+UNCONNECTED = (aiohttp.ClientConnectorError,
+               getattr(aiohttp, "ConnectionTimeoutError", ()))
 FAILED = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
 
 
@@ -196,7 +199,7 @@ class Proxy:
             key = prefix_of(body, self._options.affinity)
             alone = prompt_alone(body)
         except (ValueError, AttributeError, TypeError) as error:
-            return error_of(400, f"not a request: {error}")
+            return error_of(400, f"invalid request body: {error}")
         wait = await self._report(request, alone, key)
         if wait:
             body = with_params(body, {"wait": wait})
@@ -262,7 +265,7 @@ class Proxy:
                         raise
                     engine.fail(error)
                     why = str(error) or type(error).__name__
-                    if isinstance(error, aiohttp.ClientConnectorError):
+                    if isinstance(error, UNCONNECTED):
                         continue  # it never had the request
             if tries == TRIES:
                 break
@@ -345,7 +348,10 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--wait", type=float, metavar="SECONDS",
                         help="for blocks of a prompt [the decode engine's "
                         "choice]")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.wait is not None and not 0 <= options.wait <= WAIT_MOST:
+        parser.error(f"--wait: 0 to {WAIT_MOST} seconds")
+    return options
 
 
 def main() -> None:
