@@ -102,7 +102,10 @@ tests:
       - {series: 'ucmfs_hits_total{mount="/m"}', values: '0+15x10'}
       - {series: 'ucmfs_request_duration_seconds_count{mount="/m",operation="open"}', values: '7x10'}
       - {series: 'ucmfs_request_duration_seconds_count{mount="/m",operation="lookup"}', values: '5x10'}
+      - {series: 'ucmfs_request_duration_seconds_count{mount="/m",operation="commit"}', values: '3x10'}
       - {series: 'ucmfs_request_errors_total{mount="/m",operation="open",errno="ENOENT"}', values: '2x10'}
+      - {series: 'ucmfs_request_errors_total{mount="/m",operation="lookup",errno="ENOENT"}', values: '3x10'}
+      - {series: 'ucmfs_request_errors_total{mount="/m",operation="commit",errno="EIO"}', values: '1x10'}
       - {series: 'ucmfs_request_duration_seconds_count{mount="/n",operation="open"}', values: '4x10'}
       - {series: 'ucmfs_tier_used_bytes{mount="/m",tier="a"}', values: '100x10'}
       - {series: 'ucmfs_tier_used_bytes{mount="/m",tier="b"}', values: '11x10'}
