@@ -374,6 +374,27 @@ class Failing(Case):
         self.assertEqual(await self.status(), 502)
         self.assertEqual(len(self.bodies(self.decode)), 2)
 
+    async def test_engines_that_are_not_reached_in_time(self) -> None:
+        """They never had the request, so it is given to the others."""
+        self.decode.append(await self.fake())
+        await self.begin()
+        real, tried = aiohttp.ClientSession.request, []
+
+        def request(session: Any, method: str, url: str, **more: Any) -> Any:
+            tried.append(url)
+            if len(tried) < len(self.decode):
+                raise aiohttp.ConnectionTimeoutError
+            return real(session, method, url, **more)
+
+        with mock.patch.object(aiohttp.ClientSession, "request", request):
+            self.assertEqual(await self.status(), 200)
+        self.assertEqual(len(tried), 3)
+
+    def test_a_wait_that_engines_do_not_take(self) -> None:
+        with self.assertRaises(SystemExit), mock.patch("sys.stderr"):
+            proxy.options_of(["--prefill", "a", "--decode", "b", "--wait",
+                              "61"])
+
     async def test_the_last_error_is_passed_on(self) -> None:
         await self.begin()
         for fake in self.decode:
