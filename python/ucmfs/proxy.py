@@ -16,8 +16,8 @@ as a client could take anything else for the end. A client that leaves takes
 its requests along.
 
 An engine gets requests that begin alike, unless it has far more to do than the
-others. One that has failed is left out for a few seconds. Nothing else is
-remembered.
+others. One that has failed is left out for a few seconds, and gets one request
+at a time then, until it answers. Nothing else is remembered.
 """
 
 from __future__ import annotations
@@ -71,6 +71,12 @@ class Engine:
         self.url = url.rstrip("/")
         self.in_flight = 0
         self.out_until = 0.0
+        self.has_failed = False  # and has not answered since
+
+    def is_up(self, now: float) -> bool:
+        """One that has failed gets one request at a time, until it answers."""
+        return self.out_until <= now and not (
+            self.has_failed and self.in_flight)
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
@@ -84,6 +90,7 @@ class Engine:
         log.warning("%s: %s; left out for %g s", self.url,
                     str(why) or type(why).__name__, RETRY_SECONDS)
         self.out_until = time.monotonic() + RETRY_SECONDS
+        self.has_failed = True
 
 
 class Pool:
@@ -96,7 +103,7 @@ class Pool:
         """Those that have not failed, in the order in which to try them. key:
         what requests begin with; empty: each has its own."""
         now = time.monotonic()
-        up = sorted((e for e in self.engines if e.out_until <= now),
+        up = sorted((e for e in self.engines if e.is_up(now)),
                     key=lambda e: e.in_flight)
         if up and key:
             home = max(up, key=lambda e: hashlib.sha256(
@@ -218,6 +225,7 @@ class Proxy:
                                 total=self._options.prefill_timeout,
                                 sock_connect=CONNECT_SECONDS)) as answer:
                         if answer.status < 500:
+                            engine.has_failed = False
                             return self._wait_in(
                                 await answer.json(content_type=None))
                         if answer.status in GONE:
@@ -256,6 +264,7 @@ class Proxy:
                         if answer.status < 500 or tries == TRIES \
                                 or engine is engines[-1]:
                             begun = True
+                            engine.has_failed &= answer.status >= 500
                             return await self._relay(request, answer, first)
                         why = f"status {answer.status}"
                         if answer.status in GONE:

@@ -468,6 +468,20 @@ class Balance(unittest.TestCase):
             if engine is not home:
                 self.assertIs(pool.up(b"%d" % key)[0], engine)
 
+    def test_one_that_has_failed_is_tried_by_one_request(self) -> None:
+        pool = proxy.Pool(["http://a", "http://b"])
+        first = pool.engines[0]
+        first.fail("dead")
+        self.assertNotIn(first, pool.up(b""))
+        first.out_until = 0.0
+        self.assertIs(pool.up(b"")[0], first)
+        with first.busy():
+            self.assertNotIn(first, pool.up(b""))
+            self.assertIn(first, pool.all(b""))
+        first.has_failed = False
+        with first.busy():
+            self.assertIn(first, pool.up(b""))
+
     def test_least_in_flight(self) -> None:
         pool = proxy.Pool(["http://a", "http://b"])
         pool.engines[0].in_flight = 1
