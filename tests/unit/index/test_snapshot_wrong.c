@@ -150,10 +150,11 @@ UNIT_TEST(one_that_cannot_be_written_is_not_there, .rows = NUM_ROWS(failures))
 	prepare();
 	start();
 	snprintf(part, sizeof(part), "%.2s", fx_name(&files[0]));
+	/* not once: threads in the background may look at a folder before */
 	if (failures[_i].part)
 		fx_fail_on(failures[_i].call,
 			   *failures[_i].part ? failures[_i].part : part,
-			   failures[_i].nth, -ENOSPC, true);
+			   failures[_i].nth, -ENOSPC, false);
 	else
 		fx_fail(failures[_i].call, failures[_i].nth, -ENOSPC, true);
 	fx_close();
