@@ -18,7 +18,6 @@
 
 #include "common/cleanup.h"
 #include "common/clock.h"
-#include "common/parse.h"
 #include "common/process.h"
 #include "hashing/tree.h"
 #include "tools/check/mark.h"
@@ -40,18 +39,13 @@ static struct options {
 	bool anew;
 } opt = { .rate = DEFAULT_RATE };
 
-static int parse_rate(const struct ucm_arg *arg, char *value)
-{
-	return ucm_parse_bytes(value, arg->to);
-}
-
 static const struct ucm_arg args[] = {
 	UCM_ARG_MOUNT(opt.common),
 	UCM_ARG_TIERS(opt.common),
 	{ "space", 's', "NAME", ucm_arg_space, &opt.common.space,
 	  .help = "only the blocks of spaces/NAME (default: all)" },
 	UCM_ARG_JSON(opt.common),
-	{ "rate", 'r', "BYTES", parse_rate, &opt.rate,
+	{ "rate", 'r', "BYTES", ucm_arg_bytes, &opt.rate,
 	  .help = "bytes a second, as 64M (the default) or 1G; 0: as "
 		  "fast as possible" },
 	{ "state", 0, "FILE", ucm_arg_text, &opt.state,

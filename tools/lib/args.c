@@ -269,6 +269,14 @@ int ucm_arg_number(const struct ucm_arg *arg, char *value)
 			       arg->max ? arg->max : UINT64_MAX, arg->to);
 }
 
+int ucm_arg_bytes(const struct ucm_arg *arg, char *value)
+{
+	uint64_t *to = arg->to;
+	int err = ucm_parse_bytes(value, to);
+
+	return err || *to >= arg->min ? err : -EINVAL;
+}
+
 int ucm_arg_choice(const struct ucm_arg *arg, char *value)
 {
 	const char *word = arg->value;

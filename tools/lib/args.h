@@ -26,7 +26,7 @@ struct ucm_arg {
 	int (*parse)(const struct ucm_arg *arg, char *value);
 	void *to;
 	const char *help;
-	uint64_t min, max; /* ucm_arg_number */
+	uint64_t min, max; /* ucm_arg_number; min: ucm_arg_bytes, too */
 	const struct ucm_arg *table; /* instead of all this: the rows there */
 };
 
@@ -75,6 +75,8 @@ int ucm_args_take_mount(struct ucm_common *common, int argc, char **argv);
 int ucm_arg_text(const struct ucm_arg *arg, char *value);
 /* uint64_t, from min to max; max 0: any */
 int ucm_arg_number(const struct ucm_arg *arg, char *value);
+/* uint64_t, such as 64K; at least min */
+int ucm_arg_bytes(const struct ucm_arg *arg, char *value);
 /* unsigned or an enum: 0 for the first of the words, 1 for the next, ... */
 int ucm_arg_choice(const struct ucm_arg *arg, char *value);
 /* const char *: SOURCE, as the place "tiers=SOURCE" */

@@ -12,7 +12,6 @@
 #include <ucm/space.h>
 
 #include "common/cleanup.h"
-#include "common/parse.h"
 #include "hashing/tree.h"
 #include "tools/lib/args.h"
 #include "tools/lib/ids.h"
@@ -67,7 +66,7 @@ static const struct ucm_arg warm_args[] = {
 static int parse_keep(const struct ucm_arg *arg, char *value)
 {
 	opt.keeps = true;
-	return ucm_parse_bytes(value, arg->to);
+	return ucm_arg_bytes(arg, value);
 }
 
 static const struct ucm_arg evict_args[] = {

@@ -37,14 +37,6 @@ static struct options {
 	bool json;
 } opt = { .requests = 32, .block = 16, .element = 2 };
 
-static int parse_bytes(const struct ucm_arg *arg, char *value)
-{
-	uint64_t *to = arg->to;
-	int err = ucm_parse_bytes(value, to);
-
-	return err || *to ? err : -EINVAL;
-}
-
 static int parse_capacities(const struct ucm_arg *arg, char *value)
 {
 	const char *word;
@@ -71,7 +63,7 @@ static const struct ucm_arg args[] = {
 	  .max = 4, .help = "of an element of the cache: 1 for fp8 (default: 2)" },
 	{ "rate", 0, "N", ucm_arg_number, &opt.rate, .min = 1, .max = UINT32_MAX,
 	  .help = "tokens of prompts that the engine computes in a second" },
-	{ "bandwidth", 0, "BYTES", parse_bytes, &opt.bandwidth,
+	{ "bandwidth", 0, "BYTES", ucm_arg_bytes, &opt.bandwidth, .min = 1,
 	  .help = "that a request is loaded with, in a second, such as 6G" },
 	{ "trace", 't', "TRACE", ucm_arg_text, &opt.trace,
 	  .help = "what is asked for, as ucm trace replay takes it" },
@@ -82,7 +74,7 @@ static const struct ucm_arg args[] = {
 		  "for, and halves of that)" },
 	{ "hit", 0, "PERCENT", ucm_arg_number, &opt.hit, .min = 1, .max = 100,
 	  .help = "of the blocks of TRACE: find the capacity for it" },
-	{ "device", 0, "BYTES", parse_bytes, &opt.device,
+	{ "device", 0, "BYTES", ucm_arg_bytes, &opt.device, .min = 1,
 	  .help = "of a disk: count them" },
 	{ "json", 'j', .to = &opt.json, .help = "print JSON instead" },
 	{ 0 },

@@ -78,15 +78,13 @@ static int parse_share(const struct ucm_arg *arg, char *value)
 }
 
 /* "/day" may follow */
-static int parse_bytes(const struct ucm_arg *arg, char *value)
+static int parse_endurance(const struct ucm_arg *arg, char *value)
 {
 	char *day = strstr(value, "/day");
 
-	if (day && !day[4] && arg->to == &opt.endurance)
+	if (day && !day[4])
 		*day = '\0';
-	if (ucm_parse_bytes(value, arg->to))
-		return -EINVAL;
-	return *(uint64_t *)arg->to ? 0 : -EINVAL;
+	return ucm_arg_bytes(arg, value);
 }
 
 static const struct ucm_arg args[] = {
@@ -100,10 +98,10 @@ static const struct ucm_arg args[] = {
 	  .help = "write new blocks only that will be asked for again, while "
 		  "they would stay, with at least this chance (0 to 1), or were "
 		  "asked for before" },
-	{ "endurance", 0, "BYTES", parse_bytes, &opt.endurance,
+	{ "endurance", 0, "BYTES", parse_endurance, &opt.endurance, .min = 1,
 	  .help = "with --block-bytes: write no more than so much a day, such "
 		  "as 2T" },
-	{ "block-bytes", 0, "BYTES", parse_bytes, &opt.block_bytes,
+	{ "block-bytes", 0, "BYTES", ucm_arg_bytes, &opt.block_bytes, .min = 1,
 	  .help = "the size of a block" },
 	{ "json", 'j', .to = &opt.json,
 	  .help = "a JSON object on each line" },
