@@ -3,36 +3,9 @@
 #
 # ucm hash: the ids of a request, from every form of input, and one line with
 # exit status 2 for whatever is wrong with the command line.
-set -u
-: "${top_builddir:?}"
 
-ucm=$top_builddir/ucm
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-failed=0
-
-# same WHAT WANT GOT
-same() {
-	[ "$2" = "$3" ] && return
-	echo "FAIL: $1"
-	printf '  | must be: %s\n  | is:      %s\n' "$2" "$3"
-	failed=1
-}
-
-# refused STATUS 'text in the line' argument...
-refused() {
-	status=$1
-	text=$2
-	shift 2
-	"$ucm" "$@" <"$work/tokens" >"$work/out" 2>"$work/err"
-	got=$?
-	if [ $got != "$status" ] || [ "$(wc -l <"$work/err")" != 1 ] ||
-		[ -s "$work/out" ] || ! grep -qF -- "$text" "$work/err"; then
-		echo "FAIL: ucm $*: status $got, must be $status and name '$text'"
-		sed 's/^/  | /' "$work/out" "$work/err"
-		failed=1
-	fi
-}
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/tool.sh"
+input=$work/tokens
 
 meta=/models/test:2:torch.bfloat16:0
 hash() {

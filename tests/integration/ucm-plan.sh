@@ -3,23 +3,11 @@
 #
 # ucm plan: what models of all kinds take, tiers on a trace by figures that can be worked
 # out by hand, and one line for whatever is wrong.
-set -u
-: "${top_builddir:?}"
 
-ucm=$top_builddir/ucm
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/tool.sh"
+command=plan
 config=$work/config.json
 trace=$work/trace.jsonl
-failed=0
-
-# same WHAT WANT GOT
-same() {
-	[ "$2" = "$3" ] && return
-	echo "FAIL: $1"
-	printf '  | must be: %s\n  | is:      %s\n' "$2" "$3"
-	failed=1
-}
 
 # value JSON-KEY: of $work/out
 value() {
@@ -93,21 +81,6 @@ same 'a rate that is not reached' 1 "$(grep -c '^a hit rate of 61 % cannot be re
 same 'all, and halves of it' 12 "$(awk '$1 == "CAPACITY" { on = 1 } on' "$work/out" | wc -l)"
 
 # ---- what is wrong ----
-
-# refused STATUS 'text in the line' argument...
-refused() {
-	status=$1
-	text=$2
-	shift 2
-	"$ucm" plan "$@" >"$work/out" 2>"$work/err"
-	got=$?
-	if [ $got != "$status" ] || [ "$(wc -l <"$work/err")" != 1 ] ||
-		[ -s "$work/out" ] || ! grep -qF -- "$text" "$work/err"; then
-		echo "FAIL: ucm plan $*: status $got, must be $status and name '$text'"
-		sed 's/^/  | /' "$work/out" "$work/err"
-		failed=1
-	fi
-}
 
 refused 2 'no CONFIG'
 refused 2 '--capacity, --hit and --trace-block need --trace' --hit 3 "$config"

@@ -4,37 +4,10 @@
 # ucm trace replay: figures that can be worked out by hand, and one line for whatever is
 # wrong with a trace or a command line. $UCMFS_TRACE: the public trace of a chat
 # service (Mooncake's conversation_trace.jsonl), for figures that are known of it.
-set -u
-: "${top_builddir:?}"
 
-ucm=$top_builddir/ucm
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/tool.sh"
+command='trace replay'
 trace=$work/trace.jsonl
-failed=0
-
-# same WHAT WANT GOT
-same() {
-	[ "$2" = "$3" ] && return
-	echo "FAIL: $1"
-	printf '  | must be: %s\n  | is:      %s\n' "$2" "$3"
-	failed=1
-}
-
-# refused STATUS 'text in the line' argument...
-refused() {
-	status=$1
-	text=$2
-	shift 2
-	"$ucm" trace replay "$@" >"$work/out" 2>"$work/err"
-	got=$?
-	if [ $got != "$status" ] || [ "$(wc -l <"$work/err")" != 1 ] ||
-		[ -s "$work/out" ] || ! grep -qF -- "$text" "$work/err"; then
-		echo "FAIL: ucm trace replay $*: status $got, must be $status and name '$text'"
-		sed 's/^/  | /' "$work/out" "$work/err"
-		failed=1
-	fi
-}
 
 # requests 'ID ID' ...: one a second
 requests() {
