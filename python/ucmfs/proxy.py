@@ -46,14 +46,14 @@ except ImportError:
         sys.exit(NEEDS)
     raise ImportError(NEEDS) from None
 
+from .vllm.wishes import KEY, WAIT_MOST
+
 log = logging.getLogger("ucmfs.proxy")
 
-KEY = "ucmfs"
 CONNECT_SECONDS = 5
 HEALTH_SECONDS = 2
 RETRY_SECONDS = 5     # for which an engine that failed is left out
 TRIES = 2             # of a request that an engine had accepted
-WAIT_MOST = 60        # as the connector's
 SLACK = 4             # requests more than twice the least, and still its home
 BODY_MOST = 256 << 20
 # Of one connection: not passed on. Bytes are passed on as they are.
@@ -359,7 +359,7 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
                         "choice]")
     options = parser.parse_args(arguments)
     if options.wait is not None and not 0 <= options.wait <= WAIT_MOST:
-        parser.error(f"--wait: 0 to {WAIT_MOST} seconds")
+        parser.error(f"--wait: 0 to {WAIT_MOST:g} seconds")
     return options
 
 

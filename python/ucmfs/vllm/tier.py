@@ -500,11 +500,11 @@ class UcmfsTier(SecondaryTierManager):
         self._settle()
         keys = list(job_metadata.keys)
         context = getattr(job_metadata, "req_context", None)
-        wishes = self._wishes(context)
-        if not wishes.save or not self._may_save(context):
+        wanted = self._wishes(context)
+        if not wanted.save or not self._may_save(context):
             self._store.leave(job_metadata.job_id, keys)
             return
-        if wishes.pin:
+        if wanted.pin:
             self._to_pin.add(job_metadata.job_id)
         known = self._requests.get(getattr(context, "req_id", "")) or _Known()
         keys = self._named(known, job_metadata.job_id, keys)
