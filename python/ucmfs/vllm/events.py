@@ -110,13 +110,12 @@ class Events:
         for g, of_group in enumerate(self._reported):
             self._remove(g, list(of_group))
 
+    def is_due(self) -> bool:
+        return self._clock() >= self._next_turn
+
     def look(self, indexes: Sequence[Asked]) -> None:
-        """A turn, if it is time for one. indexes: of each group; UcmfsError:
-        what they raise."""
-        now = self._clock()
-        if now < self._next_turn:
-            return
-        self._next_turn = now + TURN_SECONDS
+        """A turn. indexes: of each group; UcmfsError: what they raise."""
+        self._next_turn = self._clock() + TURN_SECONDS
         for g, of_group in enumerate(self._reported):
             keys = list(islice(of_group, self._share))
             if not keys:

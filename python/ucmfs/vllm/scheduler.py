@@ -973,7 +973,7 @@ class UcmfsScheduler:
         here = self._link.now
         if not self._events:
             return ()
-        if here is not None and here.mapped:
+        if here is not None and here.mapped and self._events.is_due():
             try:
                 self._events.look(self._of_groups(
                     [Peek(index) for index in here.indexes]))
