@@ -223,6 +223,8 @@ int ucm_evict_and_copy(struct ucm_store *store, ucm_ref ref,
 	return err ? err : ucm_store_copy(store, ref, move, NULL);
 }
 
+/* A block that arrives counts twice for a moment, as written and as being written: a
+ * directory that one of each mover takes over its high mark would evict others. */
 int ucm_evict_copy_beside(struct ucm_store *store, ucm_ref ref,
 			  struct ucm_move_terms *move)
 {
@@ -230,11 +232,13 @@ int ucm_evict_copy_beside(struct ucm_store *store, ucm_ref ref,
 	uint8_t order[UCM_MAX_DIRS];
 	struct ucm_entry entry;
 	int err = -ENOSPC;
+	uint64_t room;
 
 	if (!ucm_index_get(store->index, ref, &entry))
 		return -ENOENT;
 	if (to->readonly)
 		return -ENOSPC;
+	room = (uint64_t)entry.blocks * 512 * 2 * store->config->movers;
 	ucm_placement_order(UCM_PLACEMENT_RENDEZVOUS,
 			    (const uint8_t(*)[16])to->uuids, to->num_dirs,
 			    &entry.id, 0, order);
@@ -243,8 +247,7 @@ int ucm_evict_copy_beside(struct ucm_store *store, ucm_ref ref,
 		unsigned dir = to->first + order[i];
 
 		if (is_draining(store, dir) || entry.dir == dir ||
-		    !ucm_pressure_has_spare(store, dir,
-					    (uint64_t)entry.blocks * 512))
+		    !ucm_pressure_has_spare(store, dir, room))
 			continue;
 		move->only = order[i] + 1u;
 		err = ucm_store_copy(store, ref, move, NULL);

@@ -204,8 +204,7 @@ static void mover_find_unsaved(struct ucm_movers *movers)
 	ucm_jobs_count_unsaved(movers->store, &blocks, &bytes);
 	pthread_mutex_lock(&jobs->lock);
 	lacks = jobs->down_lacks && !jobs->down.num;
-	if (lacks)
-		jobs->down_lacks = false;
+	jobs->down_lacks &= !lacks;
 	pthread_mutex_unlock(&jobs->lock);
 	if (lacks && blocks)
 		ucm_mover_walk(&walk, walk_queue);
