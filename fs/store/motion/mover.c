@@ -193,18 +193,19 @@ static bool walk_queue(struct ucm_mover_walk *walk, ucm_ref ref)
 	return ucm_jobs_put_down(walk->movers->jobs, ref);
 }
 
-/* At the start, and when the queue was full, or a copy has failed. */
+/* At the start, until all has been read, and when the queue was full, or a copy has
+ * failed. */
 static void mover_find_unsaved(struct ucm_movers *movers)
 {
 	struct ucm_mover_walk walk = {.movers = movers, .wants = wants_unsaved};
 	struct ucm_jobs *jobs = movers->jobs;
+	bool all = ucm_store_knows_all(movers->store), lacks;
 	uint64_t blocks, bytes;
-	bool lacks;
 
 	ucm_jobs_count_unsaved(movers->store, &blocks, &bytes);
 	pthread_mutex_lock(&jobs->lock);
 	lacks = jobs->down_lacks && !jobs->down.num;
-	jobs->down_lacks &= !lacks;
+	jobs->down_lacks &= !(lacks && all);
 	pthread_mutex_unlock(&jobs->lock);
 	if (lacks && blocks)
 		ucm_mover_walk(&walk, walk_queue);

@@ -6,6 +6,7 @@
 #include <config.h>
 
 #include <errno.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -65,6 +66,55 @@ static bool has_begun_another_round(void *arg)
 	now = fx_set->movers->learnt_ms;
 	pthread_mutex_unlock(&fx_set->movers->lock);
 	return now != *before && (*before = now);
+}
+
+static sem_t gate;
+
+/* It is not read at the first time, where the geometry is learnt from a block. */
+static int waits_at_the_gate(const char *call, const char *path)
+{
+	static atomic_bool again;
+
+	if (strcmp(call, "list") || !path || !strstr(path, unreadable))
+		return 0;
+	if (!atomic_exchange(&again, true))
+		return -EIO;
+	sem_wait(&gate);
+	return 0;
+}
+
+static bool is_copied(void *arg)
+{
+	struct ucm_entry entry;
+
+	(void)arg;
+	return ucm_index_find(fx_set->index, &fx_files[0].key, &entry, NULL) &&
+	       entry.copy == 2;
+}
+
+/* A mover has looked before what an earlier mount has left is found. */
+UNIT_TEST(what_is_found_late_is_copied)
+{
+	int64_t before = 0;
+
+	fx_configure_lru("fast=$/a:slow=$/b");
+	start();
+	fx_commit_files(0, 1);
+	fx_close();
+	ck_assert_int_eq(fx_unlink(fx_path("$/a/.ucmfs/snapshot")), 0);
+	fx_option("write", "fast:back");
+	snprintf(unreadable, sizeof(unreadable), "blocks/%.2s",
+		 fx_name(&fx_files[0]));
+	ck_assert_int_eq(sem_init(&gate, 0, 0), 0);
+	ucm_os_fault = waits_at_the_gate;
+	fx_open();
+	ck_assert_int_eq(ucm_store_start(fx_set), 0);
+	for (unsigned i = 0; i < 3; i++)
+		fx_wait(has_begun_another_round, &before);
+	ucm_os_fault = NULL;
+	for (unsigned i = 0; i < 8; i++)
+		sem_post(&gate);
+	fx_wait(is_copied, NULL);
 }
 
 /* A child may be there that needs what would go. */
