@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ucmfs.proxy before two servers of vLLM that share a mount."""
+"""ucmfs.proxy before two servers of vLLM that share a mount, and ucmfs.bench."""
 
 from __future__ import annotations
 
@@ -199,6 +199,21 @@ class Proxy(unittest.TestCase):
             self.assertLess(time.monotonic(), end)
         self.assertLess(
             self.decode.metric("vllm:request_generation_tokens_sum"), 1900)
+
+    def test_3_the_load_of_ucmfs_bench(self) -> None:
+        """What one engine has computed the other one loads."""
+        path = os.path.join(self.mount.work, "result")
+        for server in self.prefill, self.decode:
+            subprocess.run(
+                [sys.executable, "-m", "ucmfs.bench", "run", server.url,
+                 "--scenario", "short", "--requests", "8", "--input", "200",
+                 "--output", "8", "--vocab", "900", "--seed", "1",
+                 "-o", path], check=True, timeout=120)
+        with open(path, encoding="utf-8") as file:
+            result = json.load(file)
+        self.assertEqual([(each.get("input"), each.get("output"))
+                          for each in result["requests"]], [(200, 8)] * 8)
+        self.assertGreater(result["engine"]["load_seconds_count"], 0)
 
     def test_4_without_a_prefill_engine(self) -> None:
         self.prefill.end(signal.SIGKILL)

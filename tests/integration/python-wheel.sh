@@ -43,7 +43,7 @@ text = wheel.read(name).decode()
 print(text.partition("[vllm.general_plugins]\n")[2].split("\n\n")[0].strip())' \
 	"$wheel")"
 
-same 'it has extras' 'all proxy vllm yaml' "$("$python" -c 'import sys, zipfile
+same 'it has extras' 'all bench proxy vllm yaml' "$("$python" -c 'import sys, zipfile
 from email import message_from_bytes
 wheel = zipfile.ZipFile(sys.argv[1])
 name, = (n for n in wheel.namelist() if n.endswith("/METADATA"))

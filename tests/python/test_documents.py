@@ -416,7 +416,7 @@ NOT_HERE = {
     "sudo": "there is no user vllm",
     "id": "the same",
     "mount": "needs the installed helper, or changes /dev/shm for all",
-    "python": "needs SGLang, or aiohttp",
+    "python": "needs SGLang, aiohttp or a server",
     "python3": "integration/sparse-example.sh runs it",
     "journalctl": "does not end",
 }
