@@ -199,7 +199,7 @@ static void mover_find_unsaved(struct ucm_movers *movers)
 {
 	struct ucm_mover_walk walk = {.movers = movers, .wants = wants_unsaved};
 	struct ucm_jobs *jobs = movers->jobs;
-	bool all = ucm_store_knows_all(movers->store), lacks;
+	bool all = atomic_load(&movers->store->scan.complete), lacks;
 	uint64_t blocks, bytes;
 
 	ucm_jobs_count_unsaved(movers->store, &blocks, &bytes);
