@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from .loader import Group, Loader
     from .namespace import canonical, default_name, ensure_space, space_id
     from .store import Store, StoreV0
-    from .task import Completions, Outcome, Task
+    from .task import Completions, Outcome, Task, TaskType
 
 # What is imported when it is first asked for, and from where.
 _LAZY = {
@@ -49,6 +49,7 @@ _LAZY = {
     "Region": "layout", "regions_of": "layout",
     "Loader": "loader", "Group": "loader",
     "Task": "task", "Outcome": "task", "Completions": "task",
+    "TaskType": "task",
     "Blocks": "blocks", "Place": "blocks",
     "Index": "index", "Entry": "index",
     "Hasher": "hash", "HashState": "hash", "Item": "hash", "crc32c": "hash",

@@ -10,6 +10,8 @@ task is plain data; unless it has pages lent, until they are back.
 from __future__ import annotations
 
 import ctypes
+import enum
+import itertools
 import os
 import select
 import struct
@@ -27,6 +29,19 @@ _WORDS = _OUTCOME.size // 4
 _EINPROGRESS, _EBADMSG, _ENOENT = 115, 74, 2
 # A wait without an end is cut in pieces, so that signals are seen.
 _SLICE = 1.0
+
+
+class TaskType(str, enum.Enum):
+    """What a task does to blocks. A save is a dump."""
+
+    LOAD = "load"
+    DUMP = "dump"
+    COMMIT = "commit"  # or to give up
+
+
+_TYPES = {"load": TaskType.LOAD, "dump": TaskType.DUMP,
+          "save": TaskType.DUMP}
+_numbers = itertools.count(1)
 
 
 class Outcome(NamedTuple):
@@ -158,10 +173,12 @@ class Completions(Handle):
 
 
 class Task:
-    """A transfer of `num` blocks, `ids` (num * 16 bytes).
+    """A transfer of `num` entries, `ids` (num * 16 bytes): blocks, or shards
+    of them.
 
-    A task that is dropped goes on, and what it works on stays referenced
-    until it is done. free() ends it.
+    task_id: a number that no other task of this process has. task_type: a
+    TaskType. start_time: by time.monotonic(). A task that is dropped goes on,
+    and what it works on stays referenced until it is done. free() ends it.
     """
 
     def __init__(self, owner: Any, handle: Any, ids: bytes, keep: Any,
@@ -169,6 +186,9 @@ class Task:
                  queue: Completions | None = None) -> None:
         self.ids = ids
         self.num = len(ids) // _pack.ID_BYTES
+        self.task_id = next(_numbers)
+        self.task_type = _TYPES.get(what, TaskType.COMMIT)
+        self.start_time = time.monotonic()
         self._owner = owner
         self._handle = handle
         self._keep = keep  # memory that is moved into or out of
@@ -259,6 +279,11 @@ class Task:
                               f"{timeout:g} s; it goes on")
 
     # ---- questions ----
+
+    @property
+    def block_count(self) -> int:
+        """How many blocks its entries are of."""
+        return len(set(_pack.split_ids(self.ids)))
 
     def done(self) -> bool:
         """Never waits."""

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import threading
+import time
 import unittest
 
 import ucmfs
@@ -202,6 +203,24 @@ class V1(Case):
             self.assertIn(text, str(caught.exception))
         with self.assertRaises(ucmfs.InvalidArgument):
             self.store.lookup(self.ids[:1], [SHARDS])
+
+    def test_a_task_says_what_it_is(self):
+        before = time.monotonic()
+        entries = [(i, s) for i in range(3) for s in range(SHARDS)]
+        tasks = []
+        for move, where in ((self.store.dump_data, self.want),
+                            (self.store.load_data, self.got)):
+            tasks.append(move(*self.arguments(entries), [
+                self.addresses(where, *e) for e in entries]))
+            self.store.wait(tasks[-1])
+        dump, load = tasks
+        self.assertEqual((dump.task_type, load.task_type),
+                         (ucmfs.TaskType.DUMP, ucmfs.TaskType.LOAD))
+        self.assertEqual(dump.task_type, "dump")
+        self.assertEqual((dump.num, dump.block_count), (3 * SHARDS, 3))
+        self.assertLess(dump.task_id, load.task_id)
+        self.assertTrue(before <= dump.start_time <= load.start_time
+                        <= time.monotonic())
 
     def test_lookups_and_prefixes(self):
         self.dump_all()
@@ -457,6 +476,8 @@ class V0(Case):
         self.assertEqual(s.check(task), (errno.ENOENT, True))
         task = s.dump(self.ids[:1], 0, self.want[0])
         self.assertEqual(s.wait(task), errno.ENOENT)  # not created
+        self.assertEqual(s.commit_task(self.ids[:1]).task_type,
+                         ucmfs.TaskType.COMMIT)
         self.assertEqual(s.commit(self.ids[:1]), [errno.ENOENT])
 
     def test_arguments_that_are_wrong_are_refused(self):
