@@ -24,6 +24,7 @@ from typing import Any, Sequence
 
 from . import _pack
 from .errors import InvalidArgument
+from .store import ByPrefix
 from .task import _OUTCOME, Task, TaskOwner
 
 log = logging.getLogger("ucmfs")
@@ -243,14 +244,14 @@ class _ByOffset(_Pretending):
         return self.wait(task), True
 
 
-class EmptyStore(_Pretending):
+class EmptyStore(_Pretending, ByPrefix):
     """Every look-up misses, every dump is well, and nothing is kept."""
 
     kind = "empty"
     warning = "it keeps nothing, and every look-up misses"
 
 
-class FakeStore(_Pretending):
+class FakeStore(_Pretending, ByPrefix):
     """What was dumped is there, and no byte of it is moved."""
 
     kind = "fake"

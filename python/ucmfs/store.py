@@ -244,7 +244,33 @@ class _Base(Handle, TaskOwner):
             self._owned.close(cancel)
 
 
-class Store(_Base):
+class ByPrefix:
+    """What V1's forms make of their other calls."""
+
+    def load_prefix(self: Any, block_ids: _pack.Ids, dst_addr: Any) -> Task:
+        """Load whole blocks up to the first that is not there. dst_addr: for
+        each block the addresses of all its tensors, in the forms of
+        load_data().
+
+        The task is of those that were found; its num_loaded says, when it is
+        done, how many blocks were loaded whole: fewer, if one was evicted or
+        damaged. For that wait() raises, result() does not.
+        """
+        ids = _pack.split_ids(_pack.pack_ids(block_ids))
+        numbers = _flat_numbers(dst_addr, "addresses")
+        each = self.shards * self.tensors_per_shard
+        if len(numbers) != len(ids) * each:
+            raise InvalidArgument(f"load_prefix: {len(numbers)} addresses for "
+                                  f"{len(ids)} blocks of {each} tensors")
+        found = self.lookup_on_prefix(ids) + 1
+        task = self.load_data(
+            [block for block in ids[:found] for _ in range(self.shards)],
+            list(range(self.shards)) * found, numbers[:found * each])
+        task._per_block = self.shards
+        return task
+
+
+class Store(_Base, ByPrefix):
     """V1: shards by index.
 
     A shard is one layer, or the whole block, and has tensors_per_shard

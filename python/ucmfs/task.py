@@ -197,6 +197,7 @@ class Task:
         self._what = what
         self._lock = threading.Lock()
         self._users = 0  # calls in C that have the handle
+        self._per_block = 1  # entries, of load_prefix()
         self._outcomes: array | None = None  # when it is done
         owner._tasks.add(self)
 
@@ -346,6 +347,14 @@ class Task:
         """Blocks of a save that the mount did not want. RuntimeError: not
         done."""
         return self.num - self._final().tobytes()[7::_OUTCOME.size].count(0)
+
+    @property
+    def num_loaded(self) -> int:
+        """Of load_prefix(), blocks that were loaded whole, up to the first
+        that was not; of others entries. RuntimeError: not done."""
+        errors = self._final()[::_WORDS]
+        well = next((i for i, err in enumerate(errors) if err), self.num)
+        return well // self._per_block
 
     @property
     def num_failed(self) -> int:

@@ -415,6 +415,9 @@ class Factory(unittest.TestCase):
         with self.assertRaises(ucmfs.UcmfsError):
             task.wait()
         self.assertEqual(store.counts["hits"], 4 if keeps else 0)
+        if not by_offset:
+            task = store.load_prefix(ids, [[0] * 4] * 3)
+            self.assertEqual(task.num_loaded, 2 if keeps else 0)
 
     def test_a_fake_is_shared_by_its_name(self):
         config = {"tensor_size": 4, "unique_id": f"test {os.getpid()}"}

@@ -10,6 +10,7 @@ import random
 import threading
 import time
 import unittest
+from unittest import mock
 
 import ucmfs
 from ucmfs import factory
@@ -233,6 +234,54 @@ class V1(Case):
         self.assertEqual(self.store.lookup_on_prefix([absent]), -1)
         self.assertEqual(self.store.lookup_on_prefix([]), -1)
         self.store.prefetch(ids)
+
+    def whole(self, where):
+        """For each block the addresses of all its tensors."""
+        return numpy.array([[row[at:].ctypes.data
+                             for at in range(0, BLOCK, TENSOR)]
+                            for row in where], dtype="uint64")
+
+    def test_of_a_prefix_what_is_there_is_loaded(self):
+        self.dump_all()
+        ids = [*self.ids[:3], id_of("absent"), *self.ids[4:]]
+        task = self.store.load_prefix(ids, self.whole(self.got))
+        self.store.wait(task)
+        self.assertEqual((task.num_loaded, task.block_count), (3, 3))
+        self.want[3:] = 0  # nothing behind it is loaded
+        self.check_equal()
+
+    def test_of_a_prefix_that_is_not_there_nothing_is(self):
+        for ids in ([], self.ids):
+            task = self.store.load_prefix(
+                ids, self.whole(self.got[:len(ids)]))
+            self.store.wait(task)
+            self.assertEqual((task.num_loaded, task.num), (0, 0))
+
+    def test_of_a_prefix_no_damaged_block_is_counted(self):
+        self.dump_all()
+        for block, shard in ((4, SHARDS - 1), (2, 1)):
+            flip(backing_file(self.space, self.ids[block]),
+                 4096 + shard * SHARD)
+            task = self.store.load_prefix(self.ids, self.whole(self.got))
+            task.result(LIMIT)
+            self.assertEqual(task.num_loaded, block)
+            with self.assertRaises(ucmfs.BlockDamaged):
+                self.store.wait(task)
+
+    def test_of_a_prefix_no_evicted_block_is_counted(self):
+        self.dump_all()
+        with mock.patch.object(self.store, "lookup_on_prefix",
+                               return_value=4):
+            with ucmfs.Blocks(MOUNT) as blocks:
+                blocks.remove(self.ids[3:4], self.space)
+            task = self.store.load_prefix(self.ids, self.whole(self.got))
+            task.result(LIMIT)
+        self.assertEqual(task.num_loaded, 3)
+
+    def test_a_prefix_needs_addresses_for_each_block(self):
+        with self.assertRaisesRegex(ucmfs.InvalidArgument, "8 addresses for "
+                                    "12 blocks of 8 tensors"):
+            self.store.load_prefix(self.ids, self.whole(self.got[:1]))
 
     def test_what_exists_is_skipped(self):
         self.dump_all()
