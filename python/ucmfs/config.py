@@ -497,14 +497,13 @@ class _Reader:
         found = 0
         if len(entries) > 1:
             for i, entry in enumerate(entries):
-                config = entry.get("ucm_connector_config") or {}
-                paths = _split(config.get("storage_backends", ""))
+                paths = _paths_of(entry.get("ucm_connector_config"))
                 if paths and all(map(os.path.isdir, paths)):
                     found = i
                     break
             self.out.notes.append(
                 f"{key}: of {len(entries)} number {found} is used, "
-                "the first whose storage_backends are there")
+                "the first whose directories are there")
         return found
 
     def store(self, config: Mapping[str, Any], where: str) -> None:
@@ -598,8 +597,10 @@ class _Reader:
 
     def set_store_pipeline(self, key: str, value: Any) -> None:
         if isinstance(value, (list, tuple)):
-            self.stage_list(key, value)
-            return
+            if not all(isinstance(stage, str) for stage in value) or not value:
+                self.stage_list(key, value)
+                return
+            value = "|".join(value)
         stages = checked(_text, key, value).split("|")
         self.stages = [stage.lower() for stage in stages]
         for stage in stages:
@@ -626,7 +627,10 @@ class _Reader:
         for i, stage in enumerate(stages):
             where = f"{key}[{i}]"
             rest = dict(mapping_of(where, stage))
-            kind = self.kind(f"{where}.type", rest.pop("type", None))
+            kind = rest.pop("type", None)
+            if isinstance(kind, str) and kind.lower() in KINDS:
+                kind = kind.lower()  # in a text it is a capital
+            kind = self.kind(f"{where}.type", kind)
             self.stages.append(kind)
             if kind == "cache":
                 size = checked(check_count, f"{where}.size_gb",
@@ -743,6 +747,16 @@ def _split(value: Any) -> list[str]:
             all(isinstance(path, str) and path for path in value):
         return list(value)
     return []
+
+
+def _paths_of(config: Any) -> list[str]:
+    """The directories of a connector, also those in a list of stages."""
+    if not isinstance(config, Mapping):
+        return []
+    stages = config.get("pipeline", config.get("store_pipeline"))
+    return _split(config.get("storage_backends")) + [
+        path for stage in (stages if isinstance(stages, (list, tuple)) else ())
+        if isinstance(stage, Mapping) for path in _split(stage.get("path"))]
 
 
 def check_tiers(key: str, source: str) -> None:

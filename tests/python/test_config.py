@@ -356,6 +356,38 @@ class Files(unittest.TestCase):
             self.assertIn("of 2 number 1 is used", found.notes[0])
 
 
+    def test_of_several_with_lists_of_stages_one_is_there(self):
+        with tempfile.TemporaryDirectory() as path:
+            entries = [{"ucm_connector_name": "UcmPipelineStore",
+                        "ucm_connector_config": {key: [
+                            {"type": "cache"}, {"type": "posix",
+                                                "path": where}]}}
+                       for key, where in (("pipeline", f"{path}/none"),
+                                          ("store_pipeline", path))]
+            self.assertEqual(read({"ucm_connectors": entries}).tiers, [path])
+
+    def test_a_pipeline_is_a_text_or_a_list(self):
+        for stages in ("Posix", "Cache|Posix", "Cache|Ds3fs", "Fake"):
+            for key in ("pipeline", "store_pipeline"):
+                one, other = (
+                    read({"storage_backends": "/a", key: given})
+                    for given in (stages, stages.split("|")))
+                self.assertEqual((other.tiers, other.measuring,
+                                  len(other.notes)),
+                                 (one.tiers, one.measuring, len(one.notes)))
+        found = read({"pipeline": [{"type": "Cache", "size_gb": 1},
+                                   {"type": "Posix", "path": "/a"}],
+                      "posix": {"timeout_ms": 5}})
+        self.assertEqual((found.tiers, found.store_options),
+                         (["/a"], {"deadline_ms": 5}))
+        for given, key, text in (
+                (["Cache", "Possix"], "pipeline", "did you mean Posix?"),
+                (["Compress"], "pipeline", "cannot be had"),
+                ([], "pipeline", "a stage is needed"),
+                (["Cache", {"type": "posix"}], "pipeline[0]", "a mapping"),
+                ([{"type": ["x"]}], "pipeline[0].type", "unknown")):
+            refused(self, {"mount": "/m", "pipeline": given}, key, text)
+
 class Factory(unittest.TestCase):
     def test_knows_upstreams_names(self):
         for kind in (factory.UcmConnectorFactory,

@@ -622,7 +622,9 @@ class ByName(unittest.TestCase):
         for given in (
                 {"pipeline": "Cache|Posix", "cache": {"buffer_number": 8},
                  "posix": {"storage_backends": MOUNT, **sizes}},
-                {"pipeline": [{"type": "posix", "path": MOUNT, **sizes}]}):
+                {"pipeline": [{"type": "posix", "path": MOUNT, **sizes}]},
+                {"pipeline": ["Cache", "Posix"], "storage_backends": MOUNT,
+                 **sizes}):
             with factory.UcmConnectorFactoryV1.create_connector(
                     "UcmPipelineStore", given) as store:
                 self.assertEqual(store.shards, SHARDS)
