@@ -82,6 +82,11 @@ class Blocks(Handle):
         written."""
         return self._call("ucm_blocks_evict", ids, space)
 
+    def warm(self, ids: _pack.Ids, space: str | None = None) -> list[int]:
+        """Have them copied to the fastest tier, in the background. EAGAIN:
+        too many are waiting."""
+        return self._call("ucm_blocks_warm", ids, space)
+
     def offer(self, ids: _pack.Ids, space: str | None = None, *,
               parents: _pack.Ids | None = None,
               block_bytes: int = 0) -> list[bool]:

@@ -5,15 +5,20 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
+import threading
 from array import array
 from typing import Any, Sequence, Union
 
 from . import _c, _lib, _log, _pack
 from ._handle import Handle
-from .errors import InvalidArgument
+from .blocks import Blocks
+from .errors import InvalidArgument, UcmfsError
 from .layout import Layout, _number_of, _verify_of
 from .task import Completions, Task, TaskOwner, new_eventfd
+
+log = logging.getLogger("ucmfs")
 
 _NO_LOCK = contextlib.nullcontext()
 _OWN_STREAM = ctypes.c_void_p(-1).value
@@ -118,11 +123,14 @@ class Loader(Handle, TaskOwner):
         _log.start()
         self._keep: list[Any] = []
         self._stores: set[Any] = set()  # that are on it
+        self._warmed_in = source_of(tiers)  # None: by a mount, or not at all
+        self._warming = threading.Lock()
+        self._blocks: Blocks | None = None  # of these tiers
         what = f"loader of {mount if mount is not None else tiers}"
         _lib.call(self._lib.ucm_loader_open, what, _pack.fill(
             _c.LoaderOptions(), "loader",
             dict(size=ctypes.sizeof(_c.LoaderOptions),
-                 mount=_lib.path_bytes(mount, "mount"), tiers=source_of(tiers),
+                 mount=_lib.path_bytes(mount, "mount"), tiers=self._warmed_in,
                  copy=_number_of("copy", copy, _c.COPY_KIND),
                  io=_number_of("io", io, _c.IO_KIND), threads=threads,
                  staging_bytes=staging_bytes, open_files=open_files,
@@ -170,6 +178,28 @@ class Loader(Handle, TaskOwner):
             self._end_tasks(cancel)
             super().close()
             self._keep = []
+            if self._blocks is not None:
+                self._blocks.close()
+
+    def _prefetch(self, ids: _pack.Ids, space: str | None) -> None:
+        """Of tiers; a mount is given hints by the library. What cannot be
+        copied is loaded from where it is: no error is raised."""
+        self._open()
+        packed = _pack.pack_ids(ids)
+        with self._warming:
+            if b":" not in (self._warmed_in or b""):
+                return  # the only tier is the fastest one
+            try:
+                if not self._blocks:
+                    self._blocks = Blocks(b"tiers=" + self._warmed_in)
+                self._blocks.warm(packed, space)
+            except UcmfsError as error:
+                log.warning("ucmfs: prefetch: %s", error)
+                if not self._blocks:
+                    self._warmed_in = None  # no daemon can be started
+                else:
+                    self._blocks.close()
+                    self._blocks = None
 
 
 def device_of(copy: str) -> str:
@@ -241,7 +271,12 @@ class Group:
 
     def prefetch(self, ids: _pack.Ids) -> None:
         """They will be loaded soon: the mount copies those that lie in a slow
-        tier to the fastest one. A hint; nobody waits for it."""
+        tier to the fastest one. A hint; nobody waits for it.
+
+        Of several tiers without a mount, their daemon copies them; the first
+        call starts a private one if no other has them, and waits for that. Of
+        one tier: nothing."""
+        self.loader._prefetch(ids, self.space)
         _lib.lib().ucm_loader_prefetch(
             self.loader._open(), self.number, *_pack.count_ids(ids))
 

@@ -178,7 +178,9 @@ class _Base(Handle, TaskOwner):
 
     def prefetch(self, block_ids: _pack.Ids) -> None:
         """A hint that these will be loaded soon: a mount copies those that
-        lie in a slow tier to the fastest one, in the background."""
+        lie in a slow tier to the fastest one, in the background. Of tiers:
+        see Group.prefetch()."""
+        self.loader._prefetch(block_ids, self.space)
         self._lib.ucm_shards_prefetch(self._open(),
                                       *_pack.count_ids(block_ids))
 

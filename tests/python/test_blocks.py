@@ -37,6 +37,9 @@ class OfAMount(unittest.TestCase):
         with ucmfs.Loader(MOUNT) as loader:
             group = loader.add_group(layout, self.space)
             group.prefetch([*self.ids, id_of("absent")])
+        self.assertEqual(
+            self.blocks.warm([self.ids[0], id_of("absent")], self.space),
+            [0, errno.ENOENT])
         self.assertEqual(self.there(), [1, 1, 1, 1])
 
     def test_are_evicted_if_not_pinned(self):

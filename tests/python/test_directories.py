@@ -8,11 +8,14 @@ import errno
 import glob
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 from typing import List
+from unittest import mock
 
 import ucmfs
 from tests.lib.private_daemon import directory_of, pid_of, wait_free
@@ -187,6 +190,66 @@ class Blocks(Case):
                          (b"\1\1\0\1\1", bytes(5)))
         self.assertEqual(index.prefix(IDS[:16] + absent), (1, False))
         self.assertEqual(index.info()["backend"], "map")
+
+    def save_slow(self) -> None:
+        ucmfs.ensure_space("tiers=" + self.paths[1], SPACE, MANIFEST)
+        loader, group, _ = loader_of("tiers=" + self.paths[1])
+        group.save(IDS, range(NUM)).wait(LIMIT)
+        loader.close()
+        wait_free(self.work)
+
+    def wait_copied(self) -> None:
+        """Until all blocks are in the fast directory."""
+        wanted = [os.path.join(
+            self.paths[0], "spaces", SPACE, name[:2], name + ".bin")
+            for name in (IDS[16 * i:16 * i + 16].hex() for i in range(NUM))]
+        end = time.monotonic() + LIMIT
+        while not all(map(os.path.exists, wanted)):
+            self.assertLess(time.monotonic(), end, "a block is not copied")
+            time.sleep(0.01)
+
+    def test_a_hint_copies_them_to_the_fast_one(self) -> None:
+        self.save_slow()
+        memory, layout = pages_layout(WANT)
+        with ucmfs.Loader(tiers=self.paths) as loader:
+            group = loader.add_group(layout, SPACE)
+            group.prefetch(IDS + id_of("absent"))
+            self.wait_copied()
+            memory.clear()
+            group.load(IDS, range(NUM)).wait(LIMIT)
+            self.assertEqual(memory.content, WANT)
+
+    def test_a_hint_of_a_store_copies_them_too(self) -> None:
+        self.save_slow()
+        with ucmfs.Store(tiers=self.tiers, space=SPACE,
+                         tensor_size=BLOCK) as store:
+            store.prefetch(IDS)
+            os.kill(pid_of(self.paths[0]), signal.SIGKILL)
+            wait_free(self.work)
+            with self.assertLogs("ucmfs", "WARNING"):
+                store.prefetch(IDS)  # that daemon is gone
+            store.prefetch(IDS)
+            self.wait_copied()
+
+    def test_a_hint_of_one_directory_starts_no_daemon(self) -> None:
+        self.save_slow()
+        with ucmfs.Store(tiers=self.paths[1], space=SPACE,
+                         tensor_size=BLOCK) as store:
+            store.prefetch(IDS)
+            self.assertFalse(
+                os.path.lexists(self.paths[1] + "/.ucmfs/socket"))
+
+    def test_a_hint_that_no_daemon_can_take_is_no_error(self) -> None:
+        self.save_slow()
+        ucmfs.Loader(tiers=self.paths).close()  # both are tiers from now on
+        wait_free(self.work)
+        with mock.patch.dict(os.environ, UCMFS_PROGRAM="/nowhere"), \
+                ucmfs.Store(tiers=self.paths, space=SPACE,
+                            tensor_size=BLOCK) as store:
+            with self.assertLogs("ucmfs", "WARNING"):
+                store.prefetch(IDS)
+            store.prefetch(IDS)  # is not tried again
+            self.assertEqual(store.lookup(IDS), [True] * NUM)
 
     def test_uses_and_pins_are_counted(self) -> None:
         self.saver()
