@@ -17,9 +17,9 @@ first used. Its manual pages ucm_load(3), ucm_shards(3), ucm_index(3),
 ucm_blocks(3) and ucm_hash(3) say what is promised; the docstrings here, what
 Python adds.
 
-Modules that are imported by their names: ucmfs.sparse, codes, star, position,
-attention, retrieve, retrieval, methods, sparse_base, repr_space and repr_load,
-for sparse retrieval.
+Modules that are imported by their names: ucmfs.adapter; and ucmfs.sparse,
+codes, star, position, attention, retrieve, retrieval, methods, sparse_base,
+repr_space and repr_load, for sparse retrieval.
 """
 
 from __future__ import annotations

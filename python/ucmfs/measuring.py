@@ -104,23 +104,15 @@ class _Ids:
             self.path = None
 
 
-class _Pretending(TaskOwner):
-    """What both forms are asked; ucmfs.store says what it means."""
-
-    kind = ""
-    warning = ""
-    _COMMITS = True  # a dump does
+class Sized(TaskOwner):
+    """Sizes, and what is asked of a store that is not in C."""
 
     def __init__(self, *, tensor_size: int, shard_size: int = 0,
-                 block_size: int = 0, timeout: float | None = None,
-                 unique_id: str | None = None, slots: int = SLOTS,
-                 **_: Any) -> None:
-        """Sizes as for Store, whose other options change nothing.
-        unique_id: stores of one share what they remember."""
+                 block_size: int = 0) -> None:
         super().__init__()
         for name, value in (("tensor_size", tensor_size),
                             ("shard_size", shard_size),
-                            ("block_size", block_size), ("slots", slots - 1)):
+                            ("block_size", block_size)):
             _pack.u64("store", name, value)
         shard_size = shard_size or block_size or tensor_size
         block_size = block_size or shard_size
@@ -128,11 +120,45 @@ class _Pretending(TaskOwner):
                 block_size % shard_size:
             raise InvalidArgument("store: a tensor divides a shard, and a "
                                   "shard divides a block")
-        self.timeout = timeout
         self.tensor_size, self.shard_size = tensor_size, shard_size
         self.block_size = block_size
         self.shards = block_size // shard_size
         self.tensors_per_shard = shard_size // tensor_size
+
+    @staticmethod
+    def _split(ids: _pack.Ids) -> list[bytes]:
+        return _pack.split_ids(_pack.pack_ids(ids))
+
+    def cc_store(self) -> int:
+        """0: there is nothing in C."""
+        return 0
+
+    def lookup(self, block_ids: _pack.Ids, shard_index: Any = None,
+               ) -> list[bool]:
+        raise NotImplementedError
+
+    def lookup_on_prefix(self, block_ids: _pack.Ids) -> int:
+        found = self.lookup(block_ids)
+        return (found.index(False) if False in found else len(found)) - 1
+
+
+class _Pretending(Sized):
+    """What both forms are asked; ucmfs.store says what it means."""
+
+    kind = ""
+    warning = ""
+    _COMMITS = True  # a dump does
+
+    def __init__(self, *, timeout: float | None = None,
+                 unique_id: str | None = None, slots: int = SLOTS,
+                 tensor_size: int, shard_size: int = 0, block_size: int = 0,
+                 **_: Any) -> None:
+        """Sizes as for Store, whose other options change nothing.
+        unique_id: stores of one share what they remember."""
+        super().__init__(tensor_size=tensor_size, shard_size=shard_size,
+                         block_size=block_size)
+        _pack.u64("store", "slots", slots - 1)
+        self.timeout = timeout
         self.counts: dict[str, int] = dict.fromkeys(
             ("lookups", "hits", "loads", "dumps"), 0)
         self._open(slots, unique_id)
@@ -148,15 +174,7 @@ class _Pretending(TaskOwner):
     def _keep(self, block: bytes) -> None:
         pass
 
-    @staticmethod
-    def _split(ids: _pack.Ids) -> list[bytes]:
-        return _pack.split_ids(_pack.pack_ids(ids))
-
     # ---- questions ----
-
-    def cc_store(self) -> int:
-        """0: there is nothing in C."""
-        return 0
 
     def lookup(self, block_ids: _pack.Ids, shard_index: Any = None,
                ) -> list[bool]:
@@ -164,10 +182,6 @@ class _Pretending(TaskOwner):
         self.counts["lookups"] += len(found)
         self.counts["hits"] += sum(found)
         return found
-
-    def lookup_on_prefix(self, block_ids: _pack.Ids) -> int:
-        found = self.lookup(block_ids)
-        return (found.index(False) if False in found else len(found)) - 1
 
     def prefetch(self, block_ids: _pack.Ids) -> None:
         pass

@@ -10,7 +10,7 @@
 start_test campaigns python
 python_tests test_package test_layout test_hash test_config test_documents test_messages \
 	test_connector_parts test_connector_plans test_vllm_options test_vllm_mount \
-	test_hugepages test_directories test_bench
+	test_hugepages test_directories test_bench test_adapter
 if [ -f "$top_builddir/libucmsparse.la" ]; then
 	python_tests test_arguments test_sparse test_sparse_base test_position \
 		test_methods
