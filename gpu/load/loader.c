@@ -224,6 +224,7 @@ int ucm_loader_open_within(const struct ucm_loader_options *options,
 	struct ucm_loader *loader;
 	int threads, err;
 
+	ucm_profile_start();
 	err = ucm_sized_take(&own, sizeof(own), options,
 			     offsetof(struct ucm_loader_options, copy),
 			     "ucm_loader_options", error);

@@ -77,7 +77,7 @@ static int loader_prefix(struct ucm_shared *shared,
 /* ---- lookup ---- */
 
 /* So that they are there when they are loaded. */
-static void expect_found(struct ucm_loader *loader,
+static size_t expect_found(struct ucm_loader *loader,
 			 const struct ucm_group *group,
 			 const struct ucm_id *ids, size_t num,
 			 const uint8_t *found)
@@ -92,6 +92,7 @@ static void expect_found(struct ucm_loader *loader,
 	ucm_hints_add(loader->shared.hints, UCM_HINT_EXPECTED, group->space,
 		      some, num_found);
 	free(some);
+	return num_found;
 }
 
 int ucm_loader_lookup(struct ucm_loader *loader, unsigned group,
@@ -99,6 +100,8 @@ int ucm_loader_lookup(struct ucm_loader *loader, unsigned group,
 {
 	struct ucm_group *of = ucm_loader_use_group(loader, group);
 	struct ucm_shared *shared = &loader->shared;
+	int64_t begin_ns = ucm_profile_begin();
+	size_t good = 0;
 	uint8_t *kept;
 	int err;
 
@@ -111,7 +114,9 @@ int ucm_loader_lookup(struct ucm_loader *loader, unsigned group,
 		found[i] |= kept[i];
 	free(kept);
 	if (!err)
-		expect_found(loader, of, ids, num, found);
+		good = expect_found(loader, of, ids, num, found);
+	ucm_profile_end((struct ucm_profile_event){
+		UCM_PROFILE_TASK, err, "lookup", begin_ns, .blocks = num, .good = good });
 	ucm_loader_leave_group(of);
 	return err;
 }
@@ -121,6 +126,7 @@ int ucm_loader_prefix(struct ucm_loader *loader, unsigned group,
 {
 	struct ucm_group *of = ucm_loader_use_group(loader, group);
 	struct ucm_shared *shared = &loader->shared;
+	int64_t begin_ns = ucm_profile_begin();
 	int err;
 
 	if (!of)
@@ -129,6 +135,9 @@ int ucm_loader_prefix(struct ucm_loader *loader, unsigned group,
 	if (!err)
 		ucm_hints_add(loader->shared.hints, UCM_HINT_EXPECTED,
 			      of->space, ids, *count_out);
+	ucm_profile_end((struct ucm_profile_event){
+		UCM_PROFILE_TASK, err, "prefix", begin_ns, .blocks = num,
+		.good = err ? 0 : *count_out });
 	ucm_loader_leave_group(of);
 	return err;
 }

@@ -8,7 +8,7 @@
 start_test root fuse python
 need do_mount "$work/tier"
 python_tests test_loader test_loader_tasks test_store test_index test_blocks \
-	test_namespace test_log test_vllm_mount test_vllm_expected
+	test_namespace test_log test_profile test_vllm_mount test_vllm_expected
 if [ -f "$top_builddir/libucmsparse.la" ]; then
 	python_tests test_repr_load
 else

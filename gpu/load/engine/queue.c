@@ -21,6 +21,7 @@ static void queue_backlog_push(struct ucm_engine *engine, struct ucm_io *io)
 void ucm_engine_queue(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
 	engine->ops++;
+	op->begin_ns = ucm_profile_begin();
 	if (op->lane) {
 		op->io.crowd = op->lane->number;
 		ucm_lane_begin(op->lane, ucm_monotonic_ns());
@@ -51,14 +52,6 @@ static void queue_backlog(struct ucm_engine *engine)
 	}
 }
 
-/* Its lane may make another one. */
-static void end_call(struct ucm_engine *engine, const struct ucm_engine_op *op,
-		     int64_t now_ns)
-{
-	ucm_lane_end(op->lane, now_ns);
-	ucm_gate_wake(engine);
-}
-
 void ucm_engine_poll(struct ucm_engine *engine, int64_t timeout_ns)
 {
 	struct ucm_io *io = ucm_ring_poll(engine->ring, timeout_ns);
@@ -69,8 +62,10 @@ void ucm_engine_poll(struct ucm_engine *engine, int64_t timeout_ns)
 
 		io = io->next;
 		engine->ops--;
-		if (op->lane)
-			end_call(engine, op, now);
+		if (op->lane) { /* which may make another call */
+			ucm_lane_end(op->lane, now);
+			ucm_gate_wake(engine);
+		}
 		op->done(engine, op);
 	}
 	if (engine->backlog)

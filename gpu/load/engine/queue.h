@@ -8,6 +8,7 @@
 
 #include <sys/queue.h>
 
+#include "common/profile.h"
 #include "gpu/ring/ring.h"
 
 struct ucm_engine;
@@ -18,6 +19,7 @@ struct ucm_engine_op {
 	struct ucm_io io; /* first */
 	void (*done)(struct ucm_engine *engine, struct ucm_engine_op *op);
 	struct ucm_lane *lane; /* whose call it is, or NULL */
+	int64_t begin_ns; /* for profile.h; 0: not recorded */
 	TAILQ_ENTRY(ucm_engine_op) in_held;
 };
 

@@ -130,6 +130,9 @@ static void on_read(struct ucm_engine *engine, struct ucm_engine_op *op)
 	if (!piece->direct)
 		ucm_slot_move(&piece->slot, UCM_SLOT_IO, UCM_SLOT_HELD);
 	ucm_gate_leave(piece);
+	ucm_profile_end((struct ucm_profile_event){
+		UCM_PROFILE_IO, 0, "read", op->begin_ns, op->io.result,
+		.id = piece->task->blocks[piece->block].id });
 	if (op->io.result > 0 && ucm_load_file_may_hang(file))
 		atomic_store(&file->dir->answered, true);
 	ucm_add(&engine->shared->stats.short_reads, op->io.resubmits);

@@ -47,6 +47,9 @@ static void succeed(struct ucm_piece *piece)
 	uint64_t bytes = ucm_piece_bytes(piece);
 
 	tell_verified(piece, bytes);
+	ucm_profile_end((struct ucm_profile_event){
+		UCM_PROFILE_COPY, 0, "copy", piece->op.begin_ns, (int64_t)bytes,
+		.id = piece->task->blocks[piece->block].id });
 	ucm_add(&shared->stats.load_bytes, bytes);
 	if (piece->state == UCM_PIECE_STARTED)
 		ucm_add(&shared->stats.mapped_bytes, bytes);
@@ -406,6 +409,7 @@ void ucm_load_finish(struct ucm_piece *piece)
 		ucm_piece_end(piece);
 		return;
 	}
+	piece->op.begin_ns = ucm_profile_begin();
 	if (piece->kept) {
 		finish_kept(piece);
 		return;

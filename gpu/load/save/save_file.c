@@ -116,6 +116,9 @@ static void on_written(struct ucm_engine *engine, struct ucm_engine_op *op)
 		queue_write(saving, op->io, on_written);
 		return;
 	}
+	ucm_profile_end((struct ucm_profile_event){
+		UCM_PROFILE_IO, 0, "write", op->begin_ns, op->io.result,
+		.id = saving->id });
 	saving->result = op->io.result < 0 ? (int)op->io.result : 0;
 	saving->then(saving);
 }

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/profile.h"
 #include "gpu/layout/plan.h"
 #include "gpu/load/task/completions.h"
 
@@ -86,12 +87,11 @@ static int copy_extras(struct ucm_task *task, const struct ucm_request *request)
 	size_t num = request->num_blocks;
 	uint64_t each = first[task->terms.end_layer] -
 			first[task->terms.first_layer];
-	int err = copy_array(request->addresses, num * each * sizeof(uint64_t),
-			     &task->terms.addresses)
+
+	return copy_array(request->addresses, num * each * sizeof(uint64_t),
+			  &task->terms.addresses)
 		?: copy_array(request->parents, num * sizeof(*request->parents),
 			      &task->terms.parents);
-
-	return err;
 }
 
 /* See ucm_plan_cuts(). */
@@ -158,6 +158,7 @@ static struct ucm_terms terms_of(const struct ucm_request *request,
 		.lend = request->lend,
 		.deadline_ns =
 			deadline_ns ? ucm_monotonic_ns() + deadline_ns : 0,
+		.begin_ns = ucm_profile_begin(),
 		.after = request->after,
 	};
 }
@@ -270,6 +271,15 @@ static void announce(struct ucm_task *task)
  */
 static void finish(struct ucm_task *task)
 {
+	ucm_profile_end((struct ucm_profile_event){
+		UCM_PROFILE_TASK, task->failed ? -EIO : 0,
+		task->terms.is_commit ? "commit" : task->terms.is_save ? "save"
+								       : "load",
+		task->terms.begin_ns,
+		(int64_t)(task->num_blocks * ucm_task_bytes(task)),
+		.blocks = task->num_blocks,
+		.good = task->num_blocks - task->failed,
+		.pieces = task->num_blocks * task->num_cuts });
 	if (task->end.on_done)
 		task->end.on_done(task->end.arg, task);
 	pthread_mutex_lock(&task->lock);
@@ -287,11 +297,10 @@ void ucm_task_ready(struct ucm_task *task)
 
 bool ucm_task_settle(struct ucm_task *task, uint32_t block, uint32_t cut)
 {
-	static const struct ucm_outcome well = { .err = 0 };
 	bool last = !--task->blocks[block].unsettled;
 
 	if (last)
-		ucm_task_decide(task, block, &well);
+		ucm_task_decide(task, block, &(struct ucm_outcome){ 0 });
 	if (atomic_fetch_sub(&task->left.cut_unsettled[cut], 1) == 1)
 		tell_waiters(task);
 	if (last && atomic_fetch_sub(&task->left.blocks, 1) == 1)

@@ -70,6 +70,7 @@ struct ucm_terms {
 	enum ucm_load_priority priority;
 	enum ucm_load_lend lend;
 	_Atomic int64_t deadline_ns; /* 0: none */
+	int64_t begin_ns;            /* for profile.h; 0: not recorded */
 	void *after;                 /* an event, or NULL */
 	struct ucm_id *parents;      /* or NULL */
 	uint64_t *addresses;         /* or NULL: see ucm_task_addresses() */
