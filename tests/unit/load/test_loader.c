@@ -4,6 +4,7 @@
  */
 #include <config.h>
 
+#include "common/log.h"
 #include "tests/unit/load_fixture.h"
 
 #include <errno.h>
@@ -375,4 +376,42 @@ UNIT_TEST(lookup_tells_which_are_there)
 	ck_assert(found[0] && found[1] && !found[2] && !found[3]);
 	ck_assert_int_eq(ucm_loader_lookup(loader, 1, ids, 4, found), -EINVAL);
 	ucm_loader_close(loader);
+}
+
+/* ---- the environment ---- */
+
+static _Atomic unsigned num_warnings, num_calls;
+
+static void count_lines(enum ucm_log_level level, const char *line)
+{
+	static const char of_call[] = "os.call: ";
+
+	num_warnings += level == UCM_LOG_WARNING;
+	if (level == UCM_LOG_DEBUG && !strncmp(line, of_call, strlen(of_call)))
+		num_calls++;
+}
+
+static const struct {
+	const char *value;
+	bool debugs;
+	unsigned warnings;
+} debugs[] = {
+	{ NULL, false, 0 },
+	{ "", false, 0 },
+	{ "os.call=2", true, 0 },
+	{ "os.nothing=2", false, 1 },
+};
+
+UNIT_TEST(system_calls_are_debugged_if_asked_for, .rows = NUM_ROWS(debugs))
+{
+	plant(NUM);
+	ucm_log_set(count_lines, UCM_LOG_INFO);
+	if (debugs[_i].value)
+		setenv("UCM_DEBUG", debugs[_i].value, 1);
+	else
+		unsetenv("UCM_DEBUG");
+	ucm_loader_close(lf_loader("$/tier", &cache, NULL));
+	ck_assert_int_eq(num_calls > 0, debugs[_i].debugs);
+	ck_assert_uint_eq(num_warnings, debugs[_i].warnings);
+	unsetenv("UCM_DEBUG");
 }
