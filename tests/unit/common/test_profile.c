@@ -197,7 +197,8 @@ UNIT_TEST(without_a_name_the_file_has_that_of_the_process)
 static void read_badly(void)
 {
 	ucm_profile_end((struct ucm_profile_event){
-		UCM_PROFILE_IO, 0, "read", ucm_profile_begin(), -EIO });
+		UCM_PROFILE_IO, 0, "read", ucm_profile_begin(),
+		.bytes = -EIO });
 }
 
 UNIT_TEST(a_read_that_fails_has_its_error)
@@ -218,7 +219,8 @@ UNIT_TEST(a_read_that_fails_has_its_error)
 static void add_overlapping(void)
 {
 	int64_t begin = ucm_profile_begin();
-	struct ucm_profile_event event = { UCM_PROFILE_IO, 0, "read", begin, 1 };
+	struct ucm_profile_event event = { UCM_PROFILE_IO, 0, "read", begin,
+					   .bytes = 1 };
 
 	ucm_profile_end(event);
 	ucm_profile_end(event); /* during the first */
@@ -249,7 +251,7 @@ UNIT_TEST(events_that_overlap_have_different_rows)
 static void add_very_many_overlapping(void)
 {
 	struct ucm_profile_event event = { UCM_PROFILE_IO, 0, "read",
-					   ucm_profile_begin(), 1 };
+					   ucm_profile_begin(), .bytes = 1 };
 
 	for (unsigned i = 0; i < 3000; i++)
 		ucm_profile_end(event);
