@@ -223,8 +223,8 @@ int ucm_evict_and_copy(struct ucm_store *store, ucm_ref ref,
 	return err ? err : ucm_store_copy(store, ref, move, NULL);
 }
 
-/* A block that arrives counts twice for a moment, as written and as being written: a
- * directory that one of each mover takes over its high mark would evict others. */
+/* A block that arrives counts twice for a moment, as written and as being written. So
+ * two of each mover must have room, or others would be evicted for them. */
 int ucm_evict_copy_beside(struct ucm_store *store, ucm_ref ref,
 			  struct ucm_move_terms *move)
 {

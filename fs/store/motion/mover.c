@@ -193,19 +193,19 @@ static bool walk_queue(struct ucm_mover_walk *walk, ucm_ref ref)
 	return ucm_jobs_put_down(walk->movers->jobs, ref);
 }
 
-/* At the start, until all has been read, and when the queue was full, or a copy has
- * failed. */
+/* At the start, when a directory has been read, and when the queue was full, or a copy
+ * has failed. */
 static void mover_find_unsaved(struct ucm_movers *movers)
 {
 	struct ucm_mover_walk walk = {.movers = movers, .wants = wants_unsaved};
 	struct ucm_jobs *jobs = movers->jobs;
-	bool all = atomic_load(&movers->store->scan.complete), lacks;
 	uint64_t blocks, bytes;
+	bool lacks;
 
 	ucm_jobs_count_unsaved(movers->store, &blocks, &bytes);
 	pthread_mutex_lock(&jobs->lock);
 	lacks = jobs->down_lacks && !jobs->down.num;
-	jobs->down_lacks &= !(lacks && all);
+	jobs->down_lacks &= !lacks;
 	pthread_mutex_unlock(&jobs->lock);
 	if (lacks && blocks)
 		ucm_mover_walk(&walk, walk_queue);
@@ -268,22 +268,16 @@ static void mover_rebalance(struct ucm_movers *movers)
 {
 	struct ucm_mover_walk walk = {.movers = movers, .wants = wants_better};
 	struct ucm_store *store = movers->store;
-	bool mine;
 
 	if (store->dirs.placement != UCM_PLACEMENT_RENDEZVOUS ||
 	    is_any_spent(store) ||
 	    !store->value.policy ||
 	    !atomic_load_explicit(&store->scan.complete, memory_order_acquire))
 		return;
-	pthread_mutex_lock(&movers->lock);
-	mine = !movers->rebalanced;
-	movers->rebalanced = true;
-	pthread_mutex_unlock(&movers->lock);
-	if (!mine || ucm_mover_walk(&walk, walk_rebalance))
-		return;
-	pthread_mutex_lock(&movers->lock);
-	movers->rebalanced = false; /* it goes on when it may write again */
-	pthread_mutex_unlock(&movers->lock);
+	if (!atomic_exchange(&movers->rebalanced, true) &&
+	    !ucm_mover_walk(&walk, walk_rebalance))
+		/* it goes on when it may write again */
+		atomic_store(&movers->rebalanced, false);
 }
 
 /* ---- threads ---- */

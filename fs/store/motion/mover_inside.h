@@ -21,7 +21,7 @@ struct ucm_movers {
 	struct ucm_jobs *jobs;
 	pthread_mutex_t lock; /* guards the rest */
 	pthread_cond_t ended;
-	bool rebalanced;
+	_Atomic bool rebalanced;
 	bool busy[UCM_MAX_DIRS];
 	int64_t drained_ms[UCM_MAX_DIRS]; /* a drain moved nothing then */
 	pthread_t threads[64];

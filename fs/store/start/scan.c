@@ -18,6 +18,7 @@
 
 #include "common/log.h"
 #include "fs/index/memory.h"
+#include "fs/store/jobs.h"
 #include "hashing/tree.h"
 
 /* What a task's number stands for. */
@@ -84,6 +85,7 @@ static void scan_audit(struct ucm_store *store)
 
 static void scan_ended(struct ucm_store *store)
 {
+	ucm_jobs_lack(store->jobs); /* movers may have looked before */
 	if (!all_scanned(store) || atomic_exchange(&store->scan.complete, true))
 		return;
 	/* what others add to a shared directory it does not have: who maps it asks */
