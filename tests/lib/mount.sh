@@ -409,8 +409,9 @@ do_umount() {
 	if [ $# -gt 0 ]; then
 		kill "-$1" "$umount_pid"
 	else
-		umount "$mnt" || {
-			fail "umount $mnt"
+		# the ring of a process that was killed ends some time after it
+		wait_until umount "$mnt" || {
+			fail "umount: $(umount "$mnt" 2>&1)"
 			return 1
 		}
 	fi
