@@ -15,7 +15,7 @@ each, and not measured. A trace's requests are sent at their times.
 
 An answer is read as a stream: the time of a token is that of its part. A
 request has failed if its stream does not end with [DONE], reports an error or
-has no text; its times are in no figure.
+has no token; its times are in no figure.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import math
 import os
 import random
 import re
@@ -111,13 +112,16 @@ def jobs_of_trace(lines: Iterable[str], speed: float) -> list[Job]:
                 left -= pieces[-1][1]
             if left or not pieces or pieces[-1][1] < 1:
                 raise ValueError("input_length and hash_ids disagree")
-            jobs.append(Job(pieces, max(1, int(row["output_length"])),
-                            row["timestamp"] / 1000 / speed))
-        except (ValueError, KeyError, TypeError) as error:
+            at = float(row["timestamp"]) / 1000 / speed
+            if not math.isfinite(at):
+                raise ValueError(f"timestamp {row['timestamp']}")
+            jobs.append(Job(pieces, max(1, int(row["output_length"])), at))
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise Failure(f"line {number} of the trace: {error!r}") from None
     if not jobs:
         raise Failure("the trace has no requests")
-    return jobs
+    jobs.sort(key=lambda job: job.at)
+    return [job._replace(at=job.at - jobs[0].at) for job in jobs]
 
 
 # ---- the load ----
@@ -177,13 +181,12 @@ class Server:
                     if "error" in event:
                         raise ValueError(event["error"])
                     usage = event.get("usage") or usage
-                    if any(each.get("text")
-                           for each in event.get("choices") or ()):
+                    if event.get("choices"):  # also a token without text
                         times.append(now)
                 else:
                     raise ValueError("the stream has no end")
             if not times:
-                raise ValueError("no text")
+                raise ValueError("no token")
             details = usage.get("prompt_tokens_details") or {}
             return {"times": times, "end": now,
                     "input": usage.get("prompt_tokens"),
@@ -195,7 +198,10 @@ class Server:
 
 
 def why(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    """What a server says is printed: plain characters of it."""
+    said = str(error) or type(error).__name__
+    return "".join(each if each.isprintable() else "?" for each in said
+                   ).encode("ascii", "backslashreplace").decode()
 
 
 async def load(server: Server, jobs: Sequence[Job], concurrency: int,
@@ -208,8 +214,10 @@ async def load(server: Server, jobs: Sequence[Job], concurrency: int,
 
     async def one(body: bytes) -> None:
         start = time.perf_counter() - began
-        record = await server.ask(body)
-        room.release()
+        try:
+            record = await server.ask(body)
+        finally:
+            room.release()
         records.append({"start": round(start, 6), **record})
         progress(what, records, len(jobs), time.perf_counter() - began)
 
@@ -271,6 +279,7 @@ def work_of(options: argparse.Namespace) -> tuple[
         digest = hashlib.sha256("".join(lines).encode()).hexdigest()
         return {"trace": digest[:16], "requests": len(lines),
                 "speed": options.speed, "concurrency": options.concurrency,
+                "vocab": options.vocab,
                 }, [], jobs_of_trace(lines, options.speed)
     given = {name: getattr(options, name)
              for name in ("input", "output", "concurrency", "hit")
@@ -278,7 +287,8 @@ def work_of(options: argparse.Namespace) -> tuple[
     scenario = SCENARIOS[options.scenario]._replace(**given)
     requests = options.requests or ROUNDS * scenario.concurrency
     return {"scenario": options.scenario, "requests": requests,
-            **scenario._asdict()}, *jobs_of_scenario(scenario, requests)
+            "vocab": options.vocab, **scenario._asdict(),
+            }, *jobs_of_scenario(scenario, requests)
 
 
 # ---- the command line ----
@@ -333,8 +343,9 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
                               or options.hit is not None):
             run.error("a trace has its own --input, --output and --hit")
         for path in options.out, options.html:
-            if path and not os.path.isdir(os.path.dirname(path) or "."):
-                run.error(f"{path}: there is no such folder")
+            if path and (os.path.isdir(path) or not os.path.isdir(
+                    os.path.dirname(path) or ".")):
+                run.error(f"{path}: there is no such file or folder")
     return options
 
 
@@ -342,11 +353,11 @@ def run(options: argparse.Namespace) -> int:
     if not aiohttp:
         raise Failure(NEEDS)
     result = asyncio.run(measure(options))
-    print(*report.said_of(result), report.aligned(report.rows_of(result)),
-          sep="\n")
     if options.out:
         with open(options.out, "w", encoding="utf-8") as file:
             json.dump(result, file)
+    print(*report.said_of(result), report.aligned(report.rows_of(result)),
+          sep="\n")
     if options.html:
         with open(options.html, "w", encoding="utf-8") as file:
             file.write(report.html_of(result))

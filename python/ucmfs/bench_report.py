@@ -73,15 +73,17 @@ def figures(result: dict[str, Any]) -> dict[str, Figure]:
                - min(each["start"] for each in records))
     output = sum(each["output"] for each in done)
     prompts = sum(each["input"] or 0 for each in done)
-    hits = [each for each in done if each["cached"] is not None
-            and each["input"]]
+    # servers that count them may leave out a 0
+    hits = [each for each in done if each["input"]] if any(
+        each["cached"] is not None for each in done) else []
     found: dict[str, Any] = {
         "ttft": ("time to first token", "ms", LOW,
                  [1e3 * each["times"][0] for each in done]),
         "tpot": ("time per output token", "ms", LOW,
                  [1e3 * (each["times"][-1] - each["times"][0])
                   / (each["output"] - 1)
-                  for each in done if each["output"] > 1]),
+                  for each in done
+                  if each["output"] > 1 and len(each["times"]) > 1]),
         "itl": ("inter-token latency", "ms", LOW,
                 [1e3 * (b - a) for each in done
                  for a, b in zip(each["times"], each["times"][1:])]),
@@ -92,7 +94,7 @@ def figures(result: dict[str, Any]) -> dict[str, Figure]:
                        [(prompts + output) / seconds]),
         "success": ("success", "%", HIGH, [100 * len(done) / len(records)]),
         "hit_rate": ("prompt tokens cached", "%", SHOWN,
-                     ratio(100, sum(each["cached"] for each in hits),
+                     ratio(100, sum(each["cached"] or 0 for each in hits),
                            sum(each["input"] for each in hits))),
     }
     for name, title, unit, scale, of, to in ENGINE:
@@ -165,6 +167,9 @@ def compare(old: dict[str, Any], new: dict[str, Any],
     theirs = figures(new)
     for name, was in figures(old).items():
         if name not in theirs:
+            if was.better != SHOWN:
+                rows.append([was.title, was.unit, f"{was.at(0.5):.2f}", "",
+                             "none", "", "REGRESSION"])
             continue
         now = theirs[name]
         change = 100 * (now.at(0.5) / was.at(0.5) - 1) if was.at(0.5) else 0.0

@@ -84,15 +84,16 @@ class Fake:
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        await response.write(b": a comment\n\n"
-                             + event(choices=[{"index": 0, "text": ""}]))
+        await response.write(b": a comment\n\n")
         if harm == "hangs":
             await self.go.wait()
         if harm == "not JSON":
             await response.write(b"data: {\n\n")
-        for number in range(body["max_tokens"] if harm != "no text" else 0):
+        for number in range(body["max_tokens"] if harm != "no token" else 0):
             await asyncio.sleep(GAP if number else FIRST)
-            await response.write(event(choices=[{"index": 0, "text": "a"}]))
+            # a token may have no text
+            await response.write(event(choices=[
+                {"index": 0, "text": "a" if number != 2 else ""}]))
             if number == 1 and harm == "closes":
                 request.transport.abort()
                 return response
@@ -191,7 +192,8 @@ class Load(Case):
         self.assertEqual(len(set(map(str, self.prompts()))), 6)
         self.assertEqual(result["parameters"], {
             "model": "tiny", "scenario": "short", "requests": 6, "input": 20,
-            "output": 5, "concurrency": 2, "hit": 0, "shared": False})
+            "output": 5, "concurrency": 2, "hit": 0, "shared": False,
+            "vocab": 30000})
 
     async def test_a_seed_makes_the_same_prompts(self) -> None:
         result = await self.run_short("--model", "other")
@@ -250,7 +252,7 @@ class Failing(Case):
 
     async def test_what_fails_is_in_no_figure(self) -> None:
         for harm, why in (("status", "503"), ("closes", ""),
-                          ("no end", "no end"), ("no text", "no text"),
+                          ("no end", "no end"), ("no token", "no token"),
                           ("not JSON", ""), ("says so", "no memory"),
                           ("hangs", "")):
             with self.subTest(harm):
@@ -321,7 +323,7 @@ class Trace(Case):
         self.assertEqual(
             {**result["parameters"], "trace": ""},
             {"model": "tiny", "trace": "", "requests": 3, "speed": 2,
-             "concurrency": None})
+             "concurrency": None, "vocab": 30000})
 
     async def test_as_many_at_once_as_come(self) -> None:
         rows = [self.row(0, 512, i) for i in range(8)]

@@ -72,6 +72,12 @@ class Prompts(unittest.TestCase):
             bench.Job([("block 7", 512), ("block 8", 1)], 1, 0),
             bench.Job([("block 7", 512)], 4, 1.5)])
 
+    def test_times_of_a_trace_begin_with_its_first_request(self):
+        lines = ['{"timestamp": %s, "input_length": 1, "output_length": 1,'
+                 ' "hash_ids": [7]}' % at for at in (1.7e12 + 5e3, 1.7e12)]
+        self.assertEqual([job.at for job in bench.jobs_of_trace(lines, 1)],
+                         [0, 5])
+
     def test_what_is_no_trace(self):
         for line in (
                 "", "{", "5", "{}",
@@ -81,6 +87,10 @@ class Prompts(unittest.TestCase):
                 ' "hash_ids": [7, 8]}',
                 '{"timestamp": 0, "input_length": 0, "output_length": 1,'
                 ' "hash_ids": []}',
+                '{"timestamp": NaN, "input_length": 5, "output_length": 1,'
+                ' "hash_ids": [1]}',
+                '{"timestamp": 0, "input_length": Infinity,'
+                ' "output_length": 1, "hash_ids": [1]}',
                 '{"timestamp": "a", "input_length": 5, "output_length": 1,'
                 ' "hash_ids": [1]}'):
             with self.subTest(line), self.assertRaisesRegex(
@@ -147,6 +157,13 @@ class Options(unittest.TestCase):
                 self.assertIn(said, done.stdout.decode())
 
 
+class Words(unittest.TestCase):
+    def test_what_a_server_says_can_be_printed(self):
+        self.assertEqual(bench.why(ValueError("a\ud800\x1b[2J\u00e9")),
+                         "a?" + "?[2J\\xe9")
+        self.assertEqual(bench.why(ValueError()), "ValueError")
+
+
 class Figures(unittest.TestCase):
     def test_quantiles(self):
         for values, share, want in (
@@ -170,6 +187,19 @@ class Figures(unittest.TestCase):
                 for a, b in zip(got, want):
                     self.assertAlmostEqual(a, b)
         self.assertEqual(found, {})
+
+    def test_an_answer_in_one_part_has_no_time_per_token(self):
+        result = a_result((0.1,))
+        del result["requests"][0]["times"][1:]
+        found = bench_report.figures(result)
+        self.assertNotIn("tpot", found)
+        self.assertNotIn("itl", found)
+
+    def test_what_is_not_said_to_be_cached_is_not(self):
+        result = a_result((0.1, 0.1))
+        result["requests"][0]["cached"] = result["requests"][0]["input"]
+        self.assertEqual(bench_report.figures(result)["hit_rate"].values,
+                         [50])
 
     def test_of_the_engine(self):
         result = a_result()
@@ -250,6 +280,14 @@ class Check(unittest.TestCase):
         self.assertEqual(status, 1)
         (row,) = self.rows(said)
         self.assertIn("success", row)
+
+    def test_a_figure_that_is_gone_is_worse(self):
+        new = a_result((0.1,))
+        del new["requests"][0]["times"][1:]
+        status, said = self.check(a_result((0.1,)), new)
+        self.assertEqual(status, 1)
+        self.assertEqual([row.split("  ")[0] for row in self.rows(said)],
+                         ["time per output token", "inter-token latency"])
 
     def test_what_cannot_be_compared(self):
         well = a_result()
