@@ -13,6 +13,7 @@ import errno
 from typing import Any, Callable
 
 from .errors import InvalidArgument, UcmfsError
+from .layout import Raw
 from .measuring import Sized
 from .store import _flat_numbers, _flat_tensors
 
@@ -30,17 +31,34 @@ def bytes_at(address: int, size: int) -> memoryview:
     return memoryview((ctypes.c_uint8 * size).from_address(address)).cast("B")
 
 
+def raw_at(address: int, size: int) -> Raw:
+    """Host memory, as StoreV0 takes it."""
+    return Raw(address, (size,), (1,), 1, "cpu")
+
+
+def _refused(blocks: list[bytes], answer: Any) -> list[bytes]:
+    """What an answer says is not well: a number for each or for all; None:
+    the form that has no answer."""
+    if not isinstance(answer, (list, tuple)):
+        answer = [answer] * len(blocks)
+    return [block for block, status in zip(blocks, answer) if status]
+
+
 class V0ToV1Adapter(Sized):
     """A store of V0 as one of V1; tasks are the V0 store's own.
 
     Sizes in bytes, as of Store. to_tensor: makes what V0 is given for an
-    address and a size. A block is created by its first dump, and committed by
-    the wait() or check() that sees the end of its last one, or given up there
-    if a dump failed. What exists is skipped. One thread at a time.
+    address and a size: for stores of UCM, lambda address, size:
+    torch.frombuffer(bytes_at(address, size), dtype=torch.uint8).
+
+    A block is created by its first dump, and committed by the wait() or
+    check() that sees the end of its last one, or given up there if a dump
+    failed. What exists, and what V0 does not create, is skipped. One thread
+    at a time.
     """
 
     def __init__(self, v0_store: Any, *, to_tensor: Callable[
-            [int, int], Any] = bytes_at, **sizes: int) -> None:
+            [int, int], Any] = raw_at, **sizes: int) -> None:
         super().__init__(**sizes)
         self.v0_store, self.to_tensor = v0_store, to_tensor
         self._left: dict[bytes, set[int]] = {}  # shards, of what was created
@@ -86,37 +104,52 @@ class V0ToV1Adapter(Sized):
                 f"{what}: {len(shards)} of {self.shards} shards and "
                 f"{len(tensors)} tensors, {each} each, for {len(ids)} blocks")
         moved = self._create(ids) if what == "dump" else range(len(ids))
-        task = getattr(self.v0_store, what)(
-            [ids[i] for i in moved for _ in range(each)],
-            [shards[i] * self.shard_size + j * self.tensor_size
-             for i in moved for j in range(each)],
-            [tensors[i * each + j] for i in moved for j in range(each)])
-        if what == "dump":
-            self._dumps[id(task)] = task, [(ids[i], shards[i]) for i in moved]
+        try:
+            task = getattr(self.v0_store, what)(
+                [ids[i] for i in moved for _ in range(each)],
+                [shards[i] * self.shard_size + j * self.tensor_size
+                 for i in moved for j in range(each)],
+                [tensors[i * each + j] for i in moved for j in range(each)])
+        except BaseException:
+            if what == "dump":
+                self._commit({ids[i] for i in moved}, False)
+            raise
+        if what == "dump":  # a store may have one task for all
+            self._dumps.setdefault(id(task), (task, []))[1].extend(
+                (ids[i], shards[i]) for i in moved)
         return task
 
     def _create(self, ids: list[bytes]) -> list[int]:
-        """The numbers of those that are not there yet."""
+        """The numbers of those that are to be dumped."""
         absent = [i for i, there in enumerate(self.lookup(ids)) if not there]
-        new = {ids[i]: None for i in absent if ids[i] not in self._left}
-        if new:
-            self.v0_store.create(list(new))
-        self._left.update((block, set(range(self.shards))) for block in new)
-        return absent
+        new = list(dict.fromkeys(
+            ids[i] for i in absent if ids[i] not in self._left))
+        refused = _refused(new, self.v0_store.create(new)) if new else []
+        self._left.update((block, set(range(self.shards)))
+                          for block in new if block not in refused)
+        return [i for i in absent if ids[i] in self._left]
+
+    def _commit(self, blocks: set[bytes], well: bool) -> list[bytes]:
+        """Or give them up. Those that the store has refused."""
+        ended = list(blocks & self._left.keys())
+        for block in ended:
+            del self._left[block]
+        return ended and _refused(ended, self.v0_store.commit(
+            ended, _Flags([well] * len(ended))))
 
     def _ended(self, task: Any, status: int) -> None:
         """Commit blocks that have no shard left, or give all up."""
         ended = set()
-        for block, shard in self._dumps.pop(id(task), (task, ()))[1]:
+        for block, shard in self._dumps.pop(id(task), (task, []))[1]:
             left = self._left.get(block, set())
             left.discard(shard)
             if block in self._left and (status or not left):
                 ended.add(block)
-        for block in ended:
-            del self._left[block]
-        if ended:
-            flags = _Flags([not status] * len(ended))
-            self.v0_store.commit(list(ended), flags)
+        refused = self._commit(ended, not status)
+        if refused and not status:
+            self.v0_store.commit(refused, _Flags([False] * len(refused)))
+            raise UcmfsError(errno.EIO, f"the store does not commit "
+                             f"{len(refused)} of {len(ended)} blocks")
 
     def wait(self, task: Any) -> None:
         """UcmfsError: the store says that an entry failed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import unittest
 
-from ucmfs.adapter import V0ToV1Adapter
+from ucmfs.adapter import V0ToV1Adapter, bytes_at
 from ucmfs.errors import InvalidArgument, UcmfsError
 
 from tests.python.support import Memory, id_of, join, payload_of
@@ -23,12 +23,17 @@ class Old:
     def __init__(self, one_flag):
         self.one_flag = one_flag
         self.blocks, self.drafts, self.given_up = {}, {}, []
-        self.fail = False
+        self.fail = self.broken = False
+        self.others, self.incomplete = (), ()
 
     def create(self, block_ids):
         for block in block_ids:
             assert block not in self.drafts
-            self.drafts[block] = bytearray(BLOCK)
+            if block not in self.others:
+                self.drafts[block] = bytearray(BLOCK)
+        if self.one_flag:
+            return None
+        return [17 if block in self.others else 0 for block in block_ids]
 
     def lookup(self, block_ids):
         return [block in self.blocks for block in block_ids]
@@ -47,6 +52,8 @@ class Old:
         return self._task(0)
 
     def dump(self, block_ids, offset, src_tensor):
+        if self.broken:
+            raise ValueError("no dump")
         for block, at, tensor in zip(block_ids, offset, src_tensor):
             self.drafts[block][at:at + len(tensor)] = tensor
         return self._task(0)
@@ -65,6 +72,10 @@ class Old:
             flags = [bool(is_success)] * len(block_ids)
         else:
             flags = list(is_success)
+        if all(flags) and any(block in self.incomplete
+                              for block in block_ids):
+            return 11 if self.one_flag else [
+                11 if block in self.incomplete else 0 for block in block_ids]
         for block, good in zip(block_ids, flags):
             draft = self.drafts.pop(block)
             if good:
@@ -78,8 +89,9 @@ class Case(unittest.TestCase):
 
     def setUp(self):
         self.old = Old(self.one_flag)
-        self.store = V0ToV1Adapter(self.old, tensor_size=TENSOR,
-                                   shard_size=SHARD, block_size=BLOCK)
+        self.store = V0ToV1Adapter(self.old, to_tensor=bytes_at,
+                                   tensor_size=TENSOR, shard_size=SHARD,
+                                   block_size=BLOCK)
         self.memory = Memory(join(WANT))
 
     def addresses(self, i, shard):
@@ -145,6 +157,30 @@ class Case(unittest.TestCase):
         self.dump_all()  # and may be dumped again
         self.assertEqual(self.store.lookup(IDS), [True] * NUM)
 
+    def test_a_block_is_given_up_when_it_cannot_be_dumped(self):
+        self.old.broken = True
+        with self.assertRaisesRegex(ValueError, "no dump"):
+            self.dump_all()
+        self.assertEqual(self.old.drafts, {})
+        self.old.broken = False
+        self.dump_all()
+        self.assertEqual(self.store.lookup(IDS), [True] * NUM)
+
+    def test_a_block_that_is_not_committed_is_given_up(self):
+        self.old.incomplete = IDS[:1]
+        with self.assertRaisesRegex(UcmfsError, "1 of 1 blocks"):
+            self.dump([(0, s) for s in range(SHARDS)])
+        self.assertEqual((self.old.drafts, self.old.given_up),
+                         ({}, IDS[:1]))
+
+    def test_tasks_may_be_one(self):
+        self.old._task = lambda status: None
+        self.old.wait = lambda task: 0
+        for shard in range(SHARDS):
+            self.move(self.store.dump_data, [(0, shard)])
+        self.store.wait(None)
+        self.assertEqual(self.old.blocks, {IDS[0]: WANT[0]})
+
     def test_what_is_absent_is_an_error(self):
         with self.assertRaisesRegex(UcmfsError, "-50005"):
             self.store.wait(self.move(self.store.load_data, [(0, 0)]))
@@ -169,6 +205,15 @@ class Case(unittest.TestCase):
 
 class WithOneFlagForAll(Case):
     one_flag = True
+
+
+class WithAnswers(Case):
+
+    def test_what_another_one_creates_is_skipped(self):
+        self.old.others = IDS[:1]
+        self.dump_all()
+        self.assertEqual(set(self.old.blocks), set(IDS[1:]))
+        self.assertEqual(self.old.given_up, [])
 
 
 if __name__ == "__main__":
