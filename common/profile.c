@@ -134,7 +134,8 @@ void ucm_profile_start(void)
 		return;
 	snprintf(own, sizeof(own), "ucm-profile-%d.json", (int)owner);
 	name = name && *name ? name : own;
-	fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC |
+			(name == own ? O_NOFOLLOW : 0), 0644); /* others may guess it */
 	path = fd < 0 ? NULL : realpath(name, NULL);
 	slots = path ? calloc(UCM_PROFILE_MOST, sizeof(*slots)) : NULL;
 	if (!slots)

@@ -33,8 +33,8 @@ struct ucm_profile_event {
 
 extern _Atomic bool ucm_profile_on;
 
-/* Look at the environment, the first time in a process. A child that is forked after
- * that writes nothing. */
+/* Look at the environment; nothing happens when it has been switched on before. A child
+ * that is forked after that writes nothing. */
 void ucm_profile_start(void);
 
 /* The begin of an event; 0: nothing is recorded. */

@@ -120,7 +120,7 @@ class V0ToV1Adapter(Sized):
         return task
 
     def _create(self, ids: list[bytes]) -> list[int]:
-        """The numbers of those that are to be dumped."""
+        """The numbers of those that will be dumped."""
         absent = [i for i, there in enumerate(self.lookup(ids)) if not there]
         new = list(dict.fromkeys(
             ids[i] for i in absent if ids[i] not in self._left))

@@ -490,20 +490,22 @@ class _Reader:
         self.store(config, f"{key}.ucm_connector_config")
 
     def chosen(self, entries: Any, key: str) -> int:
-        """Of several connectors the first whose directories are there."""
+        """Of several connectors the first whose directories are there, or
+        the first."""
         for i, entry in enumerate(entries):
             if not isinstance(entry, Mapping):
                 raise ConfigError(f"{key}[{i}]", "a mapping is needed")
-        found = 0
-        if len(entries) > 1:
-            for i, entry in enumerate(entries):
-                paths = _paths_of(entry.get("ucm_connector_config"))
-                if paths and all(map(os.path.isdir, paths)):
-                    found = i
-                    break
-            self.out.notes.append(
-                f"{key}: of {len(entries)} number {found} is used, "
-                "the first whose directories are there")
+        if len(entries) == 1:
+            return 0
+        paths = [_paths_of(entry.get("ucm_connector_config"))
+                 for entry in entries]
+        there = [i for i, each in enumerate(paths)
+                 if each and all(map(os.path.isdir, each))]
+        found = there[0] if there else 0
+        self.out.notes.append(
+            f"{key}: of {len(entries)} number {found} is used, the first"
+            + (" whose directories are there" if there else
+               "; none has its directories"))
         return found
 
     def store(self, config: Mapping[str, Any], where: str) -> None:
@@ -754,7 +756,8 @@ def _paths_of(config: Any) -> list[str]:
     if not isinstance(config, Mapping):
         return []
     stages = config.get("pipeline", config.get("store_pipeline"))
-    return _split(config.get("storage_backends")) + [
+    return [path for name in ("storage_backends", "storage_path", "nfs_path")
+            for path in _split(config.get(name))] + [
         path for stage in (stages if isinstance(stages, (list, tuple)) else ())
         if isinstance(stage, Mapping) for path in _split(stage.get("path"))]
 

@@ -14,7 +14,7 @@ from typing import Any, Sequence, Union
 from . import _c, _lib, _log, _pack
 from ._handle import Handle
 from .blocks import Blocks
-from .errors import InvalidArgument, UcmfsError
+from .errors import InvalidArgument, NotConnected, UcmfsError
 from .layout import Layout, _number_of, _verify_of
 from .task import Completions, Task, TaskOwner, new_eventfd
 
@@ -197,7 +197,7 @@ class Loader(Handle, TaskOwner):
                 log.warning("ucmfs: prefetch: %s", error)
                 if not self._blocks:
                     self._warmed_in = None  # no daemon can be started
-                else:
+                elif isinstance(error, NotConnected):
                     self._blocks.close()
                     self._blocks = None
 
