@@ -224,7 +224,7 @@ int ucm_evict_and_copy(struct ucm_store *store, ucm_ref ref,
 }
 
 /* A block that arrives counts twice for a moment, as written and as being written. So
- * two of each mover must have room, or others would be evicted for them. */
+ * there must be room for two blocks of each mover, or others would be evicted. */
 int ucm_evict_copy_beside(struct ucm_store *store, ucm_ref ref,
 			  struct ucm_move_terms *move)
 {
