@@ -337,6 +337,7 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     check.add_argument("new", metavar="NEW.json")
     check.add_argument("--within", type=percent, default=10, metavar="PERCENT",
                        help="a median may be worse by [%(default)s]")
+    check.add_argument("--html", metavar="FILE.html")
     options = parser.parse_args(arguments)
     if options.verb == "run":
         if options.trace and (options.input or options.output
@@ -360,7 +361,7 @@ def run(options: argparse.Namespace) -> int:
           sep="\n")
     if options.html:
         with open(options.html, "w", encoding="utf-8") as file:
-            file.write(report.html_of(result))
+            file.write(report.page_of(report.rows_of(result), [result]))
     return 0
 
 
@@ -368,11 +369,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = options_of(arguments)
     try:
         if options.verb == "check":
-            return report.check(options.old, options.new, options.within)
+            return report.check(options.old, options.new, options.within,
+                                options.html)
         return run(options)
     except (Failure, OSError) as error:
         print(f"ucmfs.bench: {error}", file=sys.stderr)
-        return getattr(error, "status", 1)
+        return getattr(error, "status", 2 if options.verb == "check" else 1)
     except KeyboardInterrupt:
         return 130
 

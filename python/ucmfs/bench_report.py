@@ -26,9 +26,11 @@ ENGINE = (
     ("retrieved", "of blocks left in the store, loaded", "%", 100,
      "sparse_retrieved_blocks_total", "sparse_left_blocks_total"))
 WIDTH, HEIGHT = 400, 120  # of a plot
+COLORS = "#fb6", "#27b"  # old, new
 STYLE = ("body { font: 14px sans-serif; max-width: 60em; margin: 1em; } "
          "td, th { text-align: right; padding: 0 1em 0 0; } "
          "td:first-child, th:first-child { text-align: left; } "
+         "p { padding-left: 6px; } "
          "svg { background: #fff; font: 11px sans-serif; margin: 4px; }")
 
 
@@ -180,40 +182,52 @@ def compare(old: dict[str, Any], new: dict[str, Any],
     return rows
 
 
-def check(old: str, new: str, within: float) -> int:
-    """Prints what differs; the exit status."""
-    rows = compare(read(old), read(new), within)
+def check(old: str, new: str, within: float, page: str | None) -> int:
+    """Prints what differs; the exit status. page: a file for it, or None."""
+    results = read(old), read(new)
+    rows = compare(*results, within)
+    if page:
+        with open(page, "w", encoding="utf-8") as file:
+            file.write(page_of(rows, results))
     print(aligned(rows))
     return 1 if any(row[-1] for row in rows) else 0
 
 
 # ---- a page ----
 
-def plot(figure: Figure) -> str:
+def plot(curves: Sequence[Figure]) -> str:
     """Which share of the values is at most that high."""
-    most = figure.values[-1] or 1.0
-    points = " ".join(f"{WIDTH * figure.at(i / 100) / most:.1f},"
-                      f"{HEIGHT - HEIGHT * i / 100:.1f}" for i in range(101))
+    new = curves[-1]
+    most = max(each.values[-1] for each in curves) or 1.0
+    lines = "".join(
+        f'<polyline fill="none" stroke="{color}" points="' + " ".join(
+            f"{WIDTH * each.at(i / 100) / most:.1f},"
+            f"{HEIGHT - HEIGHT * i / 100:.1f}" for i in range(101)) + '"/>'
+        for color, each in zip(COLORS[-len(curves):], curves))
     return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" '
-            f'height="{HEIGHT + 40}"><text y="12">{figure.title}: share of '
+            f'height="{HEIGHT + 40}"><text y="12">{new.title}: share of '
             f'values below</text><g transform="translate(0 20)"><rect width='
-            f'"{WIDTH}" height="{HEIGHT}" fill="#f4f4f4"/><polyline fill='
-            f'"none" stroke="#27b" points="{points}"/></g>'
+            f'"{WIDTH}" height="{HEIGHT}" fill="#f4f4f4"/>{lines}</g>'
             f'<text y="{HEIGHT + 34}">0</text><text x="{WIDTH}" '
-            f'y="{HEIGHT + 34}" text-anchor="end">{most:.2f} {figure.unit}'
+            f'y="{HEIGHT + 34}" text-anchor="end">{most:.2f} {new.unit}'
             "</text></svg>")
 
 
-def html_of(result: dict[str, Any]) -> str:
-    """One file, without scripts and addresses."""
-    rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>"
-                                    for cell in row) + "</tr>"
-                   for row in rows_of(result))
-    said = "<br/>".join(map(html.escape, [result["date"] + " UTC",
-                                          *said_of(result)]))
+def page_of(rows: list[list[str]], results: Sequence[dict[str, Any]]) -> str:
+    """One file, without scripts and addresses. results: one, or old and
+    new."""
+    table = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>"
+                                     for cell in row) + "</tr>"
+                    for row in rows)
+    said = "".join(
+        f'<p style="border-left: 6px solid {color}">' + "<br/>".join(map(
+            html.escape, [each["date"] + " UTC", *said_of(each)])) + "</p>\n"
+        for color, each in zip(COLORS[-len(results):], results))
+    found = [figures(each) for each in results]
     return ('<!DOCTYPE html>\n<html xmlns="http://www.w3.org/1999/xhtml">'
             '<head><meta charset="utf-8"/><title>ucmfs.bench</title>'
-            f"<style>{STYLE}</style></head><body><p>{said}</p>\n"
-            f"<table>{rows}</table>\n" + "\n".join(
-                plot(each) for each in figures(result).values()
-                if each.better == LOW) + "</body></html>\n")
+            f"<style>{STYLE}</style></head><body>{said}"
+            f"<table>{table}</table>\n" + "\n".join(
+                plot([each[name] for each in found if name in each])
+                for name, figure in found[-1].items()
+                if figure.better == LOW) + "</body></html>\n")

@@ -315,7 +315,8 @@ class Check(unittest.TestCase):
 
 class Page(unittest.TestCase):
     def test_is_one_file(self):
-        page = bench_report.html_of(a_result((0.1, 0.3, 0.2), failed=1))
+        result = a_result((0.1, 0.3, 0.2), failed=1)
+        page = bench_report.page_of(bench_report.rows_of(result), [result])
         root = ElementTree.fromstring(page.replace("<!DOCTYPE html>", ""))
         names = [each.tag.rpartition("}")[2] for each in root.iter()]
         self.assertEqual(names.count("svg"), 4)
@@ -330,10 +331,34 @@ class Page(unittest.TestCase):
         self.assertNotIn("url(", links)
         self.assertIn("&lt;status&gt; 500", page)
 
+    def test_two_are_in_one_picture(self):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [os.path.join(folder, name)
+                     for name in ("old", "new", "page")]
+            for path, ttft in zip(paths, (0.1, 0.4)):
+                with open(path, "w", encoding="utf-8") as file:
+                    json.dump(a_result((ttft,)), file)
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(bench.main([
+                    "check", *paths[:2], "--html", paths[2]]), 1)
+            root = ElementTree.parse(paths[2]).getroot()
+            with contextlib.redirect_stderr(io.StringIO()):
+                self.assertEqual(bench.main([
+                    "check", *paths[:2], "--html", folder]), 2)
+        first = next(each for each in root.iter() if each.tag.endswith("svg"))
+        old, new = (each for each in first.iter()
+                    if each.tag.endswith("polyline"))
+        ends = [float(each.get("points").split()[-1].split(",")[0])
+                for each in (old, new)]
+        self.assertEqual(ends, [bench_report.WIDTH / 4, bench_report.WIDTH])
+        self.assertEqual((old.get("stroke"), new.get("stroke")),
+                         bench_report.COLORS)
+        self.assertIn("REGRESSION", "".join(root.itertext()))
+
     def test_curves_rise_in_the_picture(self):
         for values in ([1, 2, 50], [5], [0, 0]):
             points = re.search(r'points="([^"]*)"', bench_report.plot(
-                Figure("", "ms", LOW, values)))[1]
+                [Figure("", "ms", LOW, values)]))[1]
             x, y = zip(*(map(float, point.split(","))
                          for point in points.split()))
             self.assertEqual(list(x), sorted(x))
