@@ -212,8 +212,9 @@ int ucm_store_fill_bucket(struct ucm_store *store, struct ucm_space *space,
 /* Unlink a block from every tier, whatever holds it. -ENOENT, -EROFS, ... */
 int ucm_store_remove(struct ucm_store *store, const struct ucm_key *key);
 
-/* The same if nothing holds it: else -EPERM or -EBUSY (ucm_store_claim()). */
-int ucm_store_evict(struct ucm_store *store, const struct ucm_key *key);
+/* The same if nothing holds it: else -EPERM or -EBUSY (ucm_store_claim()). leaf: nor
+ * has it a child, which may have come since it was chosen. */
+int ucm_store_evict(struct ucm_store *store, const struct ucm_key *key, bool leaf);
 
 /* Set atime and mtime as utimensat(2) does. */
 int ucm_store_set_times(struct ucm_store *store, ucm_ref ref,

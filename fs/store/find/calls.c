@@ -96,7 +96,7 @@ int ucm_calls_one(struct ucm_store *store, enum ucm_calls_op op,
 	case UCM_BATCH_UNPIN:
 		return ucm_store_pin(store, ref, false);
 	case UCM_BATCH_EVICT:
-		return ucm_store_evict(store, key);
+		return ucm_store_evict(store, key, false);
 	case UCM_BATCH_WARM:
 		return ucm_jobs_warm(store, ref);
 	case UCM_BATCH_CHECK:

@@ -451,7 +451,7 @@ static int store_mark_leaving(struct ucm_store *store, ucm_ref ref)
 
 static int store_remove_locked(struct ucm_store *store,
 			       const struct ucm_key *key,
-			       enum ucm_policy_why why)
+			       enum ucm_policy_why why, bool leaf)
 {
 	struct ucm_space *space = ucm_namespace_get(&store->names, key->space);
 	struct ucm_entry entry;
@@ -472,8 +472,9 @@ static int store_remove_locked(struct ucm_store *store,
 		return -EPERM;
 	/* before the file: whoever maps the index never sees a block that is
 	 * gone; the entry is removed after it, so that we find it until then */
-	err = why == UCM_POLICY_EVICTED ? ucm_store_claim(store, ref, NULL)
-					: store_mark_leaving(store, ref);
+	err = why == UCM_POLICY_EVICTED
+		      ? ucm_store_claim(store, ref, leaf, NULL)
+		      : store_mark_leaving(store, ref);
 	if (err)
 		return err;
 	/* the mark first: it must not wait for another block of that name */
@@ -501,7 +502,7 @@ static void store_read_pins(struct ucm_store *store)
 }
 
 static int store_remove(struct ucm_store *store, const struct ucm_key *key,
-			enum ucm_policy_why why)
+			enum ucm_policy_why why, bool leaf)
 {
 	int err = ucm_wait_for_any(&store->dirs);
 	struct ucm_entry entry;
@@ -513,19 +514,19 @@ static int store_remove(struct ucm_store *store, const struct ucm_key *key,
 		return err;
 	store_read_pins(store);
 	ucm_store_lock_name(store, &key->id);
-	err = store_remove_locked(store, key, why);
+	err = store_remove_locked(store, key, why, leaf);
 	ucm_store_unlock_name(store, &key->id);
 	return err;
 }
 
 int ucm_store_remove(struct ucm_store *store, const struct ucm_key *key)
 {
-	return store_remove(store, key, UCM_POLICY_REMOVED);
+	return store_remove(store, key, UCM_POLICY_REMOVED, false);
 }
 
-int ucm_store_evict(struct ucm_store *store, const struct ucm_key *key)
+int ucm_store_evict(struct ucm_store *store, const struct ucm_key *key, bool leaf)
 {
-	return store_remove(store, key, UCM_POLICY_EVICTED);
+	return store_remove(store, key, UCM_POLICY_EVICTED, leaf);
 }
 
 static void edit_times(struct ucm_entry *entry, void *arg)

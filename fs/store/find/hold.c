@@ -146,7 +146,7 @@ void ucm_hold_end(struct ucm_store *store, struct ucm_open *open)
 struct hold_question {
 	struct ucm_holds *holds;
 	ucm_ref ref;
-	bool claim;
+	bool claim, leaf;
 	int err;
 	struct ucm_hold hold;
 };
@@ -170,6 +170,8 @@ static void edit_ask(struct ucm_entry *entry, void *arg)
 	hold->being_written = entry->flags & UCM_ENTRY_WRITABLE;
 	hold->leaving = entry->flags & UCM_ENTRY_LEAVING;
 	question->err = hold_verdict(hold);
+	if (!question->err && question->leaf && entry->children)
+		question->err = -EBUSY;
 	if (question->claim && !question->err)
 		entry->flags |= UCM_ENTRY_LEAVING;
 }
@@ -192,9 +194,10 @@ int ucm_store_holds(struct ucm_store *store, ucm_ref ref, struct ucm_hold *out)
 	return 0;
 }
 
-int ucm_store_claim(struct ucm_store *store, ucm_ref ref, struct ucm_hold *out)
+int ucm_store_claim(struct ucm_store *store, ucm_ref ref, bool leaf,
+		    struct ucm_hold *out)
 {
-	struct hold_question question = {.claim = true};
+	struct hold_question question = {.claim = true, .leaf = leaf};
 
 	if (!hold_ask(store, ref, &question))
 		return -ENOENT;

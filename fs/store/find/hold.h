@@ -74,10 +74,11 @@ int ucm_store_holds(struct ucm_store *store, ucm_ref ref, struct ucm_hold *out);
 /*
  * Claim a block in order to take it away: from now on it is absent for whoever
  * looks or opens. Under its name's lock (find.h), under which it is removed
- * then, or unclaimed. -EPERM: pinned; -EBUSY: held otherwise; -ENOENT: gone, or
- * claimed by another. out: what holds it, or NULL; not for -ENOENT.
+ * then, or unclaimed. leaf: only if it has no child. -EPERM: pinned; -EBUSY: held
+ * otherwise, or it has one; -ENOENT: gone, or claimed by another. out: what holds it, or NULL; not for -ENOENT.
  */
-int ucm_store_claim(struct ucm_store *store, ucm_ref ref, struct ucm_hold *out);
+int ucm_store_claim(struct ucm_store *store, ucm_ref ref, bool leaf,
+		    struct ucm_hold *out);
 /* It stays after all. */
 void ucm_store_unclaim(struct ucm_store *store, ucm_ref ref);
 

@@ -65,7 +65,7 @@ static int evict_whole(struct ucm_drawing *drawing,
 	const struct ucm_key key = {.id = entry->id, .space = entry->space};
 	int err;
 
-	err = ucm_store_evict(store, &key);
+	err = ucm_store_evict(store, &key, true);
 	if (err)
 		return err;
 	*freed = (uint64_t)entry->blocks * 512;

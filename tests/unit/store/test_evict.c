@@ -235,6 +235,19 @@ UNIT_TEST(a_parent_is_a_candidate_once_its_last_child_is_evicted)
 	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_AT_ONCE), -ENOSPC);
 }
 
+UNIT_TEST(a_parent_is_not_evicted_for_what_it_was_when_it_was_chosen)
+{
+	fx_still_store("only=$/a");
+	chain(0, 2); /* the child has come since */
+	ck_assert_int_eq(ucm_store_evict(fx_set, &fx_files[0].key, true), -EBUSY);
+	ck_assert(is_there(0));
+	ck_assert_int_eq(ucm_store_evict(fx_set, &fx_files[1].key, true), 0);
+	ck_assert_int_eq(ucm_store_evict(fx_set, &fx_files[0].key, true), 0);
+	chain(0, 2);
+	/* a person may take any */
+	ck_assert_int_eq(ucm_store_evict(fx_set, &fx_files[0].key, false), 0);
+}
+
 /* Only leaves may be lost, but a mover copies any block. */
 UNIT_TEST(a_parent_that_was_no_candidate_can_be_moved_later)
 {

@@ -53,7 +53,7 @@ static int open_file(struct ucm_open *open)
 
 static int evict(void)
 {
-	return ucm_store_evict(fx_set, &file.key);
+	return ucm_store_evict(fx_set, &file.key, false);
 }
 
 UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown);
@@ -157,11 +157,11 @@ UNIT_TEST(a_block_whose_writer_has_it_open_is_not_evicted)
 			 0);
 	ref = temp.ref;
 	ck_assert(holds().being_written);
-	ck_assert_int_eq(ucm_store_evict(fx_set, &late.key), -EBUSY);
+	ck_assert_int_eq(ucm_store_evict(fx_set, &late.key, false), -EBUSY);
 	fx_close_file(fd);
 	ucm_store_drop(fx_set, &temp);
 	ck_assert(!holds().being_written);
-	ck_assert_int_eq(ucm_store_evict(fx_set, &late.key), 0);
+	ck_assert_int_eq(ucm_store_evict(fx_set, &late.key, false), 0);
 }
 
 UNIT_TEST(a_claimed_block_is_absent)
@@ -169,12 +169,12 @@ UNIT_TEST(a_claimed_block_is_absent)
 	struct ucm_open open = {0};
 	struct ucm_hold hold;
 
-	ck_assert_int_eq(ucm_store_claim(fx_set, ref, &hold), 0);
+	ck_assert_int_eq(ucm_store_claim(fx_set, ref, false, &hold), 0);
 	ck_assert(holds().leaving);
 	fx_misses(&file);
 	ck_assert_int_eq(open_file(&open), -ENOENT);
 	ck_assert_uint_eq(open.ref, 0);
-	ck_assert_int_eq(ucm_store_claim(fx_set, ref, &hold), -ENOENT);
+	ck_assert_int_eq(ucm_store_claim(fx_set, ref, false, &hold), -ENOENT);
 	ck_assert_int_eq(evict(), -ENOENT);
 	ucm_store_unclaim(fx_set, ref);
 	fx_serves(&file);
@@ -188,7 +188,7 @@ UNIT_TEST(a_claim_says_what_holds_the_block)
 	int fd = open_file(&open);
 
 	ck_assert_int_eq(ucm_store_pin(fx_set, ref, true), 0);
-	ck_assert_int_eq(ucm_store_claim(fx_set, ref, &hold), -EPERM);
+	ck_assert_int_eq(ucm_store_claim(fx_set, ref, false, &hold), -EPERM);
 	ck_assert_uint_eq(hold.opens, 1);
 	ck_assert(hold.pinned && !hold.leaving);
 	ucm_hold_end(fx_set, &open);
@@ -282,7 +282,7 @@ static bool model_step_claim(struct model *model, uint64_t *random)
 		model->claimed = false;
 		return true;
 	}
-	err = ucm_store_claim(fx_set, model->ref, NULL);
+	err = ucm_store_claim(fx_set, model->ref, false, NULL);
 	model->claimed |= !err;
 	return err == want;
 }
@@ -361,7 +361,7 @@ static void race_open(unsigned i, struct ucm_open *open)
 
 static void race_claim(unsigned i)
 {
-	if (ucm_store_claim(fx_set, shared[i].ref, NULL))
+	if (ucm_store_claim(fx_set, shared[i].ref, false, NULL))
 		return;
 	atomic_fetch_add(&shared[i].claims, 1);
 	for (int look = 0; look < 100; look++)
@@ -419,7 +419,7 @@ UNIT_TEST(holders_and_claims_exclude_each_other)
 		must(!pthread_join(racers[i].thread, NULL));
 	for (unsigned i = 0; i < BLOCKS; i++) {
 		must(shared[i].claims && shared[i].opens);
-		must(!ucm_store_claim(fx_set, shared[i].ref, NULL));
+		must(!ucm_store_claim(fx_set, shared[i].ref, false, NULL));
 		ucm_store_unclaim(fx_set, shared[i].ref);
 	}
 }

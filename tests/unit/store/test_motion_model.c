@@ -553,7 +553,7 @@ static void do_evict_one(unsigned i)
 
 	if (!kind->evicts)
 		return;
-	err = ucm_store_evict(fx_set, &files[i].key);
+	err = ucm_store_evict(fx_set, &files[i].key, false);
 	/* busy: it is being copied */
 	claim(!err || err == -EBUSY || !there || held || !must_be_there(i),
 	      "evict: %s", strerror(-err));
