@@ -75,7 +75,8 @@ int ucm_store_holds(struct ucm_store *store, ucm_ref ref, struct ucm_hold *out);
  * Claim a block in order to take it away: from now on it is absent for whoever
  * looks or opens. Under its name's lock (find.h), under which it is removed
  * then, or unclaimed. leaf: only if it has no child. -EPERM: pinned; -EBUSY: held
- * otherwise, or it has one; -ENOENT: gone, or claimed by another. out: what holds it, or NULL; not for -ENOENT.
+ * otherwise, or it has one; -ENOENT: gone, or claimed by another. out: what holds it,
+ * or NULL; not for -ENOENT.
  */
 int ucm_store_claim(struct ucm_store *store, ucm_ref ref, bool leaf,
 		    struct ucm_hold *out);

@@ -149,18 +149,24 @@ static void read_one(void)
 	read_block(0x1234);
 }
 
+/* What the only event has under a name, of a process that does fn. */
+static void check_argument(void (*fn)(void), const char *name, const char *want)
+{
+	const char *got;
+	json_t *events;
+
+	run(fn, 0);
+	events = events_of("file.json", 0);
+	ck_assert(!json_unpack(json_array_get(events, 0), "{s:{s:s}}", "args",
+			       name, &got));
+	ck_assert_str_eq(got, want);
+	json_decref(events);
+}
+
 /* Whatever bytes it has. */
 UNIT_TEST(a_block_has_its_name)
 {
-	const char *block;
-	json_t *events;
-
-	run(read_one, 0);
-	events = events_of("file.json", 0);
-	ck_assert(!json_unpack(json_array_get(events, 0), "{s:{s:s}}", "args",
-			       "block", &block));
-	ck_assert_str_eq(block, "225c0000000000000000000000001234");
-	json_decref(events);
+	check_argument(read_one, "block", "225c0000000000000000000000001234");
 }
 
 static void do_nothing(void)
@@ -203,15 +209,7 @@ static void read_badly(void)
 
 UNIT_TEST(a_read_that_fails_has_its_error)
 {
-	const char *status;
-	json_t *events;
-
-	run(read_badly, 0);
-	events = events_of("file.json", 0);
-	ck_assert(!json_unpack(json_array_get(events, 0), "{s:{s:s}}", "args",
-			       "status", &status));
-	ck_assert_str_eq(status, "EIO");
-	json_decref(events);
+	check_argument(read_badly, "status", "EIO");
 }
 
 /* ---- rows ---- */
