@@ -10,11 +10,13 @@
 #include "fs/config/config.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <yaml.h>
 
 #include "common/error.h"
+#include "common/parse.h"
 #include "fs/config/presets.h"
 
 typedef int (*setter)(void *arg, const char *key, const char *value,
@@ -172,12 +174,76 @@ static int read_tiers(struct reader *reader, yaml_node_t *node)
 	return err;
 }
 
-/* Paths may be a list. */
+/* {type: cache, size_gb: 8}, or {type: posix, path: /a}: a tier. */
+static int read_listed_stage(struct reader *reader, yaml_node_t *map)
+{
+	yaml_node_t *type = value_of(reader, map, "type");
+	bool is_cache = type && scalar(type) && !strcmp(scalar(type), "cache");
+	const char *key = is_cache ? "size_gb" : "path";
+	yaml_node_t *value = value_of(reader, map, key);
+	struct ucm_tier_config *tier;
+	char memory[32];
+	uint64_t gib;
+	int err;
+
+	if (!type || !scalar(type) || !ucm_preset_is_stage(scalar(type)) ||
+	    !value || !scalar(value) ||
+	    map->data.mapping.pairs.top - map->data.mapping.pairs.start != 2)
+		return complain_at(reader, map,
+				   "a stage is {type: cache, size_gb: N}, or "
+				   "{type: posix, path: DIR}");
+	if (is_cache && ucm_parse_range(scalar(value), 1, 1 << 20, &gib))
+		return complain_at(reader, value,
+				   "size_gb is a number from 1 to 1048576");
+	snprintf(memory, sizeof(memory), "mem@%sG", scalar(value));
+	err = ucm_config_add_tier(reader->tiers, &tier);
+	if (err)
+		return err;
+	return check_set(reader, value,
+			 ucm_config_set_tier(tier, "directories",
+					     is_cache ? memory : scalar(value),
+					     reader->error));
+}
+
+/* Maps, fast to slow, each a tier; or names, as [Cache, Posix]. */
+static int read_stages(struct reader *reader, yaml_node_t *list)
+{
+	char names[128] = "";
+	int err = 0;
+
+	if (reader->tiers->num_tiers)
+		return complain_at(reader, list,
+				   "tiers and a list of stages: give one of "
+				   "them");
+	for (yaml_node_item_t *item = list->data.sequence.items.start;
+	     !err && item < list->data.sequence.items.top; item++) {
+		yaml_node_t *stage = node_at(reader, *item);
+		size_t len = strlen(names);
+
+		if (stage->type == YAML_MAPPING_NODE)
+			err = read_listed_stage(reader, stage);
+		else if (scalar(stage))
+			snprintf(names + len, sizeof(names) - len, "%s%s",
+				 len ? "|" : "", scalar(stage));
+		else
+			err = complain_at(reader, stage, "a stage is not a map");
+	}
+	if (err || !*names)
+		return err;
+	return check_set(reader, list,
+			 ucm_preset_set(&reader->preset, NULL, "pipeline",
+					names, reader->error));
+}
+
+/* Paths and stages may be a list. */
 static int read_preset_key(struct reader *reader, const char *stage,
 			   yaml_node_t *key, yaml_node_t *value)
 {
 	int err = 0;
 
+	if (value->type == YAML_SEQUENCE_NODE && !stage &&
+	    strstr(scalar(key), "pipeline"))
+		return read_stages(reader, value);
 	if (value->type == YAML_SEQUENCE_NODE &&
 	    !strcmp(scalar(key), "storage_backends")) {
 		for (yaml_node_item_t *item = value->data.sequence.items.start;

@@ -9,9 +9,9 @@
  *   storage_policy: none          round_robin, random: one tier of these directories;
  *                                 tiered: a tier of each
  *
- * What belongs to a stage may stand in a map of the stage's name (cache, posix,
- * nfs, ds3fs). Stages but Cache are the same: a directory shows by itself what it
- * stands on.
+ * A list of stages is read as tiers by config_yaml.c. What belongs to a stage may
+ * stand in a map of the stage's name (cache, posix, nfs, ds3fs). Stages but Cache
+ * are the same: a directory shows by itself what it stands on.
  */
 #ifndef UCM_PRESETS_H
 #define UCM_PRESETS_H
