@@ -9,7 +9,9 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <syslog.h>
 #include <time.h>
 #include <unistd.h>
@@ -307,4 +309,51 @@ uint64_t ucm_log_count(enum ucm_log_level level)
 uint64_t ucm_log_count_left_out(void)
 {
 	return atomic_load_explicit(&count_left_out, memory_order_relaxed);
+}
+
+/* ---- the environment ---- */
+
+static const char *variable(const char *name)
+{
+	const char *value = secure_getenv(name);
+
+	return value && *value ? value : NULL;
+}
+
+static void take_level(const char *text)
+{
+	for (unsigned i = 0; i < UCM_LOG_LEVELS; i++) {
+		if (!strcasecmp(text, ucm_log_level_names[i])) {
+			ucm_log_set(current_sink, i);
+			return;
+		}
+	}
+	ucm_warning("UCM_LOG_LEVEL '%s': use error, warning, info or debug",
+		    text);
+}
+
+static void open_file(void)
+{
+	const char *path = variable("UCM_LOG_FILE");
+
+	if (path && !ucm_log_open(path))
+		ucm_log_set(ucm_log_file, current_most);
+	else if (path)
+		ucm_warning("UCM_LOG_FILE: %s: %m", path);
+}
+
+void ucm_log_take_environment(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	const char *level = variable("UCM_LOG_LEVEL");
+	const char *debug = variable("UCM_DEBUG");
+	struct ucm_error why;
+
+	pthread_once(&once, open_file);
+	if (level)
+		take_level(level);
+	if (debug && (!strcasecmp(debug, "true") || !strcmp(debug, "1")))
+		debug = "all=1";
+	if (debug && ucm_log_areas_set(debug, &why))
+		ucm_warning("UCM_DEBUG: %s", why.text);
 }

@@ -46,6 +46,14 @@ int ucm_log_open(const char *path);
  * areas that are off to depth 1. */
 void ucm_log_set(ucm_log_sink sink, enum ucm_log_level most);
 
+/*
+ * For programs that use libucm: UCM_LOG_LEVEL (a level, in any case), UCM_LOG_FILE
+ * (a path, opened once: lines go there) and UCM_DEBUG (areas; "true" or "1": all).
+ * A wrong value is a warning and changes nothing. Not of a program that runs with
+ * more rights than its caller.
+ */
+void ucm_log_take_environment(void);
+
 /* Bytes of a line, with its NUL; what is longer is cut. */
 #define UCM_LOG_LINE_SIZE 1024
 

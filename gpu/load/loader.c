@@ -217,17 +217,6 @@ static int open_budget(struct ucm_shared *shared,
 	return ucm_iobudget_open(&own, options->mount, &shared->budget, error);
 }
 
-/* A wrong value is no reason not to load. */
-static void take_environment(void)
-{
-	const char *debug = secure_getenv("UCM_DEBUG");
-	struct ucm_error why;
-
-	ucm_profile_start();
-	if (debug && *debug && ucm_log_areas_set(debug, &why))
-		ucm_warning("UCM_DEBUG: %s", why.text);
-}
-
 int ucm_loader_open_within(const struct ucm_loader_options *options,
 			   const struct ucm_loader_limits *limits,
 			   struct ucm_loader **out, struct ucm_error *error)
@@ -236,7 +225,8 @@ int ucm_loader_open_within(const struct ucm_loader_options *options,
 	struct ucm_loader *loader;
 	int threads, err;
 
-	take_environment();
+	ucm_log_take_environment();
+	ucm_profile_start();
 	err = ucm_sized_take(&own, sizeof(own), options,
 			     offsetof(struct ucm_loader_options, copy),
 			     "ucm_loader_options", error);

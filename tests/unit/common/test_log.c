@@ -47,6 +47,36 @@ UNIT_TEST(lines_above_the_level_are_dropped)
 	ck_assert_int_eq(num_lines, 2);
 }
 
+static const struct {
+	const char *value;
+	int lines; /* of an error, a warning and an info; and what is said of it */
+} levels[] = {
+	{ "error", 1 }, { "WARNING", 2 }, { "Info", 3 }, { "loud", 3 + 1 },
+	{ "", 3 },
+};
+
+UNIT_TEST(the_environment_has_a_level, .rows = NUM_ROWS(levels))
+{
+	ucm_log_set(keep, UCM_LOG_INFO);
+	setenv("UCM_LOG_LEVEL", levels[_i].value, 1);
+	ucm_log_take_environment();
+	unsetenv("UCM_LOG_LEVEL");
+	ucm_error("a");
+	ucm_warning("b");
+	ucm_info("c");
+	ck_assert_int_eq(num_lines, levels[_i].lines);
+}
+
+UNIT_TEST(the_environment_switches_all_areas_on)
+{
+	setenv("UCM_DEBUG", "true", 1);
+	ucm_log_take_environment();
+	for (unsigned i = 0; i < UCM_AREA_COUNT; i++)
+		ck_assert_uint_eq(ucm_log_depths[i], 1);
+	unsetenv("UCM_DEBUG");
+	ucm_log_areas_set("all=0", NULL);
+}
+
 UNIT_TEST(errno_is_told_by_percent_m_and_kept)
 {
 	ucm_log_set(keep, UCM_LOG_INFO);
@@ -195,6 +225,25 @@ UNIT_TEST(the_file_is_appended_to_with_time_level_and_process)
 	ck_assert_str_eq(strchr(text, 'Z'), want);
 	close(fd);
 	ck_assert_int_eq(ucm_log_open("/nonexistent/log"), -ENOENT);
+}
+
+/* _i: is it there? */
+UNIT_TEST(the_environment_has_a_file, .rows = 2)
+{
+	char path[] = "/tmp/ucm-test-log.XXXXXX", text[256] = "";
+	int fd = mkstemp(path);
+
+	ck_assert_int_ge(fd, 0);
+	ucm_log_set(keep, UCM_LOG_INFO);
+	setenv("UCM_LOG_FILE", _i ? path : "/nonexistent/log", 1);
+	ucm_log_take_environment();
+	unsetenv("UCM_LOG_FILE");
+	unlink(path);
+	ck_assert_int_eq(num_lines, !_i);
+	ucm_warning("tier a");
+	ck_assert_int_eq(pread(fd, text, sizeof(text) - 1, 0) > 0, _i);
+	ck_assert_int_eq(num_lines, _i ? 0 : 2);
+	close(fd);
 }
 
 /* ---- areas ---- */

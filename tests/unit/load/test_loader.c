@@ -399,6 +399,7 @@ static const struct {
 	{ NULL, false, 0 },
 	{ "", false, 0 },
 	{ "os.call=2", true, 0 },
+	{ "TRUE", true, 0 },
 	{ "os.nothing=2", false, 1 },
 };
 
