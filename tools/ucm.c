@@ -2,8 +2,10 @@
 /* ucm.c - ucm(1): picks the subcommand. */
 #include <config.h>
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/lib/args.h"
 #include "tools/lib/tool.h"
@@ -58,6 +60,24 @@ static const struct {
 	{ "where", NULL, "stat", "--where" },
 };
 
+/* As git: another name is that of a program ucm-NAME in PATH. */
+static int run_program(const char *name, char **argv)
+{
+	char program[NAME_MAX];
+
+	if (!strchr(name, '/') && snprintf(program, sizeof(program), "ucm-%s", name) <
+					  (int)sizeof(program)) {
+		argv[0] = program;
+		execvp(program, argv);
+	}
+	if (!strcmp(name, "bench"))
+		fputs("ucm bench: no ucm-bench in PATH; it comes with pip install "
+		      "'ucmfs[bench]'\n", stderr);
+	else
+		fprintf(stderr, "ucm: no command '%s'; try --help\n", name);
+	return UCM_EXIT_USAGE;
+}
+
 static int help(void)
 {
 	size_t title = 0;
@@ -74,6 +94,8 @@ static int help(void)
 		else
 			printf("\n%s:\n", titles[title++]);
 	}
+	puts("\nAnother COMMAND is a program ucm-COMMAND in PATH, as 'ucm bench' of the\n"
+	     "Python package is, which measures a server.");
 	return 0;
 }
 
@@ -106,10 +128,8 @@ static int run(const char *name, int argc, char **argv)
 		if (commands[i] && !strcmp(name, commands[i]->name))
 			command = commands[i];
 	}
-	if (!command) {
-		fprintf(stderr, "ucm: no command '%s'; try --help\n", name);
-		return UCM_EXIT_USAGE;
-	}
+	if (!command)
+		return run_program(name, argv);
 	ucm_tool_command = name;
 	command = take_form(command, &argc, argv);
 	status = ucm_args_parse(command, &argc, &argv);

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A load test of a server of the OpenAI API, and a comparison of two results.
 
-    python -m ucmfs.bench run URL --scenario NAME -o new.json
-    python -m ucmfs.bench check old.json new.json
+    ucm bench run URL --scenario NAME -o new.json
+    ucm bench check old.json new.json
 
 Prompts are numbers of tokens, so that their lengths and what they share are
 exact without a tokenizer (doc/benchmarking.md, "A server"). They are made of
@@ -303,7 +303,7 @@ def number(kind: Any, least: float, most: float = float("inf")) -> Any:
 
 def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m ucmfs.bench", description="Measure a server of the "
+        prog="ucm bench", description="Measure a server of the "
         "OpenAI API under load, and compare two results.")
     verbs = parser.add_subparsers(dest="verb", required=True)
     run = verbs.add_parser("run", help="send requests, print figures")

@@ -55,6 +55,8 @@ print(*sorted(message_from_bytes(wheel.read(name)).get_all("Provides-Extra")))' 
 check 'it is installed' install_wheel "$wheel"
 check 'it has no scripts that would hide an installed ucmfs' \
 	test ! -e "$work/venv/bin/ucmfs" -a ! -e "$work/venv/bin/ucm"
+check 'ucm finds its bench' env -u PYTHONPATH PATH="$work/venv/bin:$PATH" \
+	"$top_builddir/ucm" bench run --help
 seen=$(cd / && env -u PYTHONPATH \
 	UCMFS_LIBRARY="$top_builddir/.libs/libucm.so" \
 	"$work/venv/bin/python" -c 'import ucmfs

@@ -102,6 +102,8 @@ refused 'too many arguments: b' trace a b
 refused 'too many arguments: /b' status --serve /a /b
 refused 'must be list, restore or purge' quarantine
 refused "no command 'inspect'" inspect
+refused "no command 'a/b'" a/b
+refused "no command '$(printf %0300d 1)'" "$(printf %0300d 1)"
 for what in flush checkpoint rescan; do
 	refused 'too many arguments: /b' sync $what /a /b
 	refused '/a and --mount' sync -m /m $what /a
@@ -141,6 +143,29 @@ EOF
 	echo "FAIL: ucm quarantine inspect"
 	failed=1
 }
+# Another name is that of a program.
+(
+	PATH=$work/bin:/usr/bin:/bin
+	refused "it comes with pip install 'ucmfs[bench]'" bench check --help
+	mkdir "$work/bin" "$work/ucm-a"
+	printf '#!/bin/sh\necho "${0##*/}" "$#" "$@"\nexit 7\n' >"$work/bin/ucm-bench"
+	for name in ls 'a b' off; do
+		cp "$work/bin/ucm-bench" "$work/bin/ucm-$name"
+	done
+	chmod 755 "$work/bin/ucm-bench" "$work/bin/ucm-ls" "$work/bin/ucm-a b"
+	cp "$work/bin/ucm-bench" "$work/ucm-a/b"
+	for name in bench 'a b'; do
+		out=$("$ucm" "$name" --help 'c d' -x)
+		[ $?:"$out" = "7:ucm-$name 3 --help c d -x" ] || {
+			echo "FAIL: ucm $name is not ucm-$name: $out"
+			failed=1
+		}
+	done
+	refused 'unknown option --bogus' ls --bogus
+	refused "no command 'off'" off
+	cd "$work" && refused "no command 'a/b'" a/b
+	exit $failed
+) || failed=1
 # One that is gone is refused, with where it is now.
 "$ucm" sparse recall --help >"$work/out" 2>"$work/err"
 if [ $? != 2 ] || [ -s "$work/out" ] ||
