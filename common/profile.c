@@ -30,6 +30,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -129,7 +130,7 @@ void ucm_profile_start(void)
 	char own[64];
 	pid_t none = 0;
 
-	if (!on || strcmp(on, "1") != 0 ||
+	if (!on || (strcmp(on, "1") != 0 && strcasecmp(on, "true") != 0) ||
 	    !atomic_compare_exchange_strong(&owner, &none, getpid()))
 		return;
 	snprintf(own, sizeof(own), "ucm-profile-%d.json", (int)owner);

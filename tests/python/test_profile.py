@@ -130,7 +130,7 @@ class Profile(unittest.TestCase):
                 self.assertLessEqual(start + took, after + 0.001)
 
     def test_has_the_name_of_the_process(self):
-        pid, _ = self.run_program(UCM_PROFILE="1")
+        pid, _ = self.run_program(UCM_PROFILE="True")
         self.assertEqual(os.listdir(self.dir.name), [f"ucm-profile-{pid}.json"])
         self.assertTrue(self.read(f"ucm-profile-{pid}.json"))
 
