@@ -13,6 +13,10 @@ A scenario has as many requests in flight as it says. Where a part of each
 prompt must be found in the cache, these parts are sent first, for one token
 each, and not measured. A trace's requests are sent at their times.
 
+--without does all of that again, after it, without the store: by requests
+that neither load nor save, with other prompts of the same lengths, as an
+engine also has a cache in its own memory; or at another server.
+
 An answer is read as a stream: the time of a token is that of its part. A
 request has failed if its stream does not end with [DONE], reports an error or
 has no token; its times are in no figure.
@@ -127,11 +131,24 @@ def jobs_of_trace(lines: Iterable[str], speed: float) -> list[Job]:
 # ---- the load ----
 
 class Server:
-    def __init__(self, session: Any, options: argparse.Namespace) -> None:
+    """without: None, or the server without a store; "": the same one, by
+    requests that do not use it."""
+
+    def __init__(self, session: Any, options: argparse.Namespace,
+                 without: str | None = None) -> None:
         self._session = session
-        self._url = options.url.rstrip("/")
-        self._options = options
+        self._url = (without or options.url).rstrip("/")
+        self._vocab = options.vocab
+        self._params: dict[str, Any] = {}
+        self.name = self._url
+        self.seed = options.seed
         self.model = options.model
+        if without is not None:
+            self.name += " without the store"
+        if without == "":
+            self.seed = ~self.seed
+            self._params = {"kv_transfer_params": {"ucmfs": {
+                "load": False, "save": False}}}
 
     async def find_model(self) -> None:
         try:
@@ -153,10 +170,10 @@ class Server:
     def body(self, job: Job) -> bytes:
         return json.dumps({
             "model": self.model, "max_tokens": job.output,
-            "prompt": tokens_of(job.pieces, self._options.seed,
-                                self._options.vocab),
+            "prompt": tokens_of(job.pieces, self.seed, self._vocab),
             "temperature": 0, "ignore_eos": True, "stream": True,
-            "stream_options": {"include_usage": True}}).encode()
+            "stream_options": {"include_usage": True},
+            **self._params}).encode()
 
     async def ask(self, body: bytes) -> dict[str, Any]:
         """Times of the parts of an answer, or why it failed."""
@@ -242,30 +259,43 @@ def progress(what: str, records: list[dict[str, Any]], total: int,
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
-    parameters, first, jobs = work_of(options)
+    """A result, with that without the store in it."""
+    work = work_of(options)
     async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, force_close=True),
             timeout=aiohttp.ClientTimeout(
                 total=None, sock_connect=CONNECT_SECONDS,
                 sock_read=options.timeout)) as session:
-        server = Server(session, options)
-        if not server.model:
-            await server.find_model()
-        most = parameters["concurrency"] or len(jobs)
-        for record in await load(server, first, most, "first, for hits"):
-            if "error" in record:
-                raise Failure("a prompt that must be found later failed: "
-                              + record["error"])
-        before = await server.metrics()
-        records = await load(server, jobs, most, "measured")
-        after = await server.metrics()
+        servers = [Server(session, options)]
+        if options.without is not None:
+            servers.append(Server(session, options, options.without))
+        for server in servers:
+            if not server.model:
+                await server.find_model()
+        if servers[0].model != servers[-1].model:
+            raise Failure(f"the servers have different models, "
+                          f"{servers[0].model} and {servers[-1].model}")
+        results = [await measure_one(server, *work) for server in servers]
+    return {**results[0], "without": results[1]} if results[1:] else results[0]
+
+
+async def measure_one(server: Server, parameters: dict[str, Any],
+                      first: list[Job], jobs: list[Job]) -> dict[str, Any]:
+    most = parameters["concurrency"] or len(jobs)
+    for record in await load(server, first, most, "first, for hits"):
+        if "error" in record:
+            raise Failure("a prompt that must be found later failed: "
+                          + record["error"])
+    before = await server.metrics()
+    records = await load(server, jobs, most, "measured")
+    after = await server.metrics()
     if all("error" in each for each in records):
         raise Failure(f"all {len(records)} requests failed, the first one: "
                       f"{records[0]['error']}")
-    return {report.MARK: report.VERSION, "url": options.url,
+    return {report.MARK: report.VERSION, "url": server.name,
             "date": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
             "parameters": {"model": server.model, **parameters},
-            "seed": options.seed, "requests": records,
+            "seed": server.seed, "requests": records,
             "engine": {name: value - before.get(name, 0.0)
                        for name, value in after.items()}}
 
@@ -329,13 +359,17 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
             ("timeout", factor, 600, "seconds for a byte [%(default)s]")):
         run.add_argument(f"--{name}", type=kind, metavar="N", help=text,
                          default=usual)
+    run.add_argument("--without", nargs="?", const="", metavar="URL",
+                     help="measure again without the store, here or at URL, "
+                     "and compare")
     run.add_argument("-o", dest="out", metavar="FILE.json")
     run.add_argument("--html", metavar="FILE.html")
     check = verbs.add_parser("check", help="compare two results; exit status "
                              "1: worse, 2: they cannot be compared")
     check.add_argument("old", metavar="OLD.json")
     check.add_argument("new", metavar="NEW.json")
-    check.add_argument("--within", type=percent, default=10, metavar="PERCENT",
+    check.add_argument("--within", type=percent, metavar="PERCENT",
+                       default=report.WITHIN,
                        help="a median may be worse by [%(default)s]")
     check.add_argument("--html", metavar="FILE.html")
     options = parser.parse_args(arguments)
@@ -357,11 +391,13 @@ def run(options: argparse.Namespace) -> int:
     if options.out:
         with open(options.out, "w", encoding="utf-8") as file:
             json.dump(result, file)
-    print(*report.said_of(result), report.aligned(report.rows_of(result)),
+    results, rows = [result], report.rows_of(result)
+    if "without" in result:
+        results.insert(0, result["without"])
+        rows = report.compare(*results, names=("without", "with"))
+    print(*(line for each in results for line in report.said_of(each)),
           sep="\n")
-    if options.html:
-        with open(options.html, "w", encoding="utf-8") as file:
-            file.write(report.page_of(report.rows_of(result), [result]))
+    report.show(rows, results, options.html)
     return 0
 
 

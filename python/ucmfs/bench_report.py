@@ -14,6 +14,7 @@ import math
 from typing import Any, NamedTuple, Sequence
 
 MARK, VERSION = "ucmfs.bench", 1
+WITHIN = 10  # percent by which a median may be worse
 LOW, HIGH, SHOWN = -1, 1, 0  # which values are better
 # What the connector counted in the mean time: a part, and of what.
 ENGINE = (
@@ -158,14 +159,14 @@ def is_worse(old: Figure, new: Figure, within: float) -> bool:
             and b < old.at(0.25))
 
 
-def compare(old: dict[str, Any], new: dict[str, Any],
-            within: float) -> list[list[str]]:
+def compare(old: dict[str, Any], new: dict[str, Any], within: float = WITHIN,
+            names: tuple[str, str] = ("old", "new")) -> list[list[str]]:
     """The rows of a table; the last cell of what is worse says so."""
     a, b = old["parameters"], new["parameters"]
     for name in sorted(a.keys() | b.keys()):
         if a.get(name) != b.get(name):
             raise Incomparable(f"{name}: {a.get(name)} and {b.get(name)}")
-    rows = [["median", "", "old", "quartiles", "new", "change", ""]]
+    rows = [["median", "", names[0], "quartiles", names[1], "change", ""]]
     theirs = figures(new)
     for name, was in figures(old).items():
         if name not in theirs:
@@ -186,11 +187,16 @@ def check(old: str, new: str, within: float, page: str | None) -> int:
     """Prints what differs; the exit status. page: a file for it, or None."""
     results = read(old), read(new)
     rows = compare(*results, within)
+    show(rows, results, page)
+    return 1 if any(row[-1] for row in rows) else 0
+
+
+def show(rows: list[list[str]], results: Sequence[dict[str, Any]],
+         page: str | None) -> None:
     if page:
         with open(page, "w", encoding="utf-8") as file:
             file.write(page_of(rows, results))
     print(aligned(rows))
-    return 1 if any(row[-1] for row in rows) else 0
 
 
 # ---- a page ----

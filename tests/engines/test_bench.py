@@ -46,6 +46,8 @@ class Fake:
         self.bodies: list = []
         self.in_flight = self.most = 0
         self.harm = ""
+        self.model = "tiny"
+        self.first = FIRST
         self.usage = True
         self.go = asyncio.Event()
 
@@ -59,7 +61,8 @@ class Fake:
         self.url = str(self.server.make_url(""))
 
     async def models(self, _: Any) -> web.Response:
-        return web.json_response({"data": [{"id": "tiny"}, {"id": "other"}]})
+        return web.json_response({"data": [{"id": self.model},
+                                           {"id": "other"}]})
 
     async def metrics(self, _: Any) -> web.Response:
         """Each request loads for a quarter of a second."""
@@ -85,12 +88,14 @@ class Fake:
             headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         await response.write(b": a comment\n\n")
+        if "kv_transfer_params" in body:
+            await asyncio.sleep(10 * FIRST)  # it has to compute the prompt
         if harm == "hangs":
             await self.go.wait()
         if harm == "not JSON":
             await response.write(b"data: {\n\n")
         for number in range(body["max_tokens"] if harm != "no token" else 0):
-            await asyncio.sleep(GAP if number else FIRST)
+            await asyncio.sleep(GAP if number else self.first)
             # a token may have no text
             await response.write(event(choices=[
                 {"index": 0, "text": "a" if number != 2 else ""}]))
@@ -246,6 +251,89 @@ class Load(Case):
         await self.run_short("--html", path)
         with open(path, encoding="utf-8") as file:
             self.assertIn("<svg", file.read())
+
+
+class Without(Case):
+    UNUSED = {"ucmfs": {"load": False, "save": False}}
+
+    async def asyncSetUp(self) -> None:
+        await super().asyncSetUp()
+        self.other = Fake()
+        await self.other.start()
+        self.addAsyncCleanup(self.other.server.close)
+
+    def rows(self) -> dict[str, str]:
+        return {line.split("  ")[0]: line
+                for line in self.out.getvalue().splitlines()}
+
+    async def test_the_same_server(self) -> None:
+        page = os.path.join(self.folder, "out.html")
+        result = await self.run_short("--hit", "80", "--without", "--seed",
+                                      "7", "--html", page)
+        with_store, without = self.fake.bodies[:12], self.fake.bodies[12:]
+        self.assertEqual([body.get("kv_transfer_params")
+                          for body in with_store + without],
+                         [None] * 12 + [self.UNUSED] * 12)
+        # no prompt begins as one that the engine may still have
+        self.assertFalse({str(body["prompt"][:8]) for body in with_store}
+                         & {str(body["prompt"][:8]) for body in without})
+        self.assertEqual(*(sorted((len(body["prompt"]), body["max_tokens"])
+                                  for body in side)
+                           for side in (with_store, without)))
+        self.assertEqual((len(result["requests"]), result["url"],
+                          result["seed"]), (6, self.fake.url, 7))
+        other = result["without"]
+        self.assertEqual((len(other["requests"]), other["url"]), (
+            6, self.fake.url + " without the store"))
+        self.assertEqual(other["parameters"], result["parameters"])
+        first = [bench_report.figures(each)["ttft"].at(0.5)
+                 for each in (other, result)]
+        self.assertGreaterEqual(first[0], 10e3 * FIRST)
+        self.assertLess(first[1], first[0])
+        cells = self.rows()["time to first token"].split()
+        self.assertEqual([cells[5], cells[7]],
+                         [f"{each:.2f}" for each in first])
+        self.assertEqual(self.rows()["median"].split()[1:], [
+            "without", "quartiles", "with", "change"])
+        with open(page, encoding="utf-8") as file:
+            text = file.read()
+        self.assertEqual(text.count("<polyline"), 2 * text.count("<svg"))
+        self.assertIn(" without the store", text)
+
+    async def test_a_prompt_is_the_same_in_each_run_of_a_seed(self) -> None:
+        await self.run_short("--without", "--seed", "7")
+        prompts, self.fake.bodies = self.prompts(), []
+        await self.run_short("--without", "--seed", "7")
+        self.assertCountEqual(self.prompts(), prompts)
+
+    async def test_another_server(self) -> None:
+        result = await self.run_short("--without", self.other.url)
+        self.assertCountEqual(*([body["prompt"] for body in fake.bodies]
+                                for fake in (self.fake, self.other)))
+        for fake in self.fake, self.other:
+            self.assertEqual(len(fake.bodies), 6)
+            for body in fake.bodies:
+                self.assertNotIn("kv_transfer_params", body)
+        self.assertEqual(result["without"]["url"],
+                         self.other.url + " without the store")
+
+    async def test_servers_of_different_models(self) -> None:
+        self.other.model = "large"
+        self.assertEqual(await self.main(
+            "--scenario", "short", "--without", self.other.url), 1)
+        self.assertIn("different models, tiny and large",
+                      self.err.getvalue())
+        self.assertFalse(self.fake.bodies)
+
+    async def test_a_store_that_costs_more_than_it_brings(self) -> None:
+        self.fake.first = 20 * FIRST
+        await self.run_short("--without", self.other.url)
+        self.assertIn("REGRESSION", self.rows()["time to first token"])
+
+    async def test_a_result_is_compared_with_others(self) -> None:
+        await self.run_short("--without")
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(bench.main(["check", self.file, self.file]), 0)
 
 
 class Failing(Case):
