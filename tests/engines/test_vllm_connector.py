@@ -4,16 +4,18 @@
 
 import os
 import pathlib
+import time
 import unittest
 from types import SimpleNamespace
 from typing import Any, Dict, List
 
+from connector_case import parents_of
 from mount import Mount
 from private_daemon import directory_of
 from scenarios import (APART, LONG, Basics, Scenarios, Seeded, Socket,
                        States, Unfilled, Verified, Windows, empty_payload,
-                       flipped)
-from suite import METRICS, SETTLE, TRAFFIC, Parallel
+                       flipped, wait_until)
+from suite import BLOCK, METRICS, SETTLE, TRAFFIC, Parallel
 from suite import generate, num_blocks, pause, reset, samples
 from ucmfs import namespace
 
@@ -230,19 +232,33 @@ class Handover(Options, Unfilled, unittest.TestCase):
             (result,) = consumer.results()
         self.check_all_cached(result)
 
-    def test_one_whose_other_is_killed_computes(self) -> None:
+    def test_one_whose_other_is_killed_while_it_saves(self) -> None:
+        """What was committed is loaded, and the rest computed."""
         mount = self.new_mount(filled=False)
-        waits = self.wait(self.prefill(mount, "branch"), "long", seconds=1)
-        with self.start_engine(mount, [pause("ready")]) as producer, \
+        waits = self.wait(self.prefill(mount, "short"), "long", seconds=3)
+        before = set(self.stored(mount))
+        slow = [pause("ready"),
+                generate("long", max_tokens=1, handed=self.ASKS), SETTLE]
+        with self.start_engine(mount, slow, {"budget": 1 << 17}) as producer, \
                 self.start_engine(mount, [generate(
                     "long", handed=waits, pause="waits")]) as consumer:
             producer.wait_for("ready")
             consumer.wait_for("waits")
+            producer.go_on()
+            wait_until(lambda: len(self.stored(mount)) > len(before) + 3)
             producer.close()
+            stored = parents_of(set(self.stored(mount)) - before)
+            began = time.monotonic()
             consumer.go_on()
             (result,) = consumer.results()
+        self.assertLess(time.monotonic() - began, 30)
+        self.assertLess(len(stored), num_blocks(["long"]))
         self.check_tokens(result)
-        self.assertEqual(result["long"]["cached"], 576)  # of the other prompt
+        chain = [None]
+        while children := [block for block, parent in stored.items()
+                           if parent == chain[-1]]:
+            chain += children
+        self.assertEqual(result["long"]["cached"], BLOCK * (len(chain) - 1))
 
     def test_a_full_tier_ends_in_computing(self) -> None:
         mount = self.new_mount(filled=False, tmpfs=1 << 20,
