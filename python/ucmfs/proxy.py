@@ -15,9 +15,9 @@ only before the first byte of its answer; after that the connection is reset,
 as a client could take anything else for the end. A client that leaves takes
 its requests along.
 
-An engine gets requests that begin alike, unless it has far more to do than the
-others. One that has failed is left out for a few seconds, and gets one request
-at a time then, until it answers. Nothing else is remembered.
+A request goes to the engine that has last had most of what it begins with,
+unless that one has far more to do than the others. One that has failed is left
+out for a few seconds, and gets one request at a time then, until it answers.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ import socket
 import struct
 import sys
 import time
+from collections import OrderedDict
 from typing import Any, AsyncIterator, Iterator, Sequence
 
 try:
@@ -55,6 +56,8 @@ HEALTH_SECONDS = 2
 RETRY_SECONDS = 5     # for which an engine that failed is left out
 TRIES = 2             # of a request that an engine had accepted
 SLACK = 4             # requests more than twice the least, and still its home
+PREFIXES = 1 << 16    # remembered for a pool
+DEPTH = 1024          # prefixes of a request
 BODY_MOST = 256 << 20
 # Of one connection: not passed on. Bytes are passed on as they are.
 HOP = {"accept-encoding", "connection", "content-encoding", "content-length",
@@ -98,33 +101,53 @@ class Pool:
 
     def __init__(self, urls: Sequence[str]) -> None:
         self.engines = [Engine(url) for url in urls]
+        self._had: OrderedDict[bytes, Engine] = OrderedDict()
 
-    def up(self, key: bytes) -> list[Engine]:
-        """Those that have not failed, in the order in which to try them. key:
-        what requests begin with; empty: each has its own."""
+    def up(self, prefixes: Sequence[bytes] = ()) -> list[Engine]:
+        """Those that have not failed, in the order in which to try them.
+        prefixes: of the request, the shortest one first."""
         now = time.monotonic()
         up = sorted((e for e in self.engines if e.is_up(now)),
                     key=lambda e: e.in_flight)
-        if up and key:
-            home = max(up, key=lambda e: hashlib.sha256(
-                key + e.url.encode()).digest())
-            if home.in_flight <= 2 * up[0].in_flight + SLACK:
-                up.remove(home)
-                up.insert(0, home)
+        if up and prefixes:
+            # new ones by a hash, which is the same after a restart
+            usual = max(up, key=lambda e: hashlib.sha256(
+                prefixes[0] + e.url.encode()).digest())
+            most = 2 * up[0].in_flight + SLACK
+            for home in *map(self._had.get, reversed(prefixes)), usual:
+                if home in up and home.in_flight <= most:
+                    up.remove(home)
+                    up.insert(0, home)
+                    break
         return up
 
-    def all(self, key: bytes) -> list[Engine]:
+    def had(self, prefixes: Sequence[bytes], engine: Engine) -> None:
+        for prefix in prefixes:
+            self._had[prefix] = engine
+            self._had.move_to_end(prefix)
+        while len(self._had) > PREFIXES:
+            self._had.popitem(last=False)
+
+    def all(self, prefixes: Sequence[bytes]) -> list[Engine]:
         """Those that have failed as well, last."""
-        up = self.up(key)
+        up = self.up(prefixes)
         return up + sorted((e for e in self.engines if e not in up),
                            key=lambda e: e.out_until)
 
 
-def prefix_of(body: dict[str, Any], chars: int) -> bytes:
+def prefixes_of(body: dict[str, Any], step: int) -> list[bytes]:
+    """Hashes of a prompt's first characters, of each multiple of step of
+    them; at least one. step 0: none."""
     prompt = body.get("prompt", body.get("messages", ""))
     if not isinstance(prompt, str):
         prompt = json.dumps(prompt)
-    return prompt[:chars].encode(errors="replace")
+    state, out = hashlib.sha256(), []
+    for at in range(0, min(len(prompt), DEPTH * step), step or 1):
+        if at and at + step > len(prompt):
+            break
+        state.update(prompt[at:at + step].encode(errors="replace"))
+        out.append(state.digest())
+    return out
 
 
 def with_params(body: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
@@ -203,19 +226,20 @@ class Proxy:
         self._counts["requests"] += 1
         try:
             body = json.loads(await request.read())
-            key = prefix_of(body, self._options.affinity)
+            prefixes = prefixes_of(body, self._options.affinity)
             alone = prompt_alone(body)
         except (ValueError, AttributeError, TypeError) as error:
             return error_of(400, f"invalid request body: {error}")
-        wait = await self._report(request, alone, key)
+        wait = await self._report(request, alone, prefixes)
         if wait:
             body = with_params(body, {"wait": wait})
-        return await self._forward(request, key, json.dumps(body).encode())
+        return await self._forward(request, prefixes,
+                                   json.dumps(body).encode())
 
     async def _report(self, request: web.Request, body: dict[str, Any],
-                      key: bytes) -> dict[str, Any] | None:
+                      prefixes: Sequence[bytes]) -> dict[str, Any] | None:
         """What a prefill engine says that another may wait for."""
-        for engine in self._prefill.up(key)[:TRIES]:
+        for engine in self._prefill.up(prefixes)[:TRIES]:
             with engine.busy():
                 try:
                     async with self._session.post(
@@ -226,6 +250,7 @@ class Proxy:
                                 sock_connect=CONNECT_SECONDS)) as answer:
                         if answer.status < 500:
                             engine.has_failed = False
+                            self._prefill.had(prefixes, engine)
                             return self._wait_in(
                                 await answer.json(content_type=None))
                         if answer.status in GONE:
@@ -246,10 +271,10 @@ class Proxy:
             wait["seconds"] = self._options.wait
         return wait
 
-    async def _forward(self, request: web.Request, key: bytes,
+    async def _forward(self, request: web.Request, prefixes: Sequence[bytes],
                        data: bytes | None) -> web.StreamResponse:
         """The answer of the first decode engine that has one."""
-        engines = self._decode.all(key)
+        engines = self._decode.all(prefixes)
         tries, why = 1, ""
         for engine in engines:
             self._counts["retries"] += engine is not engines[0]
@@ -264,6 +289,7 @@ class Proxy:
                         if answer.status < 500 or tries == TRIES \
                                 or engine is engines[-1]:
                             begun = True
+                            self._decode.had(prefixes, engine)
                             engine.has_failed &= answer.status >= 500
                             return await self._relay(request, answer, first)
                         why = f"status {answer.status}"
@@ -301,7 +327,7 @@ class Proxy:
     # ---- the rest ----
 
     async def models(self, request: web.Request) -> web.StreamResponse:
-        return await self._forward(request, b"", None)
+        return await self._forward(request, (), None)
 
     async def health(self, _: web.Request) -> web.Response:
         """Is there a decode engine? Prompts need no other."""
@@ -345,8 +371,8 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=8000,
                         help="[%(default)s]")
     parser.add_argument("--affinity", type=int, default=512, metavar="N",
-                        help="requests that begin with the same N characters "
-                        "go to the same engines [%(default)s]; 0: to those "
+                        help="what requests begin with is compared in steps "
+                        "of N characters [%(default)s]; 0: they go to those "
                         "with the least to do")
     parser.add_argument("--prefill-timeout", type=float, default=60,
                         metavar="SECONDS", help="for a prompt [%(default)s]")
