@@ -26,6 +26,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from typing import Dict, Iterable, List, Optional
 
@@ -71,12 +72,14 @@ class Mount:
     tiers: how many, of one directory each. tmpfs: if above 0, each is a tmpfs
     of so many bytes (a tier that can be full). options: as after -o; settings:
     those of ucmfs.conf(5) in the same form. start=False: nothing is mounted yet.
+    scanned=False: it may serve before it knows all blocks of before.
     """
 
     def __init__(self, *, tiers: int = 1, tmpfs: int = 0, options: str = "",
                  settings: str = "", base: Optional[str] = None,
-                 start: bool = True) -> None:
+                 start: bool = True, scanned: bool = True) -> None:
         require_fuse()
+        self.scanned = scanned
         self.options = options
         self.settings = settings
         self.work = os.path.realpath(tempfile.mkdtemp(
@@ -155,6 +158,18 @@ class Mount:
         if not said.startswith(b"READY=1"):
             self.crash()
             raise RuntimeError(f"the daemon did not start: {self.said}")
+        if self.scanned:
+            self._wait_for_scan()
+
+    def _wait_for_scan(self) -> None:
+        """Until then blocks of before may be a miss. Not for a directory that
+        does not answer."""
+        from ucmfs.index import Index
+
+        with Index(self.path) as index:
+            end = time.monotonic() + START_SECONDS
+            while not index.info()["complete"] and time.monotonic() < end:
+                time.sleep(0.002)
 
     def _io_uring(self) -> str:
         """auto is what users get."""

@@ -90,7 +90,7 @@ POLICIES = ("hazard", "lru")
 
 class Soak:
     def __init__(self, work: str) -> None:
-        self.mount = Mount(tiers=0, start=False, base=work)
+        self.mount = Mount(tiers=0, start=False, base=work, scanned=False)
         self.disks = Disks(self.mount.work, DIRECTORIES, UNITS)
         paths = self.disks.paths
         self.mount.tiers = [f"fast={paths[0]}", f"mid={paths[1]},{paths[2]}",

@@ -135,7 +135,7 @@ class Scene:
     def __init__(self, pool: Pool, control: Control) -> None:
         self.pool = pool
         self.control = control
-        self.mount = Mount(tiers=len(DIRS), start=False)
+        self.mount = Mount(tiers=len(DIRS), start=False, scanned=False)
         self.dirs = dict(zip(DIRS, self.mount.tiers))
         self.faulted = False
         self.written: List[str] = []
