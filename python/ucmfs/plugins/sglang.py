@@ -19,8 +19,7 @@ page that is not stored, and a line of the log.
 from __future__ import annotations
 
 import functools
-import threading
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import torch
 from sglang.srt.mem_cache.hicache_storage import (
@@ -31,7 +30,7 @@ from ..layout import Geometry
 from ..vllm.fingerprint import plain
 from ..vllm.mount import Space, Teller
 from . import work
-from .work import FIND, LOAD, SAVE, Request, Want, Worker
+from .work import FIND, LOAD, SAVE, Want, Worker
 
 ENGINE = "sglang"
 # of the configuration and not of the plug-in
@@ -109,26 +108,14 @@ class UcmfsStorage(HiCacheStorage):
         given = dict(storage_config.extra_config or {})
         self._zero_copy = bool(given.get("interface_v1"))
         options = {key: given[key] for key in given if key not in _THEIRS}
-        where = work.where_of(*(options.pop(name, "") for name
-                                in ("mount", "socket", "tiers")))
-        model = str(storage_config.model_name or "")
-        server = _server_args()
-        weights = work.weights_of(
-            str(options.pop("model_path", "")
-                or getattr(server, "model_path", None) or model),
-            options.pop("weights", ""))
-        self._model = model
-        self._identity = {
-            "weights": weights, "namespace": options.pop("namespace", ""),
-            **{name: plain(getattr(storage_config, name, None))
-               for name in _OF_SIZES},
-            **{name: plain(getattr(server, name, None))
-               for name in _OF_SERVERS}}
+        self._model = str(storage_config.model_name or "")
+        self._identity, self._teller, self._worker = start(
+            options, self._model, _server_args(),
+            {name: plain(getattr(storage_config, name, None))
+             for name in _OF_SIZES})
         self._rank = _rank_of(storage_config)
-        self._teller = Teller(where)
         self._spaces: dict[tuple[str, int], Space] = {}
         self._pages: dict[str, _Pages] = {}
-        self._worker = Worker(where, **options)
 
     # ---- pools ----
 
@@ -155,8 +142,7 @@ class UcmfsStorage(HiCacheStorage):
                     "pool": type(pool).__name__}
         device = getattr(pool, "device_pool", None)
         for of, where in (("", pool), ("device_", device)):
-            identity.update({of + field: plain(getattr(where, field))
-                             for field in _OF_POOLS if hasattr(where, field)})
+            identity.update(fields_of(where, of))
         return work.space_of(ENGINE, self._model, work.geometry_of(
             sizes, getattr(pool, "page_size", 1)), identity)
 
@@ -173,18 +159,9 @@ class UcmfsStorage(HiCacheStorage):
     def _key(self, key: str) -> bytes:
         return work.key_of(f"{key}@{self._rank}")
 
-    def _ask(self, what: str, wants: Sequence[Want], keep: Any = None,
-             ) -> list[bool]:
-        """Which are well, when all have an answer."""
-        ended = threading.Event()
-        request = self._worker.promise(lambda _: ended.set())
-        request.keep = keep
-        self._worker.begin(request, what, wants)
-        ended.wait()
-        return [not err for err in request.errors] or _none_of(wants)
-
     def _found(self, space: Space, keys: Sequence[str]) -> list[bool]:
-        return self._ask(FIND, [Want(space, self._key(key)) for key in keys])
+        return self._worker.ask(FIND, [
+            Want(space, self._key(key)) for key in keys])
 
     def _move(self, what: str, name: str, keys: Sequence[str],
               indices: torch.Tensor, extra_info: Any) -> list[bool]:
@@ -192,7 +169,7 @@ class UcmfsStorage(HiCacheStorage):
         ids = [self._key(key) for key in keys]
         prefix = getattr(extra_info, "prefix_keys", None)
         before = [self._key(prefix[-1]) if prefix else b"", *ids]
-        return self._ask(what, [
+        return self._worker.ask(what, [
             Want(pages.space, *each) for each
             in zip(ids, pages.rows(indices, len(keys)), before)], pages.pool)
 
@@ -266,8 +243,7 @@ class UcmfsStorage(HiCacheStorage):
             last = len(transfer.keys or (None,)) or 1
             if transfer.hit_policy == PoolHitPolicy.ALL_PAGES:
                 last = kv_pages
-            able = {num for num in range(1, kv_pages + 1)
-                    if all(there[max(0, num - last):num])}
+            able = restorable_of(there, last)
             if able:
                 hits[transfer.name] = max(able)
             restorable = [num for num in restorable if num in able]
@@ -314,13 +290,45 @@ class UcmfsStorage(HiCacheStorage):
             wants.append(Want(space, self._key(key), work.rows_of(
                 Geometry.from_json(space.manifest["geometry"]),
                 [tensor.data_ptr()], [size])))
-        return self._ask(what, wants, tensors)
+        return self._worker.ask(what, wants, tensors)
 
     # ---- the end ----
 
     @never_raises(lambda _: None)
     def close(self, _: Any = None) -> None:
         self._worker.close()
+
+
+def start(options: dict[str, Any], model: str, server: Any,
+          sizes: Mapping[str, Any]) -> tuple[dict[str, Any], Teller, Worker]:
+    """What stands for the bytes of all pages, and who moves them. options:
+    those that are left are the worker's. ConfigError."""
+    where = work.where_of(*(options.pop(name, "") for name
+                            in ("mount", "socket", "tiers")))
+    weights = work.weights_of(
+        str(options.pop("model_path", "")
+            or getattr(server, "model_path", None) or model),
+        options.pop("weights", ""))
+    identity = {
+        "weights": weights, "namespace": options.pop("namespace", ""), **sizes,
+        **{name: plain(getattr(server, name, None)) for name in _OF_SERVERS}}
+    return identity, Teller(where), Worker(where, **options)
+
+
+def fields_of(pool: Any, of: str = "") -> dict[str, Any]:
+    """What a pool says of its bytes."""
+    return {of + field: plain(getattr(pool, field))
+            for field in _OF_POOLS if hasattr(pool, field)}
+
+
+def restorable_of(there: Iterable[bool], last: int) -> set[int]:
+    """Lengths of a prefix whose last pages are all there."""
+    able, run = set(), 0
+    for num, one in enumerate(there, 1):
+        run = run + 1 if one else 0
+        if run >= min(last, num):
+            able.add(num)
+    return able
 
 
 def _run_of(found: Sequence[bool]) -> int:

@@ -30,7 +30,7 @@ from ..errors import (ConfigError, InvalidArgument, NotConnected,
                       UcmfsError)
 from ..layout import Geometry, Layout, Region
 from ..namespace import default_name, read_manifest, spaces
-from ..task import new_eventfd
+from ..task import Task, new_eventfd
 from ..vllm.mount import Attempt, Chores, Space, log
 from ..vllm.slots import (AVOID_SECONDS, GROUP_BYTES, PAGE, PIECE_BYTES,
                           PIECES_MOST, Finished, Memory, SlotStore)
@@ -126,9 +126,12 @@ def where_of(mount: str, socket: str, tiers: str | Sequence[str]) -> str:
 class Store(SlotStore):
     """Blocks of one space, each somewhere in memory: a row of addresses."""
 
-    def __init__(self, space: Space, mount: str, **options: Any) -> None:
+    def __init__(self, space: Space, mount: str, order: str = "blocks",
+                 **options: Any) -> None:
         geometry = Geometry.from_json(space.manifest["geometry"])
         self._rows: Sequence[Sequence[int]] = ()
+        self._orders = {True: {"order": order}, False: {}}  # of loads; saves
+        self._is_load = False
         super().__init__(Memory(0, geometry.payload_bytes, 1), mount=mount,
                          space=space.name, manifest=space.manifest,
                          may_miss=True, **options)
@@ -149,17 +152,26 @@ class Store(SlotStore):
 
     def _places(self, slots: Sequence[int]) -> dict[str, Any]:
         return {"addresses": [address for slot in slots
-                              for address in self._rows[slot]]}
+                              for address in self._rows[slot]],
+                **self._orders[self._is_load]}
 
     def move_rows(self, is_load: bool, job: int, keys: Sequence[bytes],
                   rows: Sequence[Sequence[int]],
-                  before: Mapping[bytes, bytes]) -> None:
-        """load() or save(), by rows instead of slots."""
-        self._rows = rows
+                  before: Mapping[bytes, bytes]) -> Task | None:
+        """load() or save(), by rows instead of slots. None: it has ended."""
+        self._rows, self._is_load = rows, is_load
         if is_load:
             self.load(job, keys, range(len(rows)))
         else:
             self.save(job, keys, range(len(rows)), before)
+        return self._jobs[job].task
+
+    def finished(self) -> list[Finished]:
+        if self._orders[True]["order"] == "layers":
+            # the queue leaves out those that were waited for
+            self._over += [one for one in self._jobs.values()
+                           if one.task is not None and one.task.done()]
+        return super().finished()
 
     def avoid(self, keys: Sequence[bytes]) -> None:
         """They are absent, until one is saved: the loader may have files open
@@ -205,6 +217,8 @@ class Request:
                  seconds: float) -> None:
         self.errors: list[int] = []
         self.keep: Any = None  # memory that is moved into or out of
+        # called in the worker with each space's name and its transfer
+        self.begun: Callable[[str, Task | None], None] | None = None
         self._done = done
         self._left = 0  # wants without an answer
         self._moves = False  # its end is that of the transfers
@@ -289,6 +303,28 @@ class Worker:
     def begin(self, request: Request, what: str,
               wants: Sequence[Want]) -> None:
         self.post(lambda: self._begin(request, what, wants))
+
+    def ask(self, what: str, wants: Sequence[Want], keep: Any = None,
+            ) -> list[bool]:
+        """Which are well, when all have an answer."""
+        ended = threading.Event()
+        request = self.promise(lambda _: ended.set())
+        request.keep = keep
+        self.begin(request, what, wants)
+        ended.wait()
+        return [not err for err in request.errors] or [False] * len(wants)
+
+    def has_open(self, spaces: Iterable[Space]) -> bool:
+        """Whether a look-up in them waits for nothing."""
+        shelves = [self._shelves.get(space.name) for space in spaces]
+        if all(shelf and shelf.store for shelf in shelves):
+            return True
+        self.look()  # whether they have been opened
+        return False
+
+    def look(self) -> None:
+        """Have it see what has ended."""
+        self.post(lambda: None)
 
     # ---- the thread ----
 
@@ -378,10 +414,11 @@ class Worker:
         keys = [want.key for want in wants]
         self._next += 1
         self._jobs[self._next] = part
-        store.move_rows(what == LOAD, self._next, keys,
-                        [want.row for want in wants],
-                        {want.key: want.before for want in wants
-                         if want.before})
+        task = store.move_rows(
+            what == LOAD, self._next, keys, [want.row for want in wants],
+            {want.key: want.before for want in wants if want.before})
+        if request.begun:
+            request.begun(store.space, task)
 
     def _settle(self, finished: Finished) -> None:
         request, _, places, wants = self._jobs.pop(finished.job)
