@@ -6,6 +6,7 @@ launcher, with its own memory objects."""
 import asyncio
 import random
 import threading
+import time
 import unittest
 from collections import OrderedDict
 from typing import Any, Dict, List
@@ -22,6 +23,7 @@ from lmcache.v1.memory_management import MemoryFormat
 from lmcache.v1.metadata import LMCacheMetadata
 from lmcache.v1.storage_backend import storage_plugin_launcher
 from lmcache.v1.storage_backend.local_cpu_backend import LocalCPUBackend
+from lmcache.v1.storage_backend.remote_backend import RemoteBackend
 from lmcache_client import (CHUNK, HEAD_DIM, HEADS, LAYERS, MODEL, SHAPE,
                             bits, chunk_of, memory)
 
@@ -31,15 +33,20 @@ OBJECT = server.OBJECT
 class Engine:
     """The plug-in by LMCache's configuration, and what is asked of it."""
 
+    REMOTE = False
+
     def __init__(self, where: Dict[str, str], **parameters: Any) -> None:
         ours = {**where, "deadline_ms": DEADLINE_MS, **parameters}
+        kind = ("remote_" if self.REMOTE else "") + "storage_plugin"
         config = LMCacheEngineConfig.from_defaults(
             chunk_size=CHUNK, local_cpu=False, max_local_cpu_size=1,
-            storage_plugins=["ucmfs"], extra_config={
-                "storage_plugin.ucmfs.module_path":
-                    "ucmfs.plugins.lmcache_engine",
-                "storage_plugin.ucmfs.class_name": "UcmfsBackend",
-                **{f"ucmfs.{key}": value for key, value in ours.items()}})
+            remote_serde="naive", extra_config={
+                f"{kind}.ucmfs.module_path": "ucmfs.plugins.lmcache_" + (
+                    "remote" if self.REMOTE else "engine"),
+                f"{kind}.ucmfs.class_name":
+                    "UcmfsRemote" if self.REMOTE else "UcmfsBackend",
+                **{f"ucmfs.{key}": value for key, value in ours.items()}},
+            **{f"{kind}s": ["ucmfs"]})
         metadata = LMCacheMetadata(
             model_name=MODEL, world_size=1, local_world_size=1, worker_id=0,
             local_worker_id=0, kv_dtype=torch.bfloat16, chunk_size=CHUNK,
@@ -52,7 +59,9 @@ class Engine:
         made: Any = OrderedDict()
         storage_plugin_launcher(config, metadata, self.loop, self.memory,
                                 "cpu", made)
-        self.backend = made["ucmfs"]
+        self.backend = RemoteBackend(
+            config, metadata, self.loop, self.memory, "cpu", "ucmfs",
+        ) if self.REMOTE else made["ucmfs"]
         self.change: Dict[str, Any] = {}  # of all keys
         self.stored: List[Any] = []  # keys of callbacks
 
@@ -111,10 +120,26 @@ class Engine:
         self.thread.join()
 
 
+class Remote(Engine):
+    """By remote_storage_plugins, and LMCache's own backend of those."""
+
+    REMOTE = True
+
+    def put_all(self, keys: List[Any], tensors: List[torch.Tensor]) -> bool:
+        failed = self.backend.put_failed_count
+        super().put_all(keys, tensors)
+        end = time.monotonic() + 60
+        while self.backend.put_tasks and time.monotonic() < end:
+            time.sleep(0.001)
+        return self.backend.put_failed_count == failed
+
+
 class Case(server.Case):
 
+    KIND = Engine
+
     def open(self, **more: Any) -> Any:
-        engine = Engine(self.mount.where, **more)
+        engine = self.KIND(self.mount.where, **more)
         self.addCleanup(engine.close)
         return engine
 
@@ -273,6 +298,59 @@ class Trouble(Case):
         self.continue_daemon()
         self.until(lambda: engine.has([1, 2]) == [True, True], "not back")
         self.until(lambda: late.has([1, 2]) == [True, True], "not found")
+
+
+class Alias(Case):
+    """The same by remote_storage_plugins."""
+
+    KIND = Remote
+
+    def test_it_is_the_same(self) -> None:
+        """The chunks of both are the other's, too."""
+        engine, other = self.open(), Engine(self.mount.where)
+        self.addCleanup(other.close)
+        self.assertTrue(engine.put([1, 2, 4]))
+        self.check(other, [1, 2, 3, 4], [1, 2, 4])
+        self.assertTrue(other.put([3]))
+        self.check(engine, [1, 2, 3, 4, 5], [1, 2, 3, 4])
+        keys = engine.keys([1, 2, 9, 4])
+        self.assertEqual(engine.backend.batched_contains(keys), 2)
+        self.assertEqual(engine.run(
+            engine.backend.batched_async_contains("r", keys)), 2)
+        found = engine.copies(engine.run(
+            engine.backend.batched_get_non_blocking("r", keys)))
+        self.assertEqual(len(found), 2)
+        engine.delete([1])
+        self.check(engine, [1, 2], [2])
+        self.assertEqual(self.free(engine), 0, "memory is kept")
+
+    def test_a_damaged_chunk_and_a_daemon_that_is_killed(self) -> None:
+        self.assertTrue(self.open().put([1, 2]))
+        self.damage(self.blocks(OBJECT)[0])
+        engine = self.open()
+        found = engine.get([1, 2])
+        self.assertEqual(found.count(None), 1)
+        self.mount.crash()
+        self.in_time(lambda: engine.get([1, 2]))
+        self.assertFalse(self.in_time(lambda: engine.put([3])))
+        self.mount.start()
+        self.until(lambda: any(engine.has([1, 2])), "not back")
+        self.assertEqual(self.free(engine), 0, "memory is kept")
+
+    def test_a_load_that_is_given_up(self) -> None:
+        """After LMCache's own deadline: its memory comes back."""
+        engine = self.open(deadline_ms=5000)
+        self.assertTrue(engine.put([1]))
+        slow = threading.Event()
+        connector = engine.backend.connection.getWrappedConnector()
+        load = connector._backend.batched_get_blocking
+        connector._backend.batched_get_blocking = lambda keys: (
+            load(keys), slow.wait(60))[0]
+        engine.backend.config.blocking_timeout_secs = 0.1
+        self.assertEqual(engine.get([1]), [None])
+        self.until(lambda: self.free(engine) > 0, "nothing is loaded")
+        slow.set()
+        self.until(lambda: self.free(engine) == 0, "memory is kept", 30)
 
 
 if __name__ == "__main__":

@@ -59,6 +59,15 @@ def _name(key: Any, group: str) -> str:
     return f"{model}@{world}.{worker}@{group}@{rest}"
 
 
+def prefix_of(objs: list[MemoryObj | None]) -> list[MemoryObj]:
+    """Those before the first that is not there; the others are let go of."""
+    whole = [*objs, None].index(None)
+    for obj in objs[whole:]:
+        if obj is not None:
+            obj.ref_count_down()
+    return objs[:whole]
+
+
 class _Client(UcmfsClient):
     """Requests end as futures."""
 
@@ -273,12 +282,8 @@ class UcmfsBackend(StoragePluginInterface):
                                        transfer_spec: Any = None,
                                        ) -> list[MemoryObj]:
         """Those before the first that is not there."""
-        objs = await asyncio.to_thread(self.batched_get_blocking, keys)
-        whole = [*objs, None].index(None)
-        for obj in objs[whole:]:
-            if obj is not None:
-                obj.ref_count_down()
-        return objs[:whole]
+        return prefix_of(await asyncio.to_thread(
+            self.batched_get_blocking, keys))
 
     # ---- the rest ----
 
