@@ -7,6 +7,7 @@ import random
 import threading
 import time
 import unittest
+from array import array
 from types import SimpleNamespace
 from typing import Any, Dict, List, Optional, Sequence
 from unittest import mock
@@ -16,6 +17,9 @@ from plugin_case import DEADLINE_MS, PluginCase, use_sglang
 use_sglang()
 
 import torch
+from sglang.srt.mem_cache.allocator import PagedTokenToKVPoolAllocator
+from sglang.srt.mem_cache.base_prefix_cache import (
+    EvictParams, InitLoadBackParams, InsertParams, MatchPrefixParams)
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.hicache_storage import (
     PoolHitPolicy, PoolName, PoolTransfer)
@@ -23,9 +27,11 @@ from sglang.srt.mem_cache.hybrid_cache.linker_pool_assembler import (
     DevicePoolEntry, DevicePoolGroup)
 from sglang.srt.mem_cache.memory_pool import (
     MHATokenToKVPool, MLATokenToKVPool)
+from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 from sglang.srt.mem_cache.unified_cache.linker_factory import (
     create_unified_cache_linker)
+from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from test_plugin_sglang import indices, keys_of
 from ucmfs.loader import Group
 
@@ -332,6 +338,92 @@ class Sidecars(Case):
         linker.load("r", [transfer([1], [7]),
                           transfer([1], [9], name=PoolName.SWA)])
         self.assertFalse(self.run_batch(linker))
+
+
+class Tree(Case):
+    """What SGLang's own tree makes of it."""
+
+    def tree(self) -> Any:
+        linker = self.open()
+        allocator = PagedTokenToKVPoolAllocator(
+            PAGES * TOKENS, TOKENS, torch.bfloat16, "cpu", self.pool, False)
+        tree = UnifiedRadixCache(CacheInitParams(
+            disable=False, req_to_token_pool=mock.Mock(), page_size=TOKENS,
+            token_to_kv_pool_allocator=allocator, tree_components=(
+                ComponentType.FULL,)))
+        tree.init_cache_linker(linker)
+        return tree
+
+    def insert(self, tree: Any, key: RadixKey) -> bool:
+        """As computed, page n with what stands for n; whether it is stored."""
+        slots = tree.token_to_kv_pool_allocator.alloc(len(key))
+        for number, slot in enumerate(slots[::TOKENS].tolist()):
+            fill(self.pool, slot // TOKENS, number)
+        tree.insert(InsertParams(key=key, value=slots))
+        self.until(lambda: tree.check_hicache_events() or
+                   not tree.linker.pending_offloads, "an offload has no end")
+        return tree.tree_core.build_external_linker_offload_transfers(
+            self.match(tree, key, None).last_device_node) is None
+
+    @staticmethod
+    def match(tree: Any, key: RadixKey, req: Any) -> Any:
+        with mock.patch("sglang.srt.mem_cache.unified_radix_cache.get_disagg",
+                        return_value=SimpleNamespace(
+                            disaggregation_mode="null")):
+            return tree.match_prefix(MatchPrefixParams(key=key, req=req))
+
+    def load(self, tree: Any, key: RadixKey) -> List[Any]:
+        """Requests that SGLang aborts; those pages that are there are
+        right."""
+        tree.evict(EvictParams(num_tokens=PAGES * TOKENS))
+        req = SimpleNamespace(rid="r", kv=None, session=None,
+                              swa_branching_seqlen=None)
+        found = self.match(tree, key, req)
+        self.assertEqual(found.device_prefix_len, 0)
+        self.assertEqual(found.host_hit_length, len(key))
+        req.last_node = found.last_device_node
+        num, _ = tree.init_load_back(InitLoadBackParams(
+            best_match_node=found.best_match_node, req=req,
+            host_hit_length=found.host_hit_length))
+        slots = tree.linker.private_load_indices["r"]
+        self.assertEqual((num, len(slots)), (len(key), len(key)))
+        for slot in slots[::TOKENS].tolist():
+            fill(self.pool, slot // TOKENS, 99)
+        tree.linker.layer_done_counter.set_consumer(
+            tree.ready_to_load_host_cache())
+        for layer in range(LAYERS):
+            tree.linker.layer_done_counter.wait_until(layer)
+        aborted = tree.finish_external_linker_loads([req])
+        for number, slot in enumerate(slots[::TOKENS].tolist()):
+            self.assertEqual(holds(self.pool, slot // TOKENS, number),
+                             not aborted)
+        tree.token_to_kv_pool_allocator.free(slots)
+        return aborted
+
+    def test_what_was_evicted_is_loaded(self) -> None:
+        tree = self.tree()
+        key = RadixKey(array("q", range(4 * TOKENS)))
+        self.assertTrue(self.insert(tree, key))
+        self.assertEqual(self.load(tree, key), [])
+        for change in ({"cache_salt": "tenant"}, {"extra_key": "adapter"}):
+            found = self.match(tree, RadixKey(key.token_ids, **change),
+                               SimpleNamespace(rid="s", session=None))
+            self.assertEqual(found.host_hit_length, 0)
+        tree.reset()
+        self.assertEqual(self.load(tree, key), [])
+        tree.release_host_resources()
+
+    def test_only_requests_that_load_are_aborted(self) -> None:
+        tree = self.tree()
+        key = RadixKey(array("q", range(TOKENS)))
+        self.assertTrue(self.insert(tree, key))
+        self.damage(self.blocks(PAGE)[0])
+        tree.evict(EvictParams(num_tokens=TOKENS))
+        self.assertEqual([req.rid for req in self.load(tree, key)], ["r"])
+        self.assertEqual(self.match(tree, key, SimpleNamespace(
+            rid="s", session=None)).host_hit_length, 0)
+        self.assertTrue(self.insert(tree, key))
+        self.assertEqual(self.load(tree, key), [])
 
 
 class Trouble(Case):
