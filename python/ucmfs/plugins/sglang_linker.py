@@ -40,13 +40,11 @@ from sglang.srt.mem_cache.unified_cache.unified_cache_linker import (
     UnifiedCacheLinker)
 
 from ..errors import ConfigError, UcmfsError
-from ..layout import Geometry
 from ..loader import Loader
 from ..task import Task
-from ..vllm.mount import Teller
 from . import work
 from .sglang import ENGINE, fields_of, never_raises, restorable_of, start
-from .work import FIND, LOAD, SAVE, Request, Space, Want, Worker
+from .work import FIND, LOAD, SAVE, Request, Want, Worker
 
 
 class _Pages:
@@ -141,10 +139,10 @@ class _Move:
             try:
                 for piece in pieces:
                     task.wait_layer(piece)
-                if task.done():
-                    self._worker.look()  # no other has noticed
             except UcmfsError:
                 self.is_well = False
+            if task.done():
+                self._worker.look()  # it was not notified
 
 
 class LayerCounter:

@@ -324,7 +324,8 @@ class Worker:
 
     def look(self) -> None:
         """Have it see what has ended."""
-        self.post(lambda: None)
+        with contextlib.suppress(NotConnected):
+            self.post(lambda: None)
 
     # ---- the thread ----
 
