@@ -7,6 +7,7 @@
 #include <config.h>
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,13 +47,27 @@ void ucm_blocks_close(struct ucm_blocks *blocks)
 	}
 CALL(lookup, UCM_SERVE_LOOKUP, 0)
 CALL(touch, UCM_SERVE_TOUCH, 0)
-CALL(expect, UCM_SERVE_TOUCH, UCM_TOUCH_EXPECTED)
 CALL(pin, UCM_SERVE_PIN, 0)
 CALL(unpin, UCM_SERVE_UNPIN, 0)
 CALL(check, UCM_SERVE_CHECK, 0)
 CALL(evict, UCM_SERVE_EVICT, 0)
 CALL(warm, UCM_SERVE_WARM, 0)
 CALL(remove, UCM_SERVE_REMOVE, 0)
+
+int ucm_blocks_expect(struct ucm_blocks *blocks, const char *space,
+		      const struct ucm_id *ids, size_t num, uint32_t ms,
+		      int32_t *results)
+{
+	bool ended = ms == UCM_EXPECTED_NO_MORE;
+	const struct ucm_serve_request head = {
+		.verb = UCM_SERVE_TOUCH,
+		.flags = ended ? UCM_TOUCH_ENDED : UCM_TOUCH_EXPECTED,
+		.argument = ended ? 0 : ms,
+	};
+
+	return ucm_client_items(blocks->client, &head, space, ids, sizeof(*ids),
+				num, results, sizeof(*results));
+}
 
 int ucm_blocks_offer(struct ucm_blocks *blocks, const char *space,
 		     const struct ucm_id *ids, const struct ucm_id *parents,

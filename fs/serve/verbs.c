@@ -117,9 +117,11 @@ static int run_batch(struct ucm_exchange *exchange)
 }
 
 /* The policy learns what a program wants, head first, but not what it has learnt
- * before: a request that waits is still the same. */
+ * before: a request that waits is still the same. One that names a time wants to have
+ * them kept. */
 static int run_expect(struct ucm_exchange *exchange)
 {
+	uint32_t ms = exchange->request->argument;
 	struct ucm_store *store = exchange->peer->terms->store;
 	const struct ucm_id *ids = exchange->items;
 	uint32_t num = exchange->request->num;
@@ -128,21 +130,40 @@ static int run_expect(struct ucm_exchange *exchange)
 
 	for (uint32_t i = 0; i < num; i++) {
 		const struct ucm_key key = ucm_exchange_key(exchange, &ids[i]);
-		int known = ucm_calls_expect(store, &key);
+		int known = ucm_calls_expect(store, &key,
+					     ms ? ms : UCM_EXPECTED_MS);
 
 		is_new |= known == 0;
 		results[i] = known < 0 ? known : 0;
 	}
-	if (is_new)
+	if (is_new && !ms)
 		ucm_value_asked(store, exchange->space->number, ids, num);
 	return 0;
 }
 
+static int run_end(struct ucm_exchange *exchange)
+{
+	const struct ucm_id *ids = exchange->items;
+	int32_t *results = exchange->out;
+	int err = ucm_peer_may(exchange->peer, exchange->space, true);
+
+	for (uint32_t i = 0; !err && i < exchange->request->num; i++) {
+		const struct ucm_key key = ucm_exchange_key(exchange, &ids[i]);
+
+		results[i] = ucm_evict_first(exchange->peer->terms->store, &key);
+	}
+	return err;
+}
+
 static int run_touch(struct ucm_exchange *exchange)
 {
-	return exchange->request->flags & UCM_TOUCH_EXPECTED
-		       ? run_expect(exchange)
-		       : run_batch(exchange);
+	uint32_t flags = exchange->request->flags;
+
+	if (flags == UCM_TOUCH_EXPECTED)
+		return run_expect(exchange);
+	if (exchange->request->argument || flags & UCM_TOUCH_EXPECTED)
+		return -EINVAL;
+	return flags ? run_end(exchange) : run_batch(exchange);
 }
 
 static int run_offer(struct ucm_exchange *exchange)
@@ -379,7 +400,8 @@ static const struct row rows[UCM_SERVE_VERBS] = {
 			      UCM_HELLO_MEMORY, 0, 0 },
 	[UCM_SERVE_LOOKUP] = BATCH(READER, UCM_BATCH_LOOKUP),
 	[UCM_SERVE_TOUCH] = { run_touch, READER, ID, RESULT, ALL,
-			      UCM_TOUCH_EXPECTED, 0, UCM_BATCH_TOUCH },
+			      UCM_TOUCH_EXPECTED | UCM_TOUCH_ENDED,
+			      UCM_EXPECTED_MOST_MS, UCM_BATCH_TOUCH },
 	[UCM_SERVE_PIN] = BATCH(CHANGER, UCM_BATCH_PIN),
 	[UCM_SERVE_UNPIN] = BATCH(CHANGER, UCM_BATCH_UNPIN),
 	[UCM_SERVE_EVICT] = BATCH(CHANGER, UCM_BATCH_EVICT),

@@ -108,6 +108,8 @@ void ucm_endurance_evicted(struct ucm_store *store,
 	uint32_t now = ucm_value_now();
 
 	atomic_store(&endurance->evicted, true);
+	if (!entry->atime_s)
+		return; /* it had ended, which says nothing of the others */
 	pthread_mutex_lock(&endurance->lock);
 	ucm_admission_evicted(&endurance->admission,
 			      now > entry->atime_s ? now - entry->atime_s : 0);

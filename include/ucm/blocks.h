@@ -45,9 +45,12 @@ int ucm_blocks_lookup(struct ucm_blocks *blocks, const char *space,
 int ucm_blocks_touch(struct ucm_blocks *blocks, const char *space,
 		     const struct ucm_id *ids, size_t num, int32_t *results);
 /* They are about to be opened, which counts then: for UCM_EXPECTED_MS they are not
- * evicted while anything else may be. */
+ * evicted while anything else may be. ms: for this time, UCM_EXPECTED_MOST_MS at
+ * most, whether or not they are opened, or 0; UCM_EXPECTED_NO_MORE: chains whose
+ * last ones they are have ended, and are evicted first, as far as no other has them. */
 int ucm_blocks_expect(struct ucm_blocks *blocks, const char *space,
-		      const struct ucm_id *ids, size_t num, int32_t *results);
+		      const struct ucm_id *ids, size_t num, uint32_t ms,
+		      int32_t *results);
 /* Keep them from being evicted, and let them be evicted again. */
 int ucm_blocks_pin(struct ucm_blocks *blocks, const char *space,
 		   const struct ucm_id *ids, size_t num, int32_t *results);

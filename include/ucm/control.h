@@ -19,7 +19,11 @@ extern "C" {
 
 #define UCM_TOUCH_EXPECTED 0x4u /* the caller is about to open it */
 
+#define UCM_TOUCH_ENDED 0x8u	 /* its chain has ended */
+
 #define UCM_EXPECTED_MS 20000u /* how long a block is spared that is expected */
+#define UCM_EXPECTED_MOST_MS 3600000u /* if the caller says how long */
+#define UCM_EXPECTED_NO_MORE UINT32_MAX /* ucm_blocks_expect() */
 
 #define UCM_PLACE_PINNED 0x1u
 #define UCM_PLACE_CRC 0x2u /* crc32c is given */

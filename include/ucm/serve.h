@@ -55,7 +55,10 @@ enum ucm_serve_verb {
 	UCM_SERVE_LOOKUP,
 	/* [ucm_id -> int32_t] Count a use; flags UCM_TOUCH_EXPECTED: it is about
 	 * to be opened, which counts then: for UCM_EXPECTED_MS it is not
-	 * evicted while anything else may be. READ. */
+	 * evicted while anything else may be. argument: for this time, ms,
+	 * UCM_EXPECTED_MOST_MS at most, and it counts as no request. READ.
+	 * UCM_TOUCH_ENDED: no use at all is expected: it is evicted first, with
+	 * the blocks before it, as far as these are no other chain's. WRITE. */
 	UCM_SERVE_TOUCH,
 	/* [ucm_id -> int32_t] Keep it from being evicted; let it be evicted
 	 * again. OWNER. */

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import math
 import os
 from typing import Any, NamedTuple
 
@@ -66,8 +67,21 @@ class Blocks(Handle):
               expected: bool = False) -> list[int]:
         """Count a use, as an open does. expected: they are about to be opened,
         which counts then: for 20 s others are evicted first."""
-        return self._call("ucm_blocks_expect" if expected
-                          else "ucm_blocks_touch", ids, space)
+        return self._call("ucm_blocks_expect", ids, space, 0) if expected \
+            else self._call("ucm_blocks_touch", ids, space)
+
+    def keep(self, ids: _pack.Ids, space: str | None = None, *,
+             seconds: float) -> list[int]:
+        """Others are evicted first for this time, an hour at most."""
+        return self._call("ucm_blocks_expect", ids, space, _pack.below(
+            self._what, "milliseconds", math.ceil(seconds * 1000),
+            _c.UCM_EXPECTED_MOST_MS + 1))
+
+    def end(self, ids: _pack.Ids, space: str | None = None) -> list[int]:
+        """Chains whose last blocks these are have ended: they are evicted
+        first, as far as no other chain has their blocks."""
+        return self._call("ucm_blocks_expect", ids, space,
+                          _c.UCM_EXPECTED_NO_MORE)
 
     def pin(self, ids: _pack.Ids, space: str | None = None) -> list[int]:
         """Keep them from being evicted, until they are unpinned."""

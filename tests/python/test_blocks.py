@@ -84,6 +84,20 @@ class OfAMount(unittest.TestCase):
                          [before])
         self.assertEqual(self.blocks.evict(self.ids[:1], self.space), [0])
 
+    def test_may_be_kept_and_ended(self):
+        uses = self.blocks.locate(self.ids[:1], self.space)[0].uses
+        ids = [self.ids[0], id_of("absent")]
+        for seconds in (60, 3600, 0.0001):
+            self.assertEqual(self.blocks.keep(ids, self.space,
+                                              seconds=seconds),
+                             [0, errno.ENOENT])
+        self.assertEqual(self.blocks.locate(self.ids[:1],
+                                            self.space)[0].uses, uses)
+        self.assertEqual(self.blocks.end(ids, self.space), [0, errno.ENOENT])
+        for seconds in (3600.001, -1, 2.0 ** 32):
+            with self.assertRaises(ucmfs.InvalidArgument):
+                self.blocks.keep(ids, self.space, seconds=seconds)
+
     def test_numbers_that_c_would_cut_are_refused(self):
         blocks, ids, space = self.blocks, self.ids, self.space
         with ucmfs.Index(MOUNT, space) as index:

@@ -106,14 +106,15 @@ int ucm_calls_one(struct ucm_store *store, enum ucm_calls_op op,
 	}
 }
 
-int ucm_calls_expect(struct ucm_store *store, const struct ucm_key *key)
+int ucm_calls_expect(struct ucm_store *store, const struct ucm_key *key,
+		     uint32_t for_ms)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
 	int err = ucm_store_peek(store, key, &entry, &ref);
 
 	return err ? err
-		   : ucm_expected_add(&store->holds.expected, ref,
+		   : ucm_expected_add(&store->holds.expected, ref, for_ms,
 				      ucm_monotonic_ms());
 }
 

@@ -101,18 +101,19 @@ static struct ucm_expectation *find(const struct ucm_expected *expected,
 	return slot && slot->ref ? slot : NULL;
 }
 
-static void add(struct ucm_expected *expected, ucm_ref ref, int64_t now_ms)
+static void add(struct ucm_expected *expected, ucm_ref ref, uint32_t for_ms,
+		int64_t now_ms)
 {
 	struct ucm_expectation *slot = find(expected, ref);
 
-	if (!slot && make_room(expected, now_ms)) {
+	if (!slot && for_ms && make_room(expected, now_ms)) {
 		slot = slot_of(expected->slots, expected->room, ref);
-		slot->ref = ref;
+		*slot = (struct ucm_expectation){ .ref = ref };
 		atomic_fetch_add_explicit(&expected->used, 1,
 					  memory_order_relaxed);
 	}
-	if (slot)
-		slot->until_ms = now_ms + UCM_EXPECTED_MS;
+	if (slot && (!for_ms || slot->until_ms < now_ms + for_ms))
+		slot->until_ms = now_ms + for_ms;
 }
 
 static bool has(const struct ucm_expected *expected, ucm_ref ref,
@@ -124,13 +125,13 @@ static bool has(const struct ucm_expected *expected, ucm_ref ref,
 }
 
 bool ucm_expected_add(struct ucm_expected *expected, ucm_ref ref,
-		      int64_t now_ms)
+		      uint32_t for_ms, int64_t now_ms)
 {
 	bool was_expected;
 
 	pthread_mutex_lock(&expected->lock);
 	was_expected = has(expected, ref, now_ms);
-	add(expected, ref, now_ms);
+	add(expected, ref, for_ms, now_ms);
 	pthread_mutex_unlock(&expected->lock);
 	return was_expected;
 }

@@ -36,9 +36,10 @@ struct ucm_expected {
 void ucm_expected_init(struct ucm_expected *expected);
 void ucm_expected_fini(struct ucm_expected *expected);
 
-/* A block is expected for UCM_EXPECTED_MS from now on. Was it already? */
+/* A block is expected for this time, or for what is left of an earlier one, if that
+ * is longer; 0: no more. Was it already? */
 bool ucm_expected_add(struct ucm_expected *expected, ucm_ref ref,
-		      int64_t now_ms);
+		      uint32_t for_ms, int64_t now_ms);
 bool ucm_expected_has(struct ucm_expected *expected, ucm_ref ref,
 		      int64_t now_ms);
 

@@ -17,6 +17,7 @@
 #include "common/log.h"
 #include "fs/medium/shared/hosts.h"
 #include "fs/store/endurance.h"
+#include "fs/store/find/find.h"
 #include "fs/store/pressure.h"
 #include "hashing/tree.h"
 
@@ -230,22 +231,71 @@ bool ucm_draw_pick(struct ucm_drawing *drawing, bool peek, ucm_ref *ref_out,
 	return found;
 }
 
+static void offer(struct ucm_drawing *drawing, uint32_t place)
+{
+	struct ucm_pool_candidate candidate = {.ref = 0};
+	struct ucm_entry entry;
+
+	if (!ucm_index_at(drawing->store->index, place, &entry,
+			  &candidate.ref) ||
+	    !may_go(drawing, &entry))
+		return;
+	candidate.state = ucm_value_state(&entry);
+	pthread_mutex_lock(&drawing->victims->lock);
+	ucm_pool_offer(&drawing->victims->pool, drawing->store->value.policy,
+		       ucm_value_now(), &candidate);
+	pthread_mutex_unlock(&drawing->victims->lock);
+}
+
 void ucm_draw_offer_parent(struct ucm_drawing *drawing,
 			   const struct ucm_entry *child)
 {
-	struct ucm_pool_candidate parent = {.ref = 0};
-	struct ucm_entry entry;
+	if (child->parent)
+		offer(drawing, child->parent - 1);
+}
 
-	if (!child->parent ||
-	    !ucm_index_at(drawing->store->index, child->parent - 1, &entry,
-			  &parent.ref) ||
-	    !may_go(drawing, &entry))
-		return;
-	parent.state = ucm_value_state(&entry);
-	pthread_mutex_lock(&drawing->victims->lock);
-	ucm_pool_offer(&drawing->victims->pool, drawing->store->value.policy,
-		       ucm_value_now(), &parent);
-	pthread_mutex_unlock(&drawing->victims->lock);
+/* ---- what has ended ---- */
+
+/* To every policy, what was used longest ago is worth least. */
+static void forget_use(struct ucm_entry *entry, void *arg)
+{
+	(void)arg;
+	entry->atime_s = 0;
+}
+
+/* Turns of one session make a block wanted once more than the next one, not twice:
+ * from there on others have used it. */
+static void end_chain(struct ucm_store *store, struct ucm_entry entry, ucm_ref ref)
+{
+	unsigned children = 0, wanted = UINT8_MAX;
+
+	while (entry.children <= children && entry.wanted <= wanted &&
+	       entry.atime_s) {
+		ucm_expected_add(&store->holds.expected, ref, 0,
+				 ucm_monotonic_ms());
+		ucm_index_edit(store->index, ref, forget_use, NULL);
+		children = 1;
+		wanted = entry.wanted + 1u;
+		if (!entry.parent ||
+		    !ucm_index_at(store->index, entry.parent - 1, &entry, &ref))
+			break;
+	}
+}
+
+int ucm_evict_first(struct ucm_store *store, const struct ucm_key *key)
+{
+	struct ucm_drawing drawing;
+	struct ucm_entry entry;
+	ucm_ref ref;
+	int err = ucm_store_peek(store, key, &entry, &ref);
+
+	if (err || !store->value.policy)
+		return err;
+	end_chain(store, entry, ref);
+	drawing = ucm_draw_from(store, entry.dir, UCM_EVICTION_AT_ONCE);
+	if (!entry.children)
+		offer(&drawing, ucm_ref_place(ref));
+	return 0;
 }
 
 /* ---- why none may go ---- */

@@ -108,6 +108,10 @@ bool ucm_evict_would_stay(struct ucm_store *store,
 int ucm_evict_space(struct ucm_store *store, struct ucm_quota *quota,
 		    uint64_t bytes, uint64_t *freed);
 
+/* A chain of blocks whose last one this is has ended: it is evicted first, back to
+ * where another one branches off. 0 or -errno, of the block. */
+int ucm_evict_first(struct ucm_store *store, const struct ucm_key *key);
+
 /* Other threads that make room may hold the only blocks that can be evicted, and wait
  * for a disk. before: how many were done, before it was tried. Waits a moment, and
  * true: something was evicted since, or may be yet. */

@@ -4,6 +4,7 @@
  */
 #include <config.h>
 
+#include "common/clock.h"
 #include "tests/unit/serve/peer_fixture.h"
 
 #include <errno.h>
@@ -92,6 +93,25 @@ UNIT_TEST(what_is_expected_is_one_use)
 	ck_assert_int_eq(one(UCM_SERVE_TOUCH, &file), 0);
 	ck_assert_uint_eq(fx_entry(&file).uses, 1);
 	ck_assert_uint_eq(fx_entry(&file).wanted, wanted + 1);
+}
+
+/* Nor does one count that wants it kept. */
+UNIT_TEST(what_is_kept_for_a_time_is_no_use)
+{
+	const struct ucm_serve_request head = {
+		.verb = UCM_SERVE_TOUCH,
+		.flags = UCM_TOUCH_EXPECTED,
+		.argument = 60000,
+	};
+	uint8_t wanted = fx_entry(&file).wanted;
+	int32_t result = -1;
+
+	ck_assert_int_eq(ucm_client_items(client, &head, NULL, &file.key.id, 16,
+					  1, &result, sizeof(result)), 0);
+	ck_assert_int_eq(result, 0);
+	ck_assert_uint_eq(fx_entry(&file).wanted, wanted);
+	ck_assert(ucm_expected_has(&fx_set->holds.expected, fx_ref(&file),
+				   ucm_monotonic_ms() + 50000));
 }
 
 static void setup_back(void)

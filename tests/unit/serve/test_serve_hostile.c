@@ -48,6 +48,15 @@ static const struct {
 	{ "unknown flag", { .verb = UCM_SERVE_LOOKUP, .flags = 1 }, 0, -EINVAL },
 	{ "another verb's flag",
 	  { .verb = UCM_SERVE_PIN, .flags = UCM_TOUCH_EXPECTED }, 0, -EINVAL },
+	{ "both of two flags", { .verb = UCM_SERVE_TOUCH, .flags =
+		UCM_TOUCH_EXPECTED | UCM_TOUCH_ENDED }, 0, -EINVAL },
+	{ "a time of what has ended", { .verb = UCM_SERVE_TOUCH, .flags =
+		UCM_TOUCH_ENDED, .argument = 1 }, 0, -EINVAL },
+	{ "a time of a use", { .verb = UCM_SERVE_TOUCH, .argument = 1 }, 0,
+	  -EINVAL },
+	{ "more than an hour", { .verb = UCM_SERVE_TOUCH, .flags =
+		UCM_TOUCH_EXPECTED, .argument = UCM_EXPECTED_MOST_MS + 1 }, 0,
+	  -EINVAL },
 	{ "an argument that is unused", { .verb = UCM_SERVE_PIN, .argument = 1 },
 	  0, -EINVAL },
 	{ "bytes that are unused", { .verb = UCM_SERVE_LOOKUP, .bytes = 1 }, 0,

@@ -361,6 +361,7 @@ UNIT_TEST(another_peers_file_is_out_of_reach)
  * spaces (CAROL) and another (BOB): served (o), -EACCES (A), -EPERM (P), -EEXIST (E), -ENOENT (N) or
  * -EINVAL (I).
  */
+#define ENDED UINT32_MAX /* the flag, in place of an argument */
 static const struct {
 	enum ucm_serve_verb verb;
 	uint32_t argument;
@@ -371,6 +372,7 @@ static const struct {
 	  { "oooo", "oooo", "oAoA" } },
 	{ UCM_SERVE_LOOKUP, 0, 0, { "oooo", "oooo", "oAoA" } },
 	{ UCM_SERVE_TOUCH, 0, 0, { "oooo", "oooo", "oAoA" } },
+	{ UCM_SERVE_TOUCH, ENDED, 0, { "ooAA", "oAoA", "oAoA" } },
 	{ UCM_SERVE_PIN, 0, 0, { "ooPP", "ooPP", "oAPP" } },
 	{ UCM_SERVE_UNPIN, 0, 0, { "ooPP", "ooPP", "oAPP" } },
 	{ UCM_SERVE_EVICT, 0, 0, { "ooPP", "ooPP", "oAPP" } },
@@ -424,6 +426,10 @@ static int ask_verb(unsigned i, const char *space)
 	int fd = -1, err;
 
 	strcpy(head.space, space);
+	if (head.argument == ENDED) {
+		head.argument = 0;
+		head.flags = UCM_TOUCH_ENDED;
+	}
 	if (verbs[i].verb == UCM_SERVE_PATH)
 		head.num = 1;
 	if (verbs[i].verb == UCM_SERVE_DRAIN) {

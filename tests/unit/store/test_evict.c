@@ -384,7 +384,8 @@ UNIT_TEST(an_eviction_gives_up_after_many_held_blocks)
 
 static void expect(unsigned i)
 {
-	ck_assert_int_ge(ucm_calls_expect(fx_set, &fx_files[i].key), 0);
+	ck_assert_int_ge(ucm_calls_expect(fx_set, &fx_files[i].key,
+					  UCM_EXPECTED_MS), 0);
 }
 
 /* More than an eviction tries, and worth least. */
@@ -395,7 +396,8 @@ UNIT_TEST(what_is_expected_is_spared_while_anything_else_may_go)
 		fx_block(&many[i], i + 100, FX_PAGED);
 		ck_assert_int_eq(fx_commit(&many[i]), 0);
 		fx_age(&many[i], 1000);
-		ck_assert_int_eq(ucm_calls_expect(fx_set, &many[i].key), 0);
+		ck_assert_int_eq(ucm_calls_expect(fx_set, &many[i].key,
+						  UCM_EXPECTED_MS), 0);
 	}
 	fx_commit_files(0, 4);
 	for (unsigned left = 4; left-- > 0;) {
@@ -490,6 +492,93 @@ UNIT_TEST(a_quota_spares_what_is_expected)
 	ck_assert_int_eq(ucm_evict_space(fx_set, space->quota, 1, &freed), 0);
 	ck_assert(is_there(0) && !is_there(1));
 	ck_assert_int_eq(ucm_evict_space(fx_set, space->quota, 1, &freed), 0);
+	ck_assert(!is_there(0));
+}
+
+/* ---- what has ended ---- */
+
+static void touch(unsigned i)
+{
+	ck_assert_int_eq(ucm_store_touch(fx_set, fx_ref(&fx_files[i])), 0);
+}
+
+static int end(unsigned i)
+{
+	return ucm_evict_first(fx_set, &fx_files[i].key);
+}
+
+static bool has_ended(unsigned i)
+{
+	return !fx_entry(&fx_files[i]).atime_s;
+}
+
+/* From its last block to its first, before blocks that were used long ago. */
+UNIT_TEST(what_has_ended_is_evicted_first)
+{
+	fx_still_store("only=$/a");
+	fx_commit_files(4, FILES - 4);
+	age_all(4, FILES - 4, 1000);
+	chain(0, 4);
+	ck_assert_int_eq(end(3), 0);
+	for (unsigned left = 4; left-- > 0;) {
+		ck_assert(has_ended(left));
+		ck_assert_int_eq(evict(0, 1, UCM_EVICTION_AT_ONCE), 0);
+		ck_assert(!is_there(left));
+		ck_assert_uint_eq(count(), FILES - 4 + left);
+	}
+	ck_assert_int_eq(end(3), -ENOENT);
+}
+
+/* 0 - 1 - 2 - 3, and 4 after 1: which hangs on a block that stays. */
+UNIT_TEST(a_chain_that_has_ended_stops_where_another_chain_branches_off)
+{
+	fx_still_store("only=$/a");
+	chain(0, 4);
+	fx_files[4].block.flags |= UCM_BLOCK_HAS_PARENT;
+	fx_files[4].block.parent = fx_files[1].key.id;
+	fx_encode(&fx_files[4], true);
+	fx_commit_files(4, 1);
+	ck_assert_int_eq(end(3), 0);
+	ck_assert(has_ended(3) && has_ended(2));
+	ck_assert(!has_ended(1) && !has_ended(0) && !has_ended(4));
+}
+
+UNIT_TEST(a_chain_that_has_ended_stops_where_others_have_been)
+{
+	fx_still_store("only=$/a");
+	chain(0, 4);
+	for (unsigned i = 0; i < 2; i++) {
+		fx_age(&fx_files[0], 100);
+		touch(0);
+	}
+	fx_age(&fx_files[1], 100);
+	touch(1);
+	ck_assert_int_eq(end(3), 0);
+	ck_assert(has_ended(3) && has_ended(2) && has_ended(1));
+	ck_assert(has_ended(0));
+	fx_age(&fx_files[0], 100);
+	touch(0);
+	ck_assert(!has_ended(0));
+	ck_assert_int_eq(end(3), 0);
+	ck_assert(!has_ended(0));
+}
+
+UNIT_TEST(what_others_follow_has_not_ended)
+{
+	fx_still_store("only=$/a");
+	chain(0, 4);
+	ck_assert_int_eq(end(2), 0);
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert(!has_ended(i));
+}
+
+UNIT_TEST(what_has_ended_is_expected_no_more)
+{
+	fx_still_store("only=$/a");
+	fx_commit_files(0, 4);
+	ck_assert_int_eq(ucm_calls_expect(fx_set, &fx_files[0].key, 600000), 0);
+	ck_assert_int_eq(end(0), 0);
+	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_AT_ONCE), 0);
 	ck_assert(!is_there(0));
 }
 
