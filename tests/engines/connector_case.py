@@ -168,8 +168,8 @@ class Case(unittest.TestCase):
         """A request that wants it has all its blocks pinned, in so many."""
         half, wanted = self.half(runner), []
         with mock.patch.object(
-                scheduler, "pin_blocks",
-                lambda _, space, ids: wanted.append((space, len(ids)))):
+                scheduler, "settle_blocks",
+                lambda _, __, space, ids: wanted.append((space, len(ids)))):
             runner.add(self.prompt(100), 3, kv_transfer_params={
                 "ucmfs": {"pin": True}})
             runner.settle()

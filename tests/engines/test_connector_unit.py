@@ -7,12 +7,14 @@ import json
 import os
 import tempfile
 import unittest
+from dataclasses import replace
 from types import SimpleNamespace
 from unittest import mock
 
 from connector_case import Case, Counted, FakeRunner, parents_of
 from ucmfs.blocks import Blocks
 from ucmfs.vllm import scheduler
+from ucmfs.vllm.wishes import USUAL, wishes_of
 
 
 class Basics(Case):
@@ -298,14 +300,64 @@ class Basics(Case):
         counted = Counted(runner)
         with self.assertLogs("vllm.ucmfs", "WARNING") as told:
             self.ask_for(runner, self.prompt(100), saev=False)
-        self.assertIn("ucmfs.saev: not known; load, pin, report, save, "
-                      "wait are",
+        self.assertIn("ucmfs.saev: not known; end, load, pin, prefetch, "
+                      "report, save, session, ttl, wait are",
                       told.output[0])
         self.assertEqual(counted["saved_blocks"], 6)
         self.half(runner)._teller._told.clear()
         with self.assertLogs("vllm.ucmfs", "WARNING") as told:
             self.ask_for(runner, self.prompt(60, of=2), save=0)
         self.assertIn("ucmfs.save is 0: true or false", told.output[0])
+        for name, value, what in (("ttl", 3601, "0 to 3600 seconds"),
+                                  ("ttl", True, "0 to 3600 seconds"),
+                                  ("session", 7, "a string"),
+                                  ("end", "yes", "true or false")):
+            self.half(runner)._teller._told.clear()
+            with self.assertLogs("vllm.ucmfs", "WARNING") as told:
+                wanted = wishes_of({"ucmfs": {name: value}},
+                                   self.half(runner)._teller)
+            self.assertIn(f"ucmfs.{name} is {value!r}: {what} is needed",
+                          told.output[0])
+            self.assertEqual(wanted, USUAL)
+        self.assertEqual(
+            wishes_of({"ucmfs": {"ttl": 0.5, "session": "a"}}, None),
+            replace(USUAL, ttl=0.5, session="a"))
+
+    def test_a_session_that_pauses_and_ends(self) -> None:
+        """What was saved and what was there is kept, then given up."""
+        runner = self.runner()
+        self.one(runner, self.prompt(40))
+        results: list = []
+
+        def noted(call):
+            def run(*args, **named):
+                results.append((call.__name__, named, call(*args, **named)))
+                return results[-1][2]
+            return run
+
+        with mock.patch.object(Blocks, "keep", noted(Blocks.keep)), \
+                mock.patch.object(Blocks, "end", noted(Blocks.end)):
+            self.ask_for(runner, self.prompt(100), ttl=60, session="a")
+            self.until(runner, lambda: len(results) == 1)
+            self.ask_for(runner, self.prompt(100), ttl=60, end=True)
+            self.until(runner, lambda: len(results) == 2)
+        self.assertEqual(results, [("keep", {"seconds": 60}, 6 * [0]),
+                                   ("end", {}, 6 * [0])])
+
+    def test_prefetched_when_it_is_queued(self) -> None:
+        runner = self.runner()
+        self.one(runner, self.prompt(60))
+        here = self.half(runner)._link.now
+        warmed: list = []
+        with mock.patch.object(
+                scheduler, "warm_blocks",
+                lambda _, space, ids: warmed.append((space, len(ids)))):
+            runner.add(self.prompt(100), 3, kv_transfer_params={
+                "ucmfs": {"prefetch": True}})
+            self.half(runner)._chores.ask(lambda: None)  # without a step
+        self.assertEqual(warmed, [(here.names[0], 3 * 16)])
+        runner.settle()
+        scheduler.warm_blocks(self.mount.path, here.names[0], bytes(16))
 
     def test_pinned_in_the_store(self) -> None:
         """Those that it saved and those that were there."""

@@ -108,6 +108,45 @@ class Wishes(MountCase):
 
         self.until(lambda: pinned() == [True, True], "not pinned")
 
+    def test_a_session_that_pauses_and_ends(self) -> None:
+        """What was found and what is stored is kept, or given up."""
+        slots = self.slots()
+        slots.fill(0, 1, 2)
+        keys = keys_of(0, 1, 2)
+        slots.store(keys[:1], [0])
+        told: List[Any] = []
+
+        def noted(call: Any) -> Any:
+            def run(*args: Any, **named: Any) -> Any:
+                told.append((call.__name__, named, call(*args, **named)))
+                return told[-1][2]
+            return run
+
+        with mock.patch.object(Blocks, "keep", noted(Blocks.keep)), \
+                mock.patch.object(Blocks, "end", noted(Blocks.end)):
+            for key, slot, hints in ((keys[1], 1, {"ttl": 60}),
+                                      (keys[2], 2, {"end": True})):
+                told.clear()
+                context = self.context(**hints)
+                slots.tier.lookup(keys[0], context)
+                slots.tier.on_schedule_end(None)
+                slots.store([key], [slot], context)
+                slots.tier.on_request_finished(context)
+                self.until(lambda: len(told) == 2, "not told")
+                want = ("end", {}, [0]) if "end" in hints \
+                    else ("keep", {"seconds": 60}, [0])
+                self.assertEqual(told, [want, want])
+
+    def test_no_end_where_nobody_knows_what_follows_what(self) -> None:
+        """vLLM 0.31."""
+        tier = self.slots().tier
+        params = {"ucmfs": {"end": True, "ttl": 60}}
+        for context, end in (
+                (ReqContext(req_id="r", kv_transfer_params=params), True),
+                (SimpleNamespace(kv_transfer_params=params), False)):
+            wanted = tier._told_by(context)
+            self.assertEqual((wanted.end, wanted.ttl), (end, 60))
+
 
 class Refused(unittest.TestCase):
     """A mount on which a block an hour may be written: what comes after the

@@ -534,6 +534,28 @@ def pin_blocks(mount: str, space: str, ids: Sequence[bytes]) -> None:
              mount, space, ids)
 
 
+def settle_blocks(wanted: Any, mount: str, space: str,
+                  ids: Sequence[bytes]) -> None:
+    """What a request that has ended wants of its blocks. May hang."""
+    if wanted.pin:
+        pin_blocks(mount, space, ids)
+    if wanted.end:
+        _of_each(Blocks.end, "given up",
+                 "ucmfs: blocks of %s: not given up: %s", mount, space, ids)
+    elif wanted.ttl:
+        _of_each(functools.partial(Blocks.keep, seconds=wanted.ttl), "kept",
+                 "ucmfs: blocks of %s: not kept: %s", mount, space, ids)
+
+
+def warm_blocks(mount: str, space: str, ids: Sequence[bytes]) -> None:
+    """As far as the daemon takes them. May hang."""
+    try:
+        with Blocks(mount) as blocks:
+            blocks.warm(ids, space)
+    except UcmfsError as error:
+        log.warning("ucmfs: blocks of %s: not warmed: %s", space, error)
+
+
 def remove_blocks(mount: str, space: str, ids: Sequence[bytes]) -> None:
     """Damaged blocks are in the way of whole ones: they would be found again
     and again, and a save finds that they are there. May hang."""

@@ -49,7 +49,8 @@ from .metadata import (NO_ID, Job, Loaded, Part, UcmfsMetadata,
                        UcmfsWorkerMetadata)
 from .metrics import UcmfsStats
 from .mount import (LATE_SECONDS, Chores, Link, Open, Pause, Teller,
-                    close_all, leave_spaces, log, pin_blocks)
+                    close_all, leave_spaces, log, settle_blocks,
+                    warm_blocks)
 from .options import ConnectorOptions
 from .pins import Pins
 from .spaces import load_mode, manifest_for, plan_for, spaces_for
@@ -165,8 +166,8 @@ class UcmfsScheduler:
         self._ready: list[Job] = []
         self._held: list[Pending] = []
         self._saves: dict[int, Pending] = {}
-        # What is pinned in the store when the saves of a request have ended.
-        self._to_pin: dict[str, list[tuple[str, list[bytes]]]] = {}
+        # Blocks of requests that have ended, by space, until their saves have.
+        self._to_settle: dict[str, Any] = {}
         self._chores = Chores("ucmfs-pin")
         self._teller = Teller(options.mount)
         # States first, which cannot wait for room.
@@ -246,7 +247,12 @@ class UcmfsScheduler:
     # ---- requests ----
 
     def on_new_request(self, request: Any) -> None:
-        self._known(request)
+        known = self._known(request)
+        # Workers are not asked for an adapter this early.
+        if known.wishes.prefetch and not request.lora_request:
+            for name, ids in self._needed(known, 0, self._hit(known, 0)):
+                self._chores.add(functools.partial(
+                    warm_blocks, self._options.mount, name, ids))
 
     def _known(self, request: Any) -> Known:
         known = self._requests.get(request.request_id)
@@ -336,19 +342,24 @@ class UcmfsScheduler:
 
     def _expect(self, known: Known, local: int, tokens: int) -> None:
         """Let others be evicted before what was promised."""
-        here, answer = self._link.now, (self._space, local, tokens)
-        now = self._clock()
-        if here is None or known.ids is None or (
-                known.expected == answer and now < known.expect_at):
+        answer, now = (self._space, local, tokens), self._clock()
+        if known.expected == answer and now < known.expect_at:
             return
         known.expected = answer
         known.expect_at = now + AGAIN_SECONDS
-        step = ID * self.plan.shards
+        for name, ids in self._needed(known, local, tokens):
+            self._expected.add(ids, name)
+
+    def _needed(self, known: Known, local: int,
+                tokens: int) -> Iterable[tuple[str, bytes]]:
+        """Ids of the blocks that bring a request so far, by space."""
+        here, step = self._link.now, ID * self.plan.shards
+        if not here or not known.ids or tokens <= local:
+            return
         for (stage, g), name in zip(self._homes, here.names):
             first, last = self.plan.groups[g].needed(local, tokens)
-            self._expected.add(
-                of_stage(self.plan, known.ids.all[g][first * step:last * step],
-                         stage), name)
+            yield name, of_stage(
+                self.plan, known.ids.all[g][first * step:last * step], stage)
 
     def _may_hit(self, known: Known) -> bool:
         # vLLM keeps steps that are under way off the pages of loads only
@@ -721,7 +732,7 @@ class UcmfsScheduler:
             for part in pending.job.parts:
                 self._saving[part.group].difference_update(_split(part.ids))
             self.stats.set("pinned_blocks", self.pins.blocks)
-            self._pin(pending.job.request)
+            self._settle_blocks(pending.job.request)
 
     # ---- reports of the workers ----
 
@@ -859,9 +870,10 @@ class UcmfsScheduler:
             report = self._report_of(known) if wanted.report else None
             self._count_unsaved(known)
             self._undecided.drop(request.request_id)
-            if wanted.pin and known.ids is not None:
-                self._to_pin[request.request_id] = self._pins_of(known)
-                self._pin(request.request_id)
+            if wanted.of_blocks and known.ids is not None:
+                self._to_settle[request.request_id] = (
+                    wanted, self._decided(known))
+                self._settle_blocks(request.request_id)
             if self._options.debug_log:
                 self._log_request(known)
         return False, report
@@ -878,7 +890,7 @@ class UcmfsScheduler:
         return {KEY: {"wait": {"tokens": tokens, "space": here.names[0]}}} \
             if tokens else None
 
-    def _pins_of(self, known: Known) -> list[tuple[str, list[bytes]]]:
+    def _decided(self, known: Known) -> list[tuple[str, list[bytes]]]:
         """Ids of the blocks that were decided about, by space."""
         assert known.ids is not None
         spaces, step = self._told[1], ID * self.plan.shards
@@ -888,15 +900,16 @@ class UcmfsScheduler:
             self.plan, known.ids.all[g][:known.decided[g] * step], stage)))
                 for (stage, g), (name, _) in spaces.items()]
 
-    def _pin(self, request_id: str) -> None:
-        """In the store, as soon as no save of the request is under way."""
-        if request_id not in self._to_pin or any(
+    def _settle_blocks(self, request_id: str) -> None:
+        """As soon as no save of the request is under way."""
+        if request_id not in self._to_settle or any(
                 pending.job.request == request_id
                 for pending in self._saves.values()):
             return
-        mount = self._options.mount
-        for space, ids in self._to_pin.pop(request_id):
-            self._chores.add(functools.partial(pin_blocks, mount, space, ids))
+        wanted, blocks = self._to_settle.pop(request_id)
+        for space, ids in blocks:
+            self._chores.add(functools.partial(
+                settle_blocks, wanted, self._options.mount, space, ids))
 
     def _log_request(self, known: Known) -> None:
         request = known.request

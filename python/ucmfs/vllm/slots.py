@@ -31,7 +31,7 @@ from .expected import Expected
 from .hugepages import use_huge_pages
 from .mount import (LATE_SECONDS, Attempt, Chores, Link, Pause, Space, Teller,
                     Touches, apart, close_all, deadline_of, end_tasks_in_time,
-                    leave_spaces, log, pin_blocks, remove_blocks)
+                    leave_spaces, log, remove_blocks, settle_blocks)
 
 ID_BYTES = 16
 NO_ID = bytes(ID_BYTES)
@@ -374,11 +374,12 @@ class SlotStore:
             self._touches.add(itertools.compress(split_ids(ids),
                                                  self._there(ids)))
 
-    def pin(self, keys: Sequence[bytes]) -> None:
-        """Keep their blocks from being evicted: those that are there when all
+    def settle(self, keys: Sequence[bytes], wanted: Any) -> None:
+        """Do what is wanted of their blocks: those that are there when all
         that was added before has been done."""
         ids = split_ids(self.ids_of(list(dict.fromkeys(keys))))
-        self._chores.add(lambda: pin_blocks(self.mount, self.space, ids))
+        self._chores.add(
+            lambda: settle_blocks(wanted, self.mount, self.space, ids))
 
     def _there(self, ids: bytes) -> bytes:
         return self._ask(lambda index: index.lookup(ids)[0],

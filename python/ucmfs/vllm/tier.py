@@ -34,6 +34,7 @@ import hashlib
 import itertools
 import threading
 import time
+from dataclasses import replace
 from typing import Any, ClassVar, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -57,7 +58,7 @@ from .options import TierOptions, parse
 from .shares import Layers, layers_of
 from .slots import GROUP_BYTES, Finished, Memory, SlotStore, geometry_of
 from .spaces import space_name
-from .wishes import USUAL, Wishes, wishes_of
+from .wishes import USUAL, wishes_of
 
 # Memory that hanging reads may write to, when its tier has ended.
 _lent: list[Any] = []
@@ -187,7 +188,8 @@ class _Known:
         self.expected: set[bytes] = set()
         self.expect_at = 0.0
         self.wishes = USUAL
-        self.to_pin: dict[bytes, None] = {}  # what was found, if it wants that
+        # what was found, if something is wanted of it at the end
+        self.to_settle: dict[bytes, None] = {}
         self.request: Any = None  # vLLM's
         self.adapter: bytes | None = None  # what that is; None: not asked
         self.left_out = False  # nobody can say, or it has become another
@@ -293,7 +295,7 @@ class UcmfsTier(SecondaryTierManager):
         self._requests: dict[str, _Known] = {}
         self._doubtful: set[str] = set()  # had KV at the last reset
         self._stale: set[str] = set()     # have KV of other weights
-        self._to_pin: set[int] = set()       # jobs whose blocks are
+        self._to_settle: dict[int, Any] = {}  # jobs, and what is wanted
         self._keys: dict[int, dict[bytes, bytes]] = {}  # of jobs, by name
         self._teller = Teller(self.config.mount)
         self._stats: Any = None
@@ -345,7 +347,7 @@ class UcmfsTier(SecondaryTierManager):
         for known in self._requests.values():
             known.expected.clear()
             known.found = []
-            known.to_pin.clear()
+            known.to_settle.clear()
         self.space, manifest = self._space_now()
         self._store.move(self.space, manifest, self._epochs.now.private)
         log.info("ucmfs: blocks go to %s", self.space)
@@ -400,8 +402,8 @@ class UcmfsTier(SecondaryTierManager):
     @staticmethod
     def _found(known: _Known, keys: list[bytes]) -> None:
         known.found += keys
-        if known.wishes.pin:
-            known.to_pin.update(dict.fromkeys(keys))
+        if known.wishes.of_blocks:
+            known.to_settle.update(dict.fromkeys(keys))
 
     def _expect(self, known: _Known, found: list[bytes]) -> None:
         """Let others be evicted before what a request has found. At once,
@@ -446,14 +448,18 @@ class UcmfsTier(SecondaryTierManager):
             known.wishes = self._told_by(context)
         return known
 
-    def _wishes(self, context: Any) -> Wishes:
+    def _wishes(self, context: Any) -> Any:
         """Of a request that may have ended: it is not remembered for that."""
         known = self._requests.get(getattr(context, "req_id", ""))
         return self._told_by(context) if known is None else known.wishes
 
-    def _told_by(self, context: Any) -> Wishes:
-        return wishes_of(getattr(context, "kv_transfer_params", None),
-                         self._teller)
+    def _told_by(self, context: Any) -> Any:
+        """From 0.32 on blocks are known by what they follow: without that, an
+        end would be that of all prefixes."""
+        wanted = wishes_of(getattr(context, "kv_transfer_params", None),
+                           self._teller)
+        return wanted if hasattr(context, "_offload_key_positions") \
+            else replace(wanted, end=False)
 
     def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
         self._forget(req_context.req_id)  # another may have been called so
@@ -480,8 +486,8 @@ class UcmfsTier(SecondaryTierManager):
         self._forget(req_context.req_id)
         known = self._requests.pop(req_context.req_id, None)
         if known is not None:
-            if known.to_pin:
-                self._store.pin(list(known.to_pin))
+            if known.to_settle:
+                self._store.settle(list(known.to_settle), known.wishes)
 
     def touch(self, keys: Any, req_context: Any) -> None:
         keys = list(keys)
@@ -490,8 +496,8 @@ class UcmfsTier(SecondaryTierManager):
             return
         if known is not None:
             keys = known.names(keys)
-            if known.wishes.pin:
-                known.to_pin.update(dict.fromkeys(keys))
+            if known.wishes.of_blocks:
+                known.to_settle.update(dict.fromkeys(keys))
         self._store.touch(keys)
 
     # ---- jobs ----
@@ -504,8 +510,8 @@ class UcmfsTier(SecondaryTierManager):
         if not wanted.save or not self._may_save(context):
             self._store.leave(job_metadata.job_id, keys)
             return
-        if wanted.pin:
-            self._to_pin.add(job_metadata.job_id)
+        if wanted.of_blocks:
+            self._to_settle[job_metadata.job_id] = wanted
         known = self._requests.get(getattr(context, "req_id", "")) or _Known()
         keys = self._named(known, job_metadata.job_id, keys)
         self._store.save(
@@ -555,9 +561,8 @@ class UcmfsTier(SecondaryTierManager):
         if one.is_load:
             for key in one.failed:
                 self._verdicts.pop(key, None)
-        elif one.job in self._to_pin:
-            self._to_pin.remove(one.job)
-            self._store.pin(one.present)
+        elif one.job in self._to_settle:
+            self._store.settle(one.present, self._to_settle.pop(one.job))
         if not one.is_load and self._events is not None and one.present:
             self._events.append(OffloadingEvent(
                 keys=self._keys_of(one), medium=self.medium, removed=False,

@@ -2,7 +2,8 @@
 """What a request asks for, beside its tokens: in its kv_transfer_params,
 
     {"ucmfs": {"load": false, "save": false, "pin": true, "report": true,
-               "wait": {"tokens": 4096, "space": "NAME", "seconds": 2}}}
+               "wait": {"tokens": 4096, "space": "NAME", "seconds": 2},
+               "prefetch": true, "ttl": 600, "session": "NAME", "end": true}}
 
 Parameters that cannot be understood are a warning, and the request is treated
 as if it had none.
@@ -11,10 +12,11 @@ as if it had none.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping, NamedTuple
 
 KEY = "ucmfs"
 WAIT_SECONDS, WAIT_MOST = 5.0, 60.0
+TTL_MOST = 3600.0
 
 
 @dataclass(frozen=True)
@@ -32,16 +34,41 @@ class Wishes:
     """load: what the store has of it is loaded. save: its blocks are saved.
     pin: those that are there when it has ended are not evicted until somebody
     unpins them (ucm pin --off). report: the answer says what another engine
-    may wait for."""
+    may wait for. prefetch: what the store has of it is copied to the fastest
+    tier while it waits. ttl: seconds, from its end, in which other blocks are
+    evicted first. end: the session ends with it, and its blocks are evicted
+    first. session: for people; the last request of one has all its blocks."""
 
     load: bool = True
     save: bool = True
     pin: bool = False
     report: bool = False
     wait: Wait | None = None
+    prefetch: bool = False
+    ttl: float = 0.0
+    end: bool = False
+    session: str = ""
+
+    @property
+    def of_blocks(self) -> bool:
+        """Is something to be done with its blocks when it has ended?"""
+        return self.pin or self.end or self.ttl > 0
 
 
 USUAL = Wishes()
+
+
+class _Needed(NamedTuple):
+    good: Callable[[Any], bool]
+    what: str
+
+
+_BOOL = _Needed(lambda value: isinstance(value, bool), "true or false")
+_NEEDS = {
+    "ttl": _Needed(lambda value: type(value) in (int, float)
+                   and 0 <= value <= TTL_MOST, f"0 to {TTL_MOST:g} seconds"),
+    "session": _Needed(lambda value: isinstance(value, str), "a string"),
+}
 
 
 def wishes_of(params: Any, teller: Any) -> Wishes:
@@ -63,11 +90,11 @@ def wishes_of(params: Any, teller: Any) -> Wishes:
                         name, ", ".join(sorted(known)))
         elif name == "wait":
             good[name] = _wait_of(value, teller)
-        elif not isinstance(value, bool):
-            teller.warn("kv_transfer_params", "%s.%s is %r: true or false is "
-                        "needed", KEY, name, value)
-        else:
+        elif _NEEDS.get(name, _BOOL).good(value):
             good[name] = value
+        else:
+            teller.warn("kv_transfer_params", "%s.%s is %r: %s is needed", KEY,
+                        name, value, _NEEDS.get(name, _BOOL).what)
     return Wishes(**good)
 
 
