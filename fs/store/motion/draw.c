@@ -263,8 +263,8 @@ static void forget_use(struct ucm_entry *entry, void *arg)
 	entry->atime_s = 0;
 }
 
-/* Turns of one session make a block wanted once more than the next one, not twice:
- * from there on others have used it. */
+/* Back to where another chain branches off, or has: a block that was wanted more than
+ * twice as often as the next one is others', too. */
 static void end_chain(struct ucm_store *store, struct ucm_entry entry, ucm_ref ref)
 {
 	unsigned children = 0, wanted = UINT8_MAX;
@@ -275,7 +275,7 @@ static void end_chain(struct ucm_store *store, struct ucm_entry entry, ucm_ref r
 				 ucm_monotonic_ms());
 		ucm_index_edit(store->index, ref, forget_use, NULL);
 		children = 1;
-		wanted = entry.wanted + 1u;
+		wanted = 2u * entry.wanted + 2;
 		if (!entry.parent ||
 		    !ucm_index_at(store->index, entry.parent - 1, &entry, &ref))
 			break;
