@@ -26,6 +26,7 @@
 
 #define REPLAY_LEARN_EVERY 64u /* requests */
 #define REPLAY_TRIES	   4u  /* for each draw, if it hits the request */
+#define REPLAY_BEGIN_S	   (1u << 20) /* what has ended is older than any */
 
 struct replay_block {
 	struct ucm_policy_state state;
@@ -34,6 +35,7 @@ struct replay_block {
 	uint32_t children; /* that are present */
 	uint32_t leaf;	   /* place among the leaves, or none */
 	uint32_t older, newer;
+	uint32_t last; /* request that asks for it */
 };
 
 struct replay {
@@ -222,8 +224,9 @@ static void replay_evict(struct replay *replay, uint32_t number)
 	if (block->leaf != UCM_REPLAY_NONE)
 		replay_remove_leaf(replay, number);
 	replay_free_parent(replay, number);
-	ucm_admission_evicted(&replay->admission,
-			      replay->now_s - block->state.last_s);
+	if (block->state.last_s)
+		ucm_admission_evicted(&replay->admission,
+				      replay->now_s - block->state.last_s);
 	replay->policy->ops->gone(replay->policy, replay->now_s,
 				  replay->trace->blocks[number].tag, &block->state,
 				  UCM_POLICY_EVICTED);
@@ -342,18 +345,71 @@ static void replay_ask(struct replay *replay, const uint32_t *numbers,
 	}
 }
 
+/* To the other end of the list. */
+static void replay_make_oldest(struct replay *replay, uint32_t number)
+{
+	struct replay_block *block = &replay->blocks[number];
+
+	block->state.last_s = 0;
+	replay_unlink(replay, number);
+	block->older = UCM_REPLAY_NONE;
+	block->newer = replay->oldest;
+	if (replay->oldest == UCM_REPLAY_NONE)
+		replay->newest = number;
+	else
+		replay->blocks[replay->oldest].older = number;
+	replay->oldest = number;
+}
+
+/* As the store's end_chain(), from the last block that was let in. */
+static void replay_end(struct replay *replay, const uint32_t *numbers, size_t num)
+{
+	uint32_t children = 0, uses = UINT32_MAX;
+	struct ucm_pool_candidate last;
+
+	while (num && !replay->blocks[numbers[num - 1]].present)
+		num--;
+	if (!num || replay->blocks[numbers[num - 1]].children)
+		return;
+	for (size_t i = num; i-- > 0;) {
+		struct replay_block *block = &replay->blocks[numbers[i]];
+
+		if (!block->present || block->children > children ||
+		    block->state.uses > uses || !block->state.last_s)
+			break;
+		children = 1;
+		uses = 2 * block->state.uses + 2;
+		replay_make_oldest(replay, numbers[i]);
+	}
+	replay_describe(replay, numbers[num - 1], &last);
+	ucm_pool_offer(&replay->pool, replay->policy, replay->now_s, &last);
+}
+
+/* Its last block may be cut short, and is another one in the next turn. */
+static bool replay_is_last(const struct replay *replay, size_t i)
+{
+	const struct ucm_replay_request *request = &replay->trace->requests[i];
+	const uint32_t *numbers = replay->trace->asked + request->first;
+
+	return request->num &&
+	       replay->blocks[numbers[request->num - 1 - (request->num > 1)]]
+			       .last == i;
+}
+
 static void replay_request(struct replay *replay, size_t i)
 {
 	const struct ucm_replay_request *request = &replay->trace->requests[i];
 	const uint32_t *numbers = replay->trace->asked + request->first;
 
-	replay->now_s = request->time_s;
+	replay->now_s = REPLAY_BEGIN_S + request->time_s;
 	replay->held = (uint32_t)i + 1;
 	replay_ask(replay, numbers, request->num);
 	if (replay->policy->ops->by_age)
 		replay_tail_first(replay, numbers, request->num);
 	else
 		replay_head_first(replay, numbers, request->num);
+	if (replay->options->ends && replay_is_last(replay, i))
+		replay_end(replay, numbers, request->num);
 	if ((i + 1) % REPLAY_LEARN_EVERY == 0)
 		replay->policy->ops->learn(replay->policy, replay->now_s);
 }
@@ -395,6 +451,13 @@ static int replay_alloc(struct replay *replay)
 	for (size_t i = 0; i < num; i++)
 		replay->blocks[i].leaf = UCM_REPLAY_NONE;
 	replay->oldest = replay->newest = UCM_REPLAY_NONE;
+	for (size_t i = 0; i < trace->num_requests; i++) {
+		const struct ucm_replay_request *request = &trace->requests[i];
+
+		for (size_t j = 0; j < request->num; j++)
+			replay->blocks[trace->asked[request->first + j]].last =
+				(uint32_t)i;
+	}
 	return 0;
 }
 

@@ -55,6 +55,9 @@ struct ucm_replay_options {
 	double threshold;	/* see fs/policy/admission.h */
 	uint64_t bytes_per_day; /* 0: no budget */
 	uint64_t block_bytes;	/* for the budget */
+	/* The last request of a session says so: of those whose last full block
+	 * (the last but one) no later one asks for. See ucm_evict_first(). */
+	bool ends;
 };
 
 struct ucm_replay_result {

@@ -36,7 +36,7 @@ static struct options {
 	uint64_t seed;
 	double admit;
 	uint64_t endurance, block_bytes;
-	bool json;
+	bool ends, json;
 } opt = { .seed = 1 };
 
 static int parse_capacities(const struct ucm_arg *arg, char *value)
@@ -103,6 +103,9 @@ static const struct ucm_arg args[] = {
 		  "as 2T" },
 	{ "block-bytes", 0, "BYTES", ucm_arg_bytes, &opt.block_bytes, .min = 1,
 	  .help = "the size of a block" },
+	{ "ends", 0, .to = &opt.ends,
+	  .help = "the last request of each session says that it is, as hints "
+		  "of vLLM can: its blocks go first" },
 	{ "json", 'j', .to = &opt.json,
 	  .help = "a JSON object on each line" },
 	{ 0 },
@@ -169,6 +172,7 @@ static void replay_one(const struct ucm_replay_trace *trace, uint64_t capacity,
 		.threshold = opt.admit,
 		.bytes_per_day = opt.endurance,
 		.block_bytes = opt.block_bytes,
+		.ends = opt.ends,
 	};
 	struct ucm_replay_result result;
 

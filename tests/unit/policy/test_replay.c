@@ -92,6 +92,26 @@ UNIT_TEST(a_block_twice_in_a_request_is_one_block)
 	}
 }
 
+/* By age alone 2 makes room for 5, and 4 stays, which nobody asks for again. */
+UNIT_TEST(what_has_ended_is_evicted_first, .rows = 2)
+{
+	const struct ucm_replay_options options = {
+		.capacity = 4,
+		.seed = 1,
+		.ends = _i,
+	};
+	struct ucm_replay_result result;
+
+	add(0, 2, (uint64_t[]){ 1, 2 });
+	add(10, 2, (uint64_t[]){ 3, 4 });
+	add(20, 1, (uint64_t[]){ 5 });
+	add(30, 1, (uint64_t[]){ 5 });
+	add(40, 2, (uint64_t[]){ 1, 2 });
+	ck_assert_int_eq(ucm_replay_run(&trace, &ucm_policy_lru, &options,
+					&result), 0);
+	ck_assert_uint_eq(result.hits, _i ? 3 : 2);
+}
+
 static const enum replay_work works[] = {
 	REPLAY_CHAT, REPLAY_AGENTS, REPLAY_MIXED, REPLAY_LOOP,
 };
