@@ -21,6 +21,7 @@
 #include <stdlib.h>
 
 #include "fs/policy/admission.h"
+#include "fs/policy/mark.h"
 #include "fs/policy/pool.h"
 #include "fs/replay/replay.h"
 
@@ -59,11 +60,10 @@ struct replay {
 /* splitmix64 */
 static uint64_t replay_random(struct replay *replay)
 {
-	uint64_t x = replay->random += UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t x = replay->random;
 
-	x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-	x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-	return x ^ x >> 31;
+	replay->random += UINT64_C(0x9e3779b97f4a7c15);
+	return policy_mix(x);
 }
 
 /* ---- leaves ---- */
@@ -498,4 +498,15 @@ int ucm_replay_run(const struct ucm_replay_trace *trace,
 fini:
 	replay_fini(&replay);
 	return err;
+}
+
+double ucm_replay_hit_rate(const struct ucm_replay_trace *trace,
+			   const struct ucm_replay_result *result)
+{
+	double asked = (double)result->asked, rate;
+	double all = trace->sample > 0 ? trace->sample * (double)trace->offered
+				       : asked;
+
+	rate = ((double)result->hits + all - asked) / all;
+	return rate < 0 ? 0 : rate > 1 ? 1 : rate;
 }

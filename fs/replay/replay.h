@@ -35,6 +35,8 @@ struct ucm_replay_trace {
 	struct ucm_replay_block *blocks;
 	uint32_t *asked; /* numbers of blocks, of all requests */
 	size_t num_requests, num_blocks, num_asked;
+	double sample;	  /* set before: which share of blocks is taken; 0: all */
+	uint64_t offered; /* what num_asked were without that */
 	/* the rest is for building it */
 	size_t max_requests, max_blocks, max_asked;
 	uint32_t *table; /* from tags to numbers */
@@ -45,7 +47,12 @@ struct ucm_replay_trace {
 void ucm_replay_trace_fini(struct ucm_replay_trace *trace);
 
 /* Add a request, no earlier than those before it (an earlier time is taken for
- * that of the one before). 0, or -ENOMEM, or -EFBIG. */
+ * that of the one before). 0, or -ENOMEM, or -EFBIG.
+ *
+ * A sample has the blocks whose tags hash low enough, whenever they are asked for
+ * (SHARDS): played through a cache as much smaller, it has about the hits of all, in
+ * that share. Few blocks that all ask for make the sample as a whole too small or too
+ * large; ucm_replay_hit_rate() takes what is missing for hits. */
 int ucm_replay_trace_add(struct ucm_replay_trace *trace, uint32_t time_s,
 			 const uint64_t *tags, size_t num);
 
@@ -75,6 +82,10 @@ int ucm_replay_run(const struct ucm_replay_trace *trace,
 		   const struct ucm_policy_ops *ops,
 		   const struct ucm_replay_options *options,
 		   struct ucm_replay_result *out);
+
+/* The share of blocks that were found; of a sample, an estimate. */
+double ucm_replay_hit_rate(const struct ucm_replay_trace *trace,
+			   const struct ucm_replay_result *result);
 
 /* The best that could be done by somebody who knows what comes (Belady): the
  * block that is asked for last goes, and one that would itself go is not let

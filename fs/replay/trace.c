@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fs/policy/mark.h"
 #include "fs/replay/replay.h"
 
 void ucm_replay_trace_fini(struct ucm_replay_trace *trace)
@@ -94,11 +95,17 @@ static int trace_number(struct ucm_replay_trace *trace, uint64_t tag,
 	return 0;
 }
 
+static bool trace_takes(const struct ucm_replay_trace *trace, uint64_t tag)
+{
+	return trace->sample <= 0 ||
+	       (double)(policy_mix(tag) >> 11) * 0x1p-53 < trace->sample;
+}
+
 int ucm_replay_trace_add(struct ucm_replay_trace *trace, uint32_t time_s,
 			 const uint64_t *tags, size_t num)
 {
 	struct ucm_replay_request *last = NULL;
-	uint32_t parent = UCM_REPLAY_NONE;
+	uint32_t parent = UCM_REPLAY_NONE, taken = 0;
 	int err;
 
 	if (num > UINT32_MAX)
@@ -109,10 +116,12 @@ int ucm_replay_trace_add(struct ucm_replay_trace *trace, uint32_t time_s,
 		err = trace_grow((void **)&trace->asked, &trace->max_asked,
 				 trace->num_asked, num, sizeof(*trace->asked));
 	for (size_t i = 0; !err && i < num; i++) {
+		if (!trace_takes(trace, tags[i]))
+			continue;
 		err = trace_number(trace, tags[i], parent, (uint32_t)i,
 				   &parent);
 		if (!err)
-			trace->asked[trace->num_asked + i] = parent;
+			trace->asked[trace->num_asked + taken++] = parent;
 	}
 	if (err)
 		return err;
@@ -122,9 +131,10 @@ int ucm_replay_trace_add(struct ucm_replay_trace *trace, uint32_t time_s,
 		time_s = last->time_s;
 	trace->requests[trace->num_requests++] = (struct ucm_replay_request){
 		.time_s = time_s,
-		.num = (uint32_t)num,
+		.num = taken,
 		.first = trace->num_asked,
 	};
-	trace->num_asked += num;
+	trace->num_asked += taken;
+	trace->offered += num;
 	return 0;
 }

@@ -67,23 +67,45 @@ for request in 0:1 1:1 2:1 3:5 4:1; do
 done | sed 's/ 0000/ 0/' >"$trace"
 "$ucm" plan -t "$trace" --capacity 64M --rate 16 --bandwidth 16M --device 40M -j \
 	--hit 60 "$config" >"$work/out"
-same 'hit rates: none, of all, and as asked' '0.0 0.59999999999999998 0.59999999999999998' \
-	"$(value hit_rate)"
+same 'hit rates: none, of all by each policy, and as asked' \
+	"0.0$(printf ' 0.59999999999999998%.0s' 1 2 3 4)" "$(value hit_rate)"
+same 'policies' '"hazard" "lru" "hazard" "lru"' "$(value policy)"
 for what in read:6 written:4; do
 	same "${what%:*}: so many blocks in 5 s" "$((16 * 1048576 * ${what#*:} / 5))" \
 		"$(value "${what%:*}_per_second" | cut -d' ' -f2 | cut -d. -f1)"
 done
 # 32 tokens computed; 19.2 of them loaded, and 12.8 computed
 same 'first tokens' '2.0 2.0' "$(value first_token | cut -d' ' -f1,2)"
-same 'disks' '0 2 2' "$(value devices)"
+same 'disks' '0 2 2 2 2' "$(value devices)"
 "$ucm" plan -t "$trace" --hit 61 "$config" >"$work/out"
 same 'a rate that is not reached' 1 "$(grep -c '^a hit rate of 61 % cannot be reached' "$work/out")"
 same 'all, and halves of it' 12 "$(awk '$1 == "CAPACITY" { on = 1 } on' "$work/out" | wc -l)"
 
+# A sample of 20000 blocks, each asked for twice, with 10000 others between: half is found
+# where 15000 have room, and nothing by lru where 5000 have.
+awk 'BEGIN { for (i = 0; i < 25000; i++) {
+	if (i < 20000) print "{\"timestamp\": " i ", \"hash_ids\": [" i "]}"
+	if (i >= 5000) print "{\"timestamp\": " i ", \"hash_ids\": [" i - 5000 "]}" } }' >"$trace"
+"$ucm" plan -t "$trace" --sample .2 --capacity 80000M,240000M -j "$config" >"$work/out"
+check_near() {
+	echo "$1 $2 $3" | awk '{ exit !($1 >= $2 - $3 && $1 <= $2 + $3) }' && return
+	echo "FAIL: $1, must be $2, and no more than $3 off"
+	failed=1
+}
+error=$(value hit_rate_error)
+check_near "$error" .048 .002 # 3/sqrt(4000)
+set -- $(value hit_rate)
+same 'too small' 0.0 "$3"
+check_near "$5" .5 "$error" # lru, with room for 15000
+refused 1 '--sample 0.2: too little for a capacity of 16G, which is less than 300 blocks' \
+	-t "$trace" --sample .2 --capacity 16G "$config"
+refused 1 'no blocks in the sample' -t "$trace" --sample 1e-12 "$config"
+refused 2 "'1.5'" -t "$trace" --sample 1.5 "$config"
+
 # ---- what is wrong ----
 
 refused 2 'no CONFIG'
-refused 2 '--capacity, --hit and --trace-block need --trace' --hit 3 "$config"
+refused 2 '--capacity, --hit, --sample and --trace-block need --trace' --hit 3 "$config"
 refused 2 "'1G,0'" --trace x --capacity 1G,0 "$config"
 refused 2 'from 1 to 100' --trace x --hit 101 "$config"
 refused 1 'none/config.json: No such file' "$work/none/config.json"

@@ -309,5 +309,6 @@ void ucm_replay_read(const char *path, struct ucm_replay_trace *trace)
 	else
 		read_lines(path, bytes, len, trace);
 	if (!trace->num_asked)
-		ucm_tool_die(UCM_EXIT_FAILED, "%s: no blocks in it", path);
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: no blocks in %s", path,
+			     trace->offered ? "the sample" : "it");
 }

@@ -8,7 +8,7 @@
 
 #include "fs/replay/replay.h"
 
-/* Into a zeroed trace, for ucm_replay_trace_fini(). Where it cannot be read the
+/* Into an empty trace, for ucm_replay_trace_fini(). Where it cannot be read the
  * process ends (reported). */
 void ucm_replay_read(const char *path, struct ucm_replay_trace *trace);
 

@@ -5,6 +5,7 @@
 #include "fs/replay/replay.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "tests/unit/random.h"
@@ -169,4 +170,51 @@ UNIT_TEST(where_all_fits_all_are_alike)
 	for (unsigned i = 0; ucm_policy_name(i); i++)
 		must_in_case(rate(play(ucm_policy_name(i), 1000000, 1)) ==
 			     best, 2, ucm_policy_name(i));
+}
+
+/* Take this share of the blocks of the trace, by the same requests. */
+static void sample(double share)
+{
+	struct ucm_replay_trace all = trace;
+
+	trace = (struct ucm_replay_trace){ .sample = share };
+	for (size_t i = 0; i < all.num_requests; i++) {
+		const struct ucm_replay_request *request = &all.requests[i];
+		uint64_t tags[2000];
+
+		for (uint32_t j = 0; j < request->num; j++)
+			tags[j] = all.blocks[all.asked[request->first + j]].tag;
+		add(request->time_s, request->num, tags);
+	}
+	ck_assert_uint_eq(trace.offered, all.num_asked);
+	ck_assert_uint_eq(trace.num_requests, all.num_requests);
+	ucm_replay_trace_fini(&all);
+}
+
+static double estimate(const char *policy, uint64_t capacity)
+{
+	struct ucm_replay_result result = play(policy, capacity, 1);
+
+	return ucm_replay_hit_rate(&trace, &result);
+}
+
+/* The bound of ucm plan, which asks for 300 blocks of the sample in the cache. */
+UNIT_TEST(a_sample_has_about_the_hits_of_all, .rows = NUM_ROWS(works))
+{
+	static const uint64_t sizes[] = { 3000, 8000, 20000 };
+	double want[NUM_ROWS(sizes)][2], bound;
+
+	replay_make(works[_i], random_case(3), 4000, &trace);
+	for (size_t i = 0; i < NUM_ROWS(sizes); i++)
+		for (unsigned j = 0; j < 2; j++)
+			want[i][j] = estimate(ucm_policy_name(j), sizes[i]);
+	sample(0.1);
+	must_in_case(trace.num_asked < trace.offered / 5, 3, "a tenth of it");
+	bound = 3 / sqrt((double)trace.num_blocks);
+	for (size_t i = 0; i < NUM_ROWS(sizes); i++)
+		for (unsigned j = 0; j < 2; j++) {
+			double got = estimate(ucm_policy_name(j), sizes[i] / 10);
+			must_in_case(fabs(got - want[i][j]) <= bound, 3,
+				     ucm_policy_name(j));
+		}
 }
