@@ -77,6 +77,25 @@ done
 # 32 tokens computed; 19.2 of them loaded, and 12.8 computed
 same 'first tokens' '2.0 2.0' "$(value first_token | cut -d' ' -f1,2)"
 same 'disks' '0 2 2 2 2' "$(value devices)"
+# a picture: text, and how high a rate of .6 stands in the panel, 180 from 0 to 60 %
+"$ucm" plan -t "$trace" --capacity 64M,32M --rate 16 --bandwidth 16M --svg "$work/a.svg" \
+	"$config" >"$work/drawn"
+python3 - "$work/a.svg" >"$work/drawn" <<'END'
+import sys
+from xml.etree import ElementTree
+root = ElementTree.parse(sys.argv[1]).getroot()
+space = "{http://www.w3.org/2000/svg}"
+print(*(each.text for each in root.iter(space + "text")), sep=" ")
+print(*(each[0].text for each in root.iter(space + "circle")), sep=" ")
+print(*(each.get("cy") for each in root.iter(space + "circle")))
+END
+same 'it has scales and a legend' 1 "$(grep -c \
+	'^hazard lru hit rate 0 20 % 40 % 60 % 32M 64M capacity, bytes first token' "$work/drawn")"
+same 'sizes in their order, and figures' 1 "$(grep -c \
+	'^hazard, 32M: .* hazard, 64M: 60 % lru, 32M: .* lru, 64M: 60 % hazard, 32M: .*s$' "$work/drawn")"
+same 'what is highest is at the top' 60.0 "$(sed -n 3p "$work/drawn" | cut -d' ' -f2)"
+refused 2 '--svg and --trace-block need' --svg "$work/b.svg" "$config"
+
 "$ucm" plan -t "$trace" --hit 61 "$config" >"$work/out"
 same 'a rate that is not reached' 1 "$(grep -c '^a hit rate of 61 % cannot be reached' "$work/out")"
 same 'all, and halves of it' 12 "$(awk '$1 == "CAPACITY" { on = 1 } on' "$work/out" | wc -l)"
@@ -105,7 +124,7 @@ refused 2 "'1.5'" -t "$trace" --sample 1.5 "$config"
 # ---- what is wrong ----
 
 refused 2 'no CONFIG'
-refused 2 '--capacity, --hit, --sample and --trace-block need --trace' --hit 3 "$config"
+refused 2 '--capacity, --hit, --sample, --svg and --trace-block need --trace' --hit 3 "$config"
 refused 2 "'1G,0'" --trace x --capacity 1G,0 "$config"
 refused 2 'from 1 to 100' --trace x --hit 101 "$config"
 refused 1 'none/config.json: No such file' "$work/none/config.json"

@@ -21,10 +21,12 @@
 #include "tools/lib/args.h"
 #include "tools/lib/text.h"
 #include "tools/lib/tool.h"
+#include "tools/plan/chart.h"
 #include "tools/plan/model.h"
 #include "tools/trace/replay_read.h"
 
 #define MOST 32     /* capacities */
+#define POLICIES 2  /* that are drawn */
 #define HALVINGS 6  /* of all that a trace asks for, where none are given */
 #define SEED 1
 /* With fewer blocks a sample's cache has too little to learn from: by 0.07 of the hits
@@ -40,6 +42,7 @@ static struct options {
 	unsigned num_capacities;
 	uint64_t hit;
 	double sample; /* 0: all */
+	const char *svg;
 	bool json;
 } opt = { .requests = 32, .block = 16, .element = 2 };
 
@@ -95,19 +98,13 @@ static const struct ucm_arg args[] = {
 	  .help = "of the blocks of TRACE, such as 0.1: take these for all" },
 	{ "device", 0, "BYTES", ucm_arg_bytes, &opt.device, .min = 1,
 	  .help = "of a disk: count them" },
+	{ "svg", 0, "FILE", ucm_arg_text, &opt.svg,
+	  .help = "draw what tiers bring on TRACE, over their capacity" },
 	{ "json", 'j', .to = &opt.json, .help = "print JSON instead" },
 	{ 0 },
 };
 
 /* ---- what a tier of some size brings ---- */
-
-struct tier {
-	const char *policy; /* NULL: nothing is kept */
-	uint64_t capacity; /* bytes */
-	double hit_rate;
-	double read, written; /* bytes a second */
-	double first_token;   /* seconds; 0: not known */
-};
 
 static struct ucm_model model;
 
@@ -157,7 +154,7 @@ static double mean_tokens(const struct ucm_replay_trace *trace)
 }
 
 /* A mean request stands for all: nothing waits for another here. */
-static struct tier play(const struct ucm_replay_trace *trace,
+static struct ucm_tier_row play(const struct ucm_replay_trace *trace,
 			const struct ucm_policy_ops *policy, uint64_t blocks)
 {
 	uint64_t sampled = (uint64_t)((double)blocks * share() + .5);
@@ -170,13 +167,13 @@ static struct tier play(const struct ucm_replay_trace *trace,
 	double seconds = last->time_s - trace->requests[0].time_s + 1;
 	double requests = (double)trace->num_requests;
 	struct ucm_replay_result result;
-	struct tier tier;
+	struct ucm_tier_row tier;
 	double rate, hit;
 
 	require(ucm_replay_run(trace, policy, &options, &result));
 	rate = ucm_replay_hit_rate(trace, &result);
 	hit = rate * mean_tokens(trace);
-	tier = (struct tier){
+	tier = (struct ucm_tier_row){
 		.policy = policy->name,
 		.capacity = blocks * block_bytes(),
 		.hit_rate = rate,
@@ -216,7 +213,7 @@ static uint64_t blocks_of(uint64_t bytes, const struct ucm_replay_trace *trace)
 
 /* The least capacity that has this rate, by halving: false if none has. */
 static bool find_hit(const struct ucm_replay_trace *trace,
-		     const struct ucm_policy_ops *policy, struct tier *out)
+		     const struct ucm_policy_ops *policy, struct ucm_tier_row *out)
 {
 	uint64_t least = least_blocks(), most = all_blocks(trace);
 	double want = (double)opt.hit / 100;
@@ -226,7 +223,7 @@ static bool find_hit(const struct ucm_replay_trace *trace,
 		return false;
 	while (least < most) {
 		uint64_t middle = least + (most - least) / 2;
-		struct tier tier = play(trace, policy, middle);
+		struct ucm_tier_row tier = play(trace, policy, middle);
 
 		if (tier.hit_rate >= want) {
 			*out = tier;
@@ -314,7 +311,7 @@ static uint64_t devices(uint64_t bytes)
 	return opt.device ? (bytes + opt.device - 1) / opt.device : 0;
 }
 
-static void print_tier(const struct tier *tier, json_t *to)
+static void print_tier(const struct ucm_tier_row *tier, json_t *to)
 {
 	if (to) {
 		json_t *row = json_pack(
@@ -383,7 +380,7 @@ static void print_hit(const struct ucm_replay_trace *trace, json_t *to)
 {
 	json_t *rows = to ? json_array() : NULL;
 	const struct ucm_policy_ops *policy;
-	struct tier tier;
+	struct ucm_tier_row tier;
 	bool found = false;
 
 	for (unsigned i = 0; (policy = policy_at(i)); i++) {
@@ -399,16 +396,37 @@ static void print_hit(const struct ucm_replay_trace *trace, json_t *to)
 		ucm_json_set(to, found ? "for_hit" : "not_reached", rows);
 }
 
+static int by_size(const void *a, const void *b)
+{
+	uint64_t one = *(const uint64_t *)a, other = *(const uint64_t *)b;
+
+	return (one > other) - (one < other);
+}
+
+static struct ucm_tier_row drawn[MOST * POLICIES];
+static unsigned num_drawn;
+
+static void draw(void)
+{
+	FILE *file = fopen(opt.svg, "we");
+
+	if (file)
+		ucm_chart_draw(file, drawn, num_drawn);
+	if (!file || ferror(file) | fclose(file))
+		ucm_tool_die(UCM_EXIT_FAILED, "%s: %s", opt.svg, strerror(errno));
+}
+
 static void print_capacity(const struct ucm_replay_trace *trace, uint64_t bytes,
 			   json_t *rows)
 {
 	uint64_t blocks = blocks_of(bytes, trace);
 	const struct ucm_policy_ops *policy;
 
-	for (unsigned i = 0; (policy = policy_at(i)); i++) {
-		struct tier tier = play(trace, policy, blocks);
+	for (unsigned i = 0; i < POLICIES && (policy = policy_at(i)); i++) {
+		struct ucm_tier_row tier = play(trace, policy, blocks);
 
 		tier.capacity = bytes;
+		drawn[num_drawn++] = tier;
 		print_tier(&tier, rows);
 	}
 }
@@ -416,7 +434,7 @@ static void print_capacity(const struct ucm_replay_trace *trace, uint64_t bytes,
 static void print_trace(const struct ucm_replay_trace *trace, json_t *to)
 {
 	json_t *rows = to ? json_array() : NULL;
-	struct tier tier = { .first_token = first_token(0, mean_tokens(trace)) };
+	struct ucm_tier_row tier = { .first_token = first_token(0, mean_tokens(trace)) };
 
 	if (!to)
 		print_head(trace);
@@ -429,6 +447,8 @@ static void print_trace(const struct ucm_replay_trace *trace, json_t *to)
 		ucm_json_set(to, "hit_rate_error", json_real(sample_error(trace)));
 	if (opt.hit)
 		print_hit(trace, to);
+	if (opt.svg)
+		draw();
 }
 
 static int run(int argc, char **argv)
@@ -439,9 +459,9 @@ static int run(int argc, char **argv)
 	if (!argc)
 		ucm_tool_usage("no CONFIG");
 	if (!opt.trace && (opt.num_capacities || opt.hit || opt.trace_block ||
-			   opt.sample > 0))
-		ucm_tool_usage("--capacity, --hit, --sample and --trace-block need "
-			       "--trace");
+			   opt.sample > 0 || opt.svg))
+		ucm_tool_usage("--capacity, --hit, --sample, --svg and --trace-block "
+			       "need --trace");
 	ucm_model_read(argv[0], &model);
 	if (!opt.context)
 		opt.context = model.context;
@@ -459,6 +479,8 @@ static int run(int argc, char **argv)
 		ucm_replay_read(opt.trace, &trace);
 		if (!opt.num_capacities)
 			choose_capacities(&trace);
+		qsort(opt.capacities, opt.num_capacities, sizeof(*opt.capacities),
+		      by_size);
 		for (unsigned i = 0; i < opt.num_capacities; i++)
 			blocks_of(opt.capacities[i], &trace); /* or it ends */
 	}
