@@ -152,6 +152,21 @@ says OK "ucmfs: the Python package is $version, and loads libucm"
 says '[OW][KA][RN]*' '/dev/shm: .* free'
 says FAIL 'mount: nothing that the engine could use; mend: ucmfs DIRECTORY'
 
+# a machine with two GPUs, of which another program has one
+cat >"$work/venv/bin/nvidia-smi" <<'END'
+#!/bin/sh
+[ "$*" = '--format=csv,noheader,nounits --query-gpu=index,memory.total,memory.free' ] &&
+	printf '0, 81559, 80994\n1, 81559, 20000\n'
+END
+chmod +x "$work/venv/bin/nvidia-smi"
+path=$PATH
+PATH=$work/venv/bin:$PATH
+engine 1 "$work/slow"
+PATH=$path
+says OK 'GPU 0: 80994 of 81559 MiB are free'
+says WARN 'GPU 1: 20000 of 81559 MiB are free, and vLLM takes 90 %; mend: .*gpu-memory'
+rm "$work/venv/bin/nvidia-smi"
+
 need do_mount "fast=$work/tier:slow=$work/slow"
 engine 0 "$mnt"
 says OK "$mnt/files: user 0 may write there"

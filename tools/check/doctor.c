@@ -134,6 +134,7 @@ static void check_argument(const struct ucm_mounts *mounts, const char *path)
 
 static void check_engine(void)
 {
+	ucm_doctor_gpus();
 	ucm_doctor_engine((unsigned)patience_s);
 	if (!ucm_doctor.mounted)
 		ucm_doctor_fail("mount", "ucmfs DIRECTORY MOUNT -o "

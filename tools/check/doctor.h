@@ -10,6 +10,7 @@
 #define UCM_TOOLS_CHECK_DOCTOR_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <sys/types.h>
 
@@ -53,6 +54,16 @@ void ucm_doctor_directory(const char *path, bool readonly);
 /* The disk below a directory, by the file system's device. */
 void ucm_doctor_disk(const char *subject, dev_t dev);
 void ucm_doctor_huge(void);
+
+/* What that disk says of its wear, where it is an NVMe one and may be asked. */
+void ucm_doctor_wear(const char *subject, const char *disk);
+
+/* A SMART log as a text; is there anything wrong? */
+#define UCM_WEAR_LOG 512
+bool ucm_wear_advise(const uint8_t log[UCM_WEAR_LOG], char *out, size_t len);
+
+/* Have the GPUs of nvidia-smi memory for an engine? */
+void ucm_doctor_gpus(void);
 
 /* The options in a line of /proc/self/mountinfo that is of NFS and this device; NULL. */
 const char *ucm_nfs_options(const char *line, dev_t dev);

@@ -74,6 +74,7 @@ void ucm_doctor_disk(const char *subject, dev_t dev)
 	queue_value(disk, "scheduler", words, sizeof(words));
 	queue_value(disk, "nr_requests", requests, sizeof(requests));
 	queue_value(disk, "write_cache", cache, sizeof(cache));
+	ucm_doctor_wear(subject, name);
 	scheduler = chosen(words);
 	snprintf(mend, sizeof(mend), "echo none >/sys/block/%s/queue/scheduler",
 		 name);

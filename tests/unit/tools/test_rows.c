@@ -159,3 +159,38 @@ UNIT_TEST(what_options_of_nfs_do_to_blocks_is_known, .rows = NUM_ROWS(nfs_mounts
 	advises(options, false, text, nfs_mounts[_i].mend);
 	advises(options, true, shared ? shared : text, nfs_mounts[_i].mend);
 }
+
+/* ---- SMART logs ---- */
+
+static const struct {
+	uint8_t warning, spare, least, wear;
+	bool wrong;
+	const char *text;
+} logs[] = {
+	{ 0, 100, 10, 3, false, "wear 3 %, spare blocks 100 %" },
+	{ 0, 100, 10, 89, false, "wear 89 %, spare blocks 100 %" },
+	{ 0, 100, 10, 90, true, "wear 90 %, spare blocks 100 %" },
+	{ 0, 100, 10, 255, true, "wear 255 %, spare blocks 100 %" },
+	{ 0, 9, 10, 3, true, "wear 3 %, spare blocks 9 %" },
+	{ 9, 5, 10, 3, true, "wear 3 %, spare blocks 5 %, few spare blocks, read-only" },
+	{ 0x80, 100, 10, 3, true, "wear 3 %, spare blocks 100 %" },
+};
+
+/* doctor.c is not linked here. */
+void ucm_doctor_say(enum ucm_verdict verdict, const char *subject,
+		    const char *mend, const char *format, ...)
+{
+	(void)verdict, (void)subject, (void)mend, (void)format;
+}
+
+UNIT_TEST(a_worn_disk_is_known, .rows = NUM_ROWS(logs))
+{
+	const uint8_t log[UCM_WEAR_LOG] = {
+		logs[_i].warning, 0, 0, logs[_i].spare, logs[_i].least,
+		logs[_i].wear,
+	};
+	char text[200];
+
+	ck_assert_int_eq(ucm_wear_advise(log, text, sizeof(text)), logs[_i].wrong);
+	ck_assert_str_eq(text, logs[_i].text);
+}
