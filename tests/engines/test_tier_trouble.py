@@ -24,6 +24,7 @@ import numpy as np
 from vllm.v1.kv_offload.base import Medium, ReqContext
 from vllm.v1.kv_offload.tiering.base import TransferJob
 
+from ucmfs.blocks import Blocks
 from ucmfs.errors import UcmfsError
 from ucmfs.namespace import remove_space
 from ucmfs.task import Task
@@ -343,6 +344,31 @@ class Manners(MountCase):
         self.mount.crash()
         slots.store(keys_of(5), [0])
         self.assertFalse(list(slots.tier.take_events()))
+
+    def test_events_tell_what_has_gone(self) -> None:
+        slots = self.slots(events=True, enable_kv_events=True)
+        slots.fill(0, 1, 2)
+        keys = keys_of(0, 1, 2)
+        slots.store(keys, [0, 1, 2])
+        self.assertEqual([event.removed for event in
+                          slots.tier.take_events()], [False])
+        store = slots.tier._store
+        with Blocks(self.mount.path) as blocks, \
+                mock.patch.object(tier, "CHECKED", 2), \
+                mock.patch.object(tier, "TURN_SECONDS", 0):
+            blocks.remove(store.ids_of(keys[1:]), store.space)
+            heard: List[Any] = []
+            slots.tier._look_at = 0
+            for _ in range(4):
+                heard += slots.tier.take_events()
+            self.assertTrue(all(event.removed for event in heard))
+            self.assertEqual(sorted(key for event in heard
+                                    for key in event.keys), sorted(keys[1:]))
+            self.mount.crash()  # what nobody can say is there
+            self.assertFalse(list(slots.tier.take_events()))
+            self.mount.start()
+            self.until(lambda: slots.hits(keys[:1]) == [True], "not back")
+            self.assertFalse(list(slots.tier.take_events()))
 
     def test_no_events_where_nobody_publishes_them(self) -> None:
         slots = self.slots(enable_kv_events=True)

@@ -381,6 +381,16 @@ class SlotStore:
         self._chores.add(
             lambda: settle_blocks(wanted, self.mount, self.space, ids))
 
+    def gone(self, keys: Sequence[bytes]) -> list[bytes]:
+        """Those that are known not to be there."""
+        here = self._link.now
+        if not here or not here.mapped:
+            return []
+        ids = self.ids_of(keys)
+        return list(itertools.compress(keys, self._ask(
+            lambda index: [not any(seen) for seen in zip(*index.peek(ids))],
+            b"")))
+
     def _there(self, ids: bytes) -> bytes:
         return self._ask(lambda index: index.lookup(ids)[0],
                          bytes(len(ids) // ID_BYTES))

@@ -34,6 +34,7 @@ import hashlib
 import itertools
 import threading
 import time
+from collections import OrderedDict
 from dataclasses import replace
 from typing import Any, ClassVar, Iterable, Mapping, Sequence
 
@@ -41,7 +42,7 @@ import numpy as np
 from vllm.v1.kv_offload.base import (
     Locality, LookupResult, Medium, OffloadingCounterMetadata,
     OffloadingEvent, OffloadingGaugeMetadata, OffloadingHistogramMetadata,
-    OffloadingMetricMetadata, RequestOffloadingContext)
+    OffloadingMetricMetadata, OffloadKey, RequestOffloadingContext)
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
 from ucmfs.errors import ConfigError
@@ -49,6 +50,7 @@ from ucmfs.errors import ConfigError
 from .adapters import Adapters
 from .engine import Engine
 from .epochs import Epochs
+from .events import CHECKED, MOST, TURN_SECONDS
 from .expected import AGAIN_SECONDS
 from .fingerprint import (EngineConfigs, Overrides, digest, engine_configs,
                           engine_manifest, hashes, plain, refuse_counted_media)
@@ -289,6 +291,9 @@ class UcmfsTier(SecondaryTierManager):
                 group.tokens_per_block * offload.cache.blocks_per_chunk
             for i, group in enumerate(offload.groups)}
         self._events: list[OffloadingEvent] | None = None
+        # Keys by name, first what was looked up longest ago.
+        self._reported: OrderedDict[bytes, bytes] = OrderedDict()
+        self._look_at = 0.0
         if self.config.enable_kv_events:
             self._events = self._event_list(offloading_spec)
         self._verdicts: dict[bytes, int] = {}  # of this step
@@ -564,9 +569,11 @@ class UcmfsTier(SecondaryTierManager):
         elif one.job in self._to_settle:
             self._store.settle(one.present, self._to_settle.pop(one.job))
         if not one.is_load and self._events is not None and one.present:
-            self._events.append(OffloadingEvent(
-                keys=self._keys_of(one), medium=self.medium, removed=False,
-                locality=self.locality))
+            self._report(self._keys_of(one), removed=False)
+            self._reported.update(zip(one.present, self._keys_of(one)))
+            if len(self._reported) > MOST:  # a miss to routers from now on
+                self._report([self._reported.popitem(last=False)[1]
+                              for _ in one.present], removed=True)
         partly = one.is_load and one.failed and one.present
         present = tuple(self._keys_of(one)) if partly else None
         self._keys.pop(one.job, None)
@@ -589,7 +596,25 @@ class UcmfsTier(SecondaryTierManager):
         self._epochs.reset()
         self._adapters.reset()
 
+    def _report(self, keys: list[bytes], removed: bool) -> None:
+        assert self._events is not None
+        self._events.append(OffloadingEvent(
+            keys=[*map(OffloadKey, keys)], medium=self.medium, removed=removed,
+            locality=self.locality))
+
+    def _look(self) -> None:
+        """A turn; see events.py."""
+        self._look_at = time.monotonic() + TURN_SECONDS
+        names = list(itertools.islice(self._reported, CHECKED))
+        for name in names:
+            self._reported.move_to_end(name)
+        gone = [self._reported.pop(name) for name in self._store.gone(names)]
+        if gone:
+            self._report(gone, removed=True)
+
     def take_events(self) -> Iterable[OffloadingEvent]:
+        if self._reported and time.monotonic() >= self._look_at:
+            self._look()
         if not self._events:
             return ()
         events, self._events = self._events, []
