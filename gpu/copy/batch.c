@@ -246,7 +246,7 @@ static bool cut_batch(struct ucm_copy *copy, bool gather)
 	struct ucm_cuda_batch *batch = &copy->batches[number];
 	struct ucm_cuda_list *list = &copy->waiting[gather];
 	struct ucm_copy_job *job = list->first, *last = NULL;
-	bool engine = copy->groups[job->group].engine[gather];
+	bool engine = copy->groups[job->group].engine;
 	size_t room = 0, at = 0, len = 0;
 	unsigned num = 0;
 
@@ -256,7 +256,7 @@ static bool cut_batch(struct ucm_copy *copy, bool gather)
 			return false;
 	}
 	batch->jobs = job;
-	for (; job && copy->groups[job->group].engine[gather] == engine;
+	for (; job && copy->groups[job->group].engine == engine;
 	     last = job, job = job->next, num++) {
 		size_t more = engine ? 0 : ucm_cuda_arena_bytes(copy, job);
 

@@ -2,9 +2,8 @@
 /*
  * cuda.h - the CUDA copy back end, as its own files see it.
  *
- *	cuda.c     the calls of copy.h: device, groups, staging
- *	batch.c    jobs to launches, launches to events, events to jobs
- *	measure.c  kernel or copy engine?
+ *	cuda.c   the calls of copy.h: device, groups, staging
+ *	batch.c  jobs to launches, launches to events, events to jobs
  *
  * Everything belongs to one thread. Jobs wait, until a batch and room in the
  * arena are free; then they are in a batch, until its event has come; then
@@ -27,7 +26,7 @@ struct ucm_cuda_group {
 	const struct ucm_layout *layout;
 	struct ucm_scatter_region *table; /* ours, and its copy: */
 	CUdeviceptr device_table;
-	bool engine[2]; /* [gather]: by the copy engine, not by a kernel */
+	bool engine; /* by the copy engine, not by a kernel */
 };
 
 struct ucm_cuda_range {
@@ -71,7 +70,7 @@ struct ucm_copy {
 	CUmodule module; /* NULL: there are no kernels for the device */
 	CUfunction kernels[2]; /* [gather] */
 	unsigned ctas;
-	uint64_t engine_from[2]; /* [gather]: bytes of a run */
+	uint64_t engine_from; /* bytes of a run */
 
 	struct ucm_cuda_group *groups;
 	unsigned num_groups;
@@ -133,16 +132,5 @@ CUresult ucm_cuda_by_kernel(struct ucm_copy *copy, CUstream stream,
 CUresult ucm_cuda_by_engine(struct ucm_copy *copy, CUstream stream,
 			    const struct ucm_copy_job *jobs, unsigned num,
 			    bool gather, const char **what);
-
-/* ---- measure.c ---- */
-
-/*
- * From which run length on the copy engine is as fast as the kernels, on this
- * device and with so many CTAs: measured once in a process, with nothing in
- * flight, in some milliseconds; or UCM_CUDA_RUN_BYTES of the environment. All,
- * where there are no kernels.
- * -EINVAL: that one is no number of bytes.
- */
-int ucm_cuda_measure(struct ucm_copy *copy, struct ucm_error *error);
 
 #endif

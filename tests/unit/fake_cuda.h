@@ -28,7 +28,6 @@ struct fake_cuda {
 	int fail_with;         /* with this result */
 	_Atomic bool hold;     /* nothing that is queued ends, */
 	unsigned release;      /* but what so many next events tell of */
-	double us_per_piece;   /* what the copy engine takes */
 	int no_binary, no_ptx; /* images are refused: the results */
 	int sm;                /* the device's: 90 */
 	/* Another thread captures a graph in global mode: calls that could
