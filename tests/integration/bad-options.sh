@@ -61,7 +61,6 @@ bad "durability 'sometimes'" "$t" "$mnt" -o durability=sometimes
 bad "policy 'arc': use hazard, lru or none" "$t" "$mnt" -o policy=arc
 bad 'threads is a setting of ucmfs.conf(5) now: put `threads: 3` into a file' \
 	"$t" "$mnt" -o threads=3
-bad 'lease_age is gone' "$t" "$mnt" -o lease_age=600
 bad "uid 'root'" "$t" "$mnt" -o uid=root
 bad "passthrough 'maybe'" "$t" "$mnt" -o passthrough=maybe
 bad "io_uring '1'" "$t" "$mnt" -o io_uring=1
@@ -101,7 +100,6 @@ bad_setting "threads '1.5'" threads=1.5
 bad_setting "threads '99999999999999999999'" threads=99999999999999999999
 bad_setting "debug: no area 'fs.tear'" debug=fs.tier=1:fs.tear=1
 bad_setting "debug: fs.tier: depth '7'" debug=fs.tier=7
-bad_setting 'lease_age is gone' lease_age=600
 yaml ''
 bad 'no tier' none "$mnt" -o config="$work/c.yaml"
 

@@ -91,19 +91,6 @@ static const struct option_row rows[] = {
 };
 #define NUM_ROWS (sizeof(rows) / sizeof(rows[0]))
 
-/* Options and settings of before, and what holds without them. */
-static const struct {
-	const char *name, *now;
-} gone[] = {
-	{ "scan_threads", "threads of ucmfs.conf(5) bounds those of the scan" },
-	{ "keep_open", "a block that is closed is closed at once" },
-	{ "lock_wait", "a directory whose ucmfs is ending is waited for, 30 seconds at most" },
-	{ "leases", "blocks that are expected are spared for 20 seconds" },
-	{ "lease_age", "blocks that are expected are spared for 20 seconds" },
-	{ "promote_window", "promote counts the uses of an hour" },
-};
-#define NUM_GONE (sizeof(gone) / sizeof(gone[0]))
-
 /* mount(8)'s and libfuse's, NULL at the end: those that are handed on, and those
  * that have no effect here. The last ones are always on. */
 static const char *const passed[] = {
@@ -159,15 +146,8 @@ static bool is_listed(const char *const *list, const char *name)
 	return *list;
 }
 
-/* -EINVAL: it was one; -ENOENT: it never was. */
 static int refuse(const char *name, struct ucm_error *error)
 {
-	for (size_t i = 0; i < NUM_GONE; i++) {
-		if (!strcmp(name, gone[i].name))
-			return ucm_error_set(error, -EINVAL,
-					     "%s is gone, leave it out: %s",
-					     name, gone[i].now);
-	}
 	return ucm_error_set(error, -ENOENT, "unknown option '%.200s'", name);
 }
 

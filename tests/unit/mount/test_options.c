@@ -153,33 +153,6 @@ UNIT_TEST(all_settings_are_tried_here)
 	ck_assert_uint_eq(num, NUM_ROWS(settings));
 }
 
-/* ---- what is gone ---- */
-
-static const struct {
-	const char *name, *says;
-} gone[] = {
-	{ "scan_threads", "scan_threads is gone, leave it out: threads of" },
-	{ "lock_wait", "lock_wait is gone, leave it out: " },
-	{ "leases", "leases is gone, leave it out: blocks that are expected" },
-	{ "lease_age", "lease_age is gone, leave it out: blocks that are" },
-	{ "promote_window", "promote_window is gone, leave it out: promote" },
-};
-
-UNIT_TEST(what_is_gone_is_refused_with_what_holds_now, .rows = NUM_ROWS(gone))
-{
-	char text[100];
-
-	snprintf(text, sizeof(text), "%s=7", gone[_i].name);
-	ck_assert_int_eq(parse(text), -EINVAL);
-	says(gone[_i].says);
-	ck_assert_int_eq(parse(gone[_i].name), -EINVAL);
-	says(gone[_i].says);
-	snprintf(text, sizeof(text), "policy: lru\n%s: 7\n", gone[_i].name);
-	ck_assert_int_eq(parse_file(text), -EINVAL);
-	says("u.conf:2: ");
-	says(gone[_i].says);
-}
-
 /* ---- options ---- */
 
 static const struct {
