@@ -187,37 +187,6 @@ static void put_dir_gauge(struct ucm_prom *prom, const struct ucm_store *store,
 			value);
 }
 
-/* By the number of the directory, from 0 in the order of SOURCE: its path is
- * not for everyone. */
-static void put_dir_space(struct ucm_prom *prom, const struct ucm_store *store)
-{
-	ucm_prom_family(prom, "ucmfs_directory_limit_bytes", "gauge",
-			"most that the directory's blocks and files may take");
-	for_each_dir(dir, store)
-	{
-		uint64_t limit = ucm_medium_limit_bytes(store->dirs.at[dir]);
-
-		put_dir_gauge(prom, store, dir,
-			      limit == UINT64_MAX ? (double)INFINITY
-						  : (double)limit);
-	}
-	ucm_prom_family(prom, "ucmfs_directory_used_bytes", "gauge",
-			"what the directory's blocks and files take on disk");
-	for_each_dir(dir, store) put_dir_gauge(
-		prom, store, dir,
-		(double)ucm_medium_used(store->dirs.at[dir]));
-	ucm_prom_family(prom, "ucmfs_directory_writing_bytes", "gauge",
-			"room promised to files being written there");
-	for_each_dir(dir, store) put_dir_gauge(
-		prom, store, dir,
-		(double)atomic_load(&store->dirs.at[dir]->writing));
-	ucm_prom_family(prom, "ucmfs_directory_blocks", "gauge",
-			"blocks stored there");
-	for_each_dir(dir, store) put_dir_gauge(
-		prom, store, dir,
-		(double)atomic_load(&store->dirs.at[dir]->blocks));
-}
-
 static void put_endurance(struct ucm_prom *prom, struct ucm_store *store)
 {
 	ucm_prom_family(prom, "ucmfs_tier_endurance_bytes", "gauge",
@@ -240,15 +209,13 @@ static void put_endurance(struct ucm_prom *prom, struct ucm_store *store)
 					3600));
 }
 
+/* By the number of the directory, from 0 in the order of SOURCE: its path is
+ * not for everyone. */
 static void put_dir_motion(struct ucm_prom *prom, const struct ucm_store *store)
 {
-	ucm_prom_family(prom, "ucmfs_directory_alone_blocks", "gauge",
-			"of its blocks, those that no other directory has");
-	for_each_dir(dir, store) put_dir_gauge(
-		prom, store, dir,
-		(double)atomic_load(&store->dirs.at[dir]->alone));
 	ucm_prom_family(prom, "ucmfs_directory_withheld_blocks", "gauge",
-			"of those, the ones pinned to the tier by its endurance");
+			"blocks that no other directory has, pinned to the tier by its "
+			"endurance");
 	for_each_dir(dir, store) put_dir_gauge(
 		prom, store, dir,
 		(double)atomic_load(&store->dirs.at[dir]->withheld));
@@ -261,19 +228,10 @@ static void put_dir_motion(struct ucm_prom *prom, const struct ucm_store *store)
 			"shared");
 	for_each_dir(dir, store) put_dir_gauge(
 		prom, store, dir, ucm_hosts_living(store->dirs.at[dir]));
-	ucm_prom_family(prom, "ucmfs_directory_draining", "gauge",
-			"1: it is being drained");
-	for_each_dir(dir, store) put_dir_gauge(
-		prom, store, dir,
-		atomic_load(&store->dirs.at[dir]->draining));
 }
 
 static void put_tier_state(struct ucm_prom *prom, const struct ucm_store *store)
 {
-	ucm_prom_family(prom, "ucmfs_tier_readonly", "gauge",
-			"1: nothing is written to the tier");
-	for_each_tier(tier, store)
-		ucm_prom_u64(prom, LABELS("tier", tier->name), tier->readonly);
 	ucm_prom_family(prom, "ucmfs_tier_directories", "gauge",
 			"the tier's directories by state: good; set aside "
 			"after an error; unreadable; a sync failed; "
@@ -287,17 +245,6 @@ static void put_tier_state(struct ucm_prom *prom, const struct ucm_store *store)
 		for (unsigned i = 0; i < UCM_DIR_STATES; i++)
 			ucm_prom_u64(prom, LABELS("tier", tier->name, "state",
 						  ucm_dir_states[i]), num[i]);
-	}
-	ucm_prom_family(prom, "ucmfs_tier_doubtful_blocks", "gauge",
-			"suspect blocks, to be verified before use");
-	for_each_tier(tier, store)
-	{
-		uint64_t num = 0;
-
-		for (unsigned i = 0; i < tier->num_dirs; i++)
-			num += atomic_load(
-				&store->keepers[tier->first + i].doubts);
-		ucm_prom_u64(prom, LABELS("tier", tier->name), num);
 	}
 }
 
@@ -333,7 +280,6 @@ static void put_tiers(struct ucm_prom *prom, struct ucm_store *store)
 
 	measure_tiers(store, spaces);
 	put_tier_space(prom, store, spaces);
-	put_dir_space(prom, store);
 	put_dir_motion(prom, store);
 	put_tier_state(prom, store);
 	put_endurance(prom, store);
@@ -372,10 +318,6 @@ static void put_quotas(struct ucm_prom *prom, struct ucm_files_tree *tree)
 			"files removed for the quota of their folder");
 	for_each_mark(mark, marks, num)
 		put_mark(prom, mark, mark->files_evicted);
-	ucm_prom_family(prom, "ucmfs_folder_bytes_evicted_total", "counter",
-			"what these took on disk");
-	for_each_mark(mark, marks, num)
-		put_mark(prom, mark, mark->bytes_evicted);
 	ucm_prom_family(prom, "ucmfs_folder_files_refused_total", "counter",
 			"files refused: quota used up, and nothing may be removed");
 	for_each_mark(mark, marks, num) put_mark(prom, mark, mark->refused);
@@ -420,10 +362,6 @@ static void put_space_quotas(struct ucm_prom *prom,
 			"blocks removed for the quota of their space");
 	for_each_quota(quota, store)
 		put_space(prom, quota, (double)atomic_load(&quota->evicted));
-	ucm_prom_family(prom, "ucmfs_space_bytes_evicted_total", "counter",
-			"what these took on disk");
-	for_each_quota(quota, store) put_space(
-		prom, quota, (double)atomic_load(&quota->evicted_bytes));
 	ucm_prom_family(prom, "ucmfs_space_blocks_refused_total", "counter",
 			"blocks refused: quota used up, and nothing may be evicted");
 	for_each_quota(quota, store)
