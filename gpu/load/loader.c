@@ -28,7 +28,6 @@
 #define READ ((uint32_t)4 << 20)
 #define DEFAULT_FILES 256u
 #define IDLE_NS (INT64_C(10) * 1000000000)
-#define STAGING_IDLE_NS (INT64_C(60) * 1000000000)
 #define MOST_FILES 8192u
 #define LEAST_STAGING ((uint64_t)4 << 20)
 
@@ -121,7 +120,6 @@ static void set_sizes(struct ucm_shared *shared,
 	shared->read_bytes = (uint32_t)read;
 	shared->open_files = files_of_each(load_files(options), threads);
 	shared->idle_ns = IDLE_NS;
-	shared->staging_idle_ns = STAGING_IDLE_NS;
 	shared->most_files = half_of_descriptors() / threads;
 	shared->most_saves = half_of_descriptors() / 4 / threads + 1;
 	shared->save_budget = or_default(limits->save_bytes, SAVES * staging);

@@ -289,7 +289,6 @@ static int64_t how_long(struct ucm_engine *engine)
 
 	if (engine->ready.first || engine->gate.woken || engine->eager)
 		return 0;
-	wait = sooner(wait, ucm_stage_expire(engine, now));
 	wait = sooner(wait, ucm_gate_until(engine, now));
 	if (has_work(engine))
 		wait = sooner(wait, until_deadline(lists, now));

@@ -74,7 +74,6 @@ struct ucm_staging {
 	int refused; /* -errno: it could not grow, and is not asked to again
 		      * while any slot is taken */
 	bool told;
-	uint64_t gets;
 };
 
 /* ---- pieces ---- */
@@ -279,28 +278,6 @@ static int grow(struct ucm_staging *staging, size_t len)
 	return err;
 }
 
-void ucm_staging_trim(struct ucm_staging *staging)
-{
-	struct piece **at = &staging->first;
-
-	while (staging->ops && *at) {
-		if (piece_is_unused(*at) && staging->size > FIRST)
-			piece_drop(staging, at);
-		else
-			at = &(*at)->next;
-	}
-}
-
-uint64_t ucm_staging_gets(const struct ucm_staging *staging)
-{
-	return staging->gets;
-}
-
-bool ucm_staging_is_used(const struct ucm_staging *staging)
-{
-	return staging->taken;
-}
-
 /* ---- slots ---- */
 
 /* The first place for num units at or after from, or num_units. */
@@ -368,7 +345,6 @@ int ucm_staging_get(struct ucm_staging *staging, size_t len,
 		get_of_any(staging, num, &memory);
 	}
 	staging->taken += num;
-	staging->gets++;
 	*out = (struct ucm_slot){
 		.memory = memory, .len = len, .state = UCM_SLOT_HELD,
 	};

@@ -53,7 +53,7 @@ struct ucm_staging_ops {
 };
 
 /* The same, of which little is there at first, and more when slots need it, up
- * to len. Both are called by whoever gets a slot or trims the pool. */
+ * to len. Both are called by the caller that gets a slot. */
 int ucm_staging_open_pool(size_t len, int node,
 			  const struct ucm_staging_ops *ops, void *arg,
 			  struct ucm_staging **out);
@@ -71,12 +71,6 @@ size_t ucm_staging_limit(const struct ucm_staging *staging);
 /* So much is there. */
 size_t ucm_staging_size(const struct ucm_staging *staging);
 bool ucm_staging_is_huge(const struct ucm_staging *staging);
-
-/* Give up what nobody uses but for a little. How many slots there have been,
- * and whether there is one now, says when. */
-void ucm_staging_trim(struct ucm_staging *staging);
-uint64_t ucm_staging_gets(const struct ucm_staging *staging);
-bool ucm_staging_is_used(const struct ucm_staging *staging);
 
 /* A slot of at least len bytes, aligned to 4096, HELD. -EAGAIN: no room now;
  * -EFBIG: never; -EIO: not any more, as the rest is lost; others: none is in use,

@@ -58,7 +58,6 @@ struct ucm_shared {
 	struct ucm_copy_options copy_options;
 	enum ucm_io_kind io;
 	uint64_t staging_bytes; /* of each engine, at most */
-	int64_t staging_idle_ns; /* after which it is given back */
 	int node;               /* whose memory it is, or -1 */
 	uint64_t window_bytes;  /* of each engine; 0: found by trying */
 	uint32_t read_bytes;
@@ -99,8 +98,6 @@ struct ucm_engine {
 	pthread_t thread;
 	struct ucm_ring *ring;
 	struct ucm_staging *staging;
-	uint64_t staging_gets, staging_trimmed; /* stage.c's */
-	int64_t staging_since_ns;
 	struct ucm_copy *copy;
 	bool pages_are_host;
 	struct ucm_lane *lanes;

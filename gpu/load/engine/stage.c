@@ -6,9 +6,6 @@
  * has to have it, and with the ring, which is only faster with it: the kernel
  * counts pinned buffers against RLIMIT_MEMLOCK, and who has reached that goes on
  * with memory that is pinned for each read.
- *
- * Memory of a device is not given back while the engine lives: drivers wait for
- * the whole device when memory is unregistered.
  */
 #include <config.h>
 
@@ -75,28 +72,4 @@ int ucm_stage_open(struct ucm_engine *engine, struct ucm_error *error)
 	return err ? ucm_error_set(error, err, "no staging memory: %s",
 				   strerror(-err))
 		   : 0;
-}
-
-int64_t ucm_stage_expire(struct ucm_engine *engine, int64_t now_ns)
-{
-	uint64_t gets = ucm_staging_gets(engine->staging);
-	int64_t left;
-
-	if (!engine->pages_are_host || ucm_staging_is_used(engine->staging)) {
-		engine->staging_gets = 0;
-		return -1;
-	}
-	if (gets != engine->staging_gets) {
-		engine->staging_gets = gets;
-		engine->staging_since_ns = now_ns;
-	}
-	left = engine->staging_since_ns + engine->shared->staging_idle_ns -
-	       now_ns;
-	if (!gets || engine->staging_trimmed == gets)
-		return -1;
-	if (left > 0)
-		return left;
-	ucm_staging_trim(engine->staging);
-	engine->staging_trimmed = gets;
-	return -1;
 }

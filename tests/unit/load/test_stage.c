@@ -148,7 +148,7 @@ UNIT_TEST(a_limit_of_locked_memory_fails_no_load)
 	ucm_loader_close(loader);
 }
 
-/* ---- the memory of one engine, in a time that is ours ---- */
+/* ---- the memory of one engine ---- */
 
 static struct ucm_shared shared;
 static struct ucm_engine engine;
@@ -179,8 +179,7 @@ static void open_engine(size_t staging_bytes, size_t will_accept)
 	most = will_accept;
 	shared = (struct ucm_shared){ .copy_ops = &ops,
 				      .node = -1,
-				      .staging_bytes = staging_bytes,
-				      .staging_idle_ns = 1000 };
+				      .staging_bytes = staging_bytes };
 	engine = (struct ucm_engine){ .shared = &shared,
 				      .pages_are_host = true };
 	ck_assert_int_eq(ucm_ring_open(lf_io(UCM_IO_AUTO), 8, 1, &engine.ring),
@@ -192,38 +191,6 @@ static void close_engine(void)
 {
 	ucm_ring_close(engine.ring);
 	ucm_staging_close(engine.staging);
-}
-
-/* Taken and given back, some MiB. */
-static void use(unsigned num)
-{
-	struct ucm_slot slots[NUM];
-
-	for (unsigned i = 0; i < num; i++)
-		ck_assert_int_eq(ucm_staging_get(engine.staging, MIB,
-						 &slots[i]), 0);
-	ck_assert_int_eq(ucm_stage_expire(&engine, 1000000), -1);
-	for (unsigned i = 0; i < num; i++)
-		ucm_staging_put(engine.staging, &slots[i]);
-}
-
-UNIT_TEST(what_has_been_idle_for_long_is_given_back)
-{
-	open_engine(64 * MIB, SIZE_MAX);
-	ck_assert_int_eq(ucm_stage_expire(&engine, 10), -1);
-	for (unsigned i = 0; i < 2; i++) {
-		use(NUM);
-		ck_assert_uint_ge(ucm_staging_size(engine.staging), NUM * MIB);
-		ck_assert_int_eq(ucm_stage_expire(&engine, 100), 1000);
-		ck_assert_int_eq(ucm_stage_expire(&engine, 700), 400);
-		use(1); /* and it begins anew */
-		ck_assert_int_eq(ucm_stage_expire(&engine, 1000), 1000);
-		ck_assert_uint_ge(ucm_staging_size(engine.staging), NUM * MIB);
-		ck_assert_int_eq(ucm_stage_expire(&engine, 2000), -1);
-		ck_assert_uint_le(ucm_staging_size(engine.staging), 2 * MIB);
-		ck_assert_int_eq(ucm_stage_expire(&engine, 9000), -1);
-	}
-	close_engine();
 }
 
 /* A driver that pins no more: those that wait go on with what there is. */

@@ -300,9 +300,6 @@ UNIT_TEST(a_pool_grows_with_what_is_taken)
 	ck_assert_int_eq(ucm_staging_get(pool, 4 * MIB, &slots[0]), 0);
 	ck_assert_uint_eq(ucm_staging_size(pool), before);
 	ucm_staging_put(pool, &slots[0]);
-	ucm_staging_trim(pool);
-	ck_assert_uint_le(ucm_staging_size(pool), 2 * MIB);
-	ck_assert_uint_eq(ucm_staging_size(pool), told.bytes);
 	ucm_staging_close(pool);
 }
 
@@ -397,7 +394,6 @@ UNIT_TEST(a_lost_slot_keeps_its_piece)
 	ucm_slot_move(&slot, UCM_SLOT_HELD, UCM_SLOT_COPY);
 	ucm_slot_copied(&slot, true);
 	ucm_staging_put(pool, &slot);
-	ucm_staging_trim(pool);
 	memory[0] = 1; /* the device's */
 	ck_assert_int_eq(ucm_staging_get(pool, 32 * MIB, &slot), -EIO);
 	ck_assert_int_eq(ucm_staging_get(pool, 16 * MIB, &slot), 0);
@@ -407,7 +403,7 @@ UNIT_TEST(a_lost_slot_keeps_its_piece)
 	munmap(memory, 2 * MIB);
 }
 
-/* At random: lengths, refusals and trims. */
+/* At random: lengths and refusals. */
 UNIT_TEST(no_two_slots_of_a_pool_share_a_byte)
 {
 	struct ucm_staging *pool = open_pool(40 * MIB, SIZE_MAX);
@@ -420,8 +416,6 @@ UNIT_TEST(no_two_slots_of_a_pool_share_a_byte)
 		size_t len = (size_t)random_between(&state, 1, most);
 
 		told.most = random_next(&state) % 4 ? SIZE_MAX : told.bytes;
-		if (random_next(&state) % 50 == 0)
-			ucm_staging_trim(pool);
 		if (num < MAX_SLOTS && random_next(&state) % 2 &&
 		    !ucm_staging_get(pool, len, &slots[num])) {
 			must(is_in_a_piece(&slots[num]));
