@@ -125,6 +125,23 @@ int ucm_twin_requests_check(const struct ucm_cuda_requests *requests,
 	return err;
 }
 
+int ucm_twin_scores_check(const struct ucm_cuda_requests *requests,
+			  uint64_t rows, uint64_t num, size_t stride_row,
+			  size_t stride_request, struct ucm_error *error)
+{
+	if ((rows > 1 && stride_row < num) ||
+	    (requests->num > 1 && stride_request < num))
+		return ucm_error_set(error, -EINVAL, "stride_row %zu, "
+				     "stride_request %zu: at least %" PRIu64,
+				     stride_row, stride_request, num);
+	/* the kernel counts its threads in 32 bits */
+	if (rows * requests->max_blocks > UINT32_MAX / UCM_TWIN_LANES)
+		return ucm_error_set(error, -EINVAL, "max_blocks %" PRIu32
+				     ": too many for %" PRIu64 " rows",
+				     requests->max_blocks, rows);
+	return 0;
+}
+
 int ucm_twin_rows_check(const char *name, const struct ucm_keys *keys,
 			uint32_t block_size, uint32_t num_heads, uint32_t dim,
 			struct ucm_error *error)

@@ -239,13 +239,9 @@ static int score_check(const struct ucm_code_spec *spec,
 	if (score->requests.num > 1 && score->query_stride < words)
 		return ucm_error_set(error, -EINVAL, "query_stride %zu: at "
 				     "least %zu", score->query_stride, words);
-	if ((rows > 1 && score->stride_row < row) ||
-	    (score->requests.num > 1 && score->stride_request < row))
-		return ucm_error_set(error, -EINVAL, "stride_row %zu, "
-				     "stride_request %zu: at least %" PRIu64,
+	return ucm_twin_scores_check(&score->requests, rows, row,
 				     score->stride_row, score->stride_request,
-				     row);
-	return 0;
+				     error);
 }
 
 /* Threads of an item: two tokens each, up to a warp. */
@@ -338,14 +334,8 @@ int ucm_sparse_cuda_code_score(const struct ucm_sparse_cuda *cuda,
 			  error);
 	if (err)
 		return err;
-	/* the kernel counts its threads in 32 bits */
-	items *= args.max_blocks;
-	if (items > UINT32_MAX / UCM_WARP)
-		return ucm_error_set(error, -EINVAL, "max_blocks %" PRIu32
-				     ": too many for the rows of scores",
-				     args.max_blocks);
 	grid.kernel = UCM_TWIN_SCORE_CODES + mode;
-	grid.x = ucm_twin_ctas(items * args.team);
+	grid.x = ucm_twin_ctas(items * args.max_blocks * args.team);
 	grid.y = score->requests.num;
 	return ucm_twin_launch(cuda, &grid, &args, "scores", stream, error);
 }

@@ -95,7 +95,6 @@ static int score_check(const struct ucm_cuda_score *score,
 		       const struct ucm_repr_shape *shape, uint64_t rows,
 		       size_t floats, struct ucm_error *error)
 {
-	uint32_t blocks = score->requests.max_blocks;
 	int err = ucm_twin_requests_check(&score->requests, error)
 		?: ucm_repr_slab_check(score->slab, shape->bytes,
 				       sizeof(float), error)
@@ -110,18 +109,10 @@ static int score_check(const struct ucm_cuda_score *score,
 		return ucm_error_set(error, -EINVAL, "query_stride %zu: a "
 				     "multiple of 4, at least %zu",
 				     score->query_stride, floats);
-	if ((rows > 1 && score->stride_row < blocks) ||
-	    (score->requests.num > 1 && score->stride_request < blocks))
-		return ucm_error_set(error, -EINVAL, "stride_row %zu, "
-				     "stride_request %zu: at least %" PRIu32,
+	return ucm_twin_scores_check(&score->requests, rows,
+				     score->requests.max_blocks,
 				     score->stride_row, score->stride_request,
-				     blocks);
-	/* the kernel counts its threads in 32 bits */
-	if (rows * blocks > UINT32_MAX / UCM_TWIN_LANES)
-		return ucm_error_set(error, -EINVAL, "max_blocks %" PRIu32
-				     ": too many for %" PRIu64 " rows", blocks,
-				     rows);
-	return 0;
+				     error);
 }
 
 int ucm_sparse_cuda_score(const struct ucm_sparse_cuda *cuda,

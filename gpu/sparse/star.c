@@ -160,27 +160,17 @@ static int score_check(const struct ucm_star_spec *spec,
 {
 	size_t floats = ucm_star_query_floats(spec, score->num_queries,
 					      score->num_heads);
-	uint32_t blocks = score->requests.max_blocks;
-	bool many = score->requests.num > 1;
 	int err = pointers_check(score, error);
 
 	if (err)
 		return err;
-	if (many && score->query_stride < floats)
+	if (score->requests.num > 1 && score->query_stride < floats)
 		return ucm_error_set(error, -EINVAL, "query_stride %zu: at "
 				     "least %zu", score->query_stride, floats);
-	if ((rows > 1 && score->stride_row < blocks) ||
-	    (many && score->stride_request < blocks))
-		return ucm_error_set(error, -EINVAL, "stride_row %zu, "
-				     "stride_request %zu: at least %" PRIu32,
+	return ucm_twin_scores_check(&score->requests, rows,
+				     score->requests.max_blocks,
 				     score->stride_row, score->stride_request,
-				     blocks);
-	/* the kernel counts its threads in 32 bits */
-	if (rows * blocks > UINT32_MAX / UCM_STAR_LANES)
-		return ucm_error_set(error, -EINVAL, "max_blocks %" PRIu32
-				     ": too many for %" PRIu64 " rows", blocks,
-				     rows);
-	return 0;
+				     error);
 }
 
 static struct ucm_twin_star_score_args

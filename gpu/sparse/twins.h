@@ -97,5 +97,9 @@ uint64_t ucm_twin_block_ctas(const struct ucm_cuda_written *written,
 
 int ucm_twin_requests_check(const struct ucm_cuda_requests *requests,
 			    struct ucm_error *error);
+/* Rows of scores of each request, num of them in a row. */
+int ucm_twin_scores_check(const struct ucm_cuda_requests *requests,
+			  uint64_t rows, uint64_t num, size_t stride_row,
+			  size_t stride_request, struct ucm_error *error);
 
 #endif
