@@ -301,7 +301,7 @@ class Basics(Case):
         with self.assertLogs("vllm.ucmfs", "WARNING") as told:
             self.ask_for(runner, self.prompt(100), saev=False)
         self.assertIn("ucmfs.saev: not known; end, load, pin, prefetch, "
-                      "report, save, session, ttl, wait are",
+                      "priority, report, save, session, ttl, wait are",
                       told.output[0])
         self.assertEqual(counted["saved_blocks"], 6)
         self.half(runner)._teller._told.clear()
@@ -311,6 +311,7 @@ class Basics(Case):
         for name, value, what in (("ttl", 3601, "0 to 3600 seconds"),
                                   ("ttl", True, "0 to 3600 seconds"),
                                   ("session", 7, "a string"),
+                                  ("priority", True, "a whole number"),
                                   ("end", "yes", "true or false")):
             self.half(runner)._teller._told.clear()
             with self.assertLogs("vllm.ucmfs", "WARNING") as told:
@@ -322,6 +323,13 @@ class Basics(Case):
         self.assertEqual(
             wishes_of({"ucmfs": {"ttl": 0.5, "session": "a"}}, None),
             replace(USUAL, ttl=0.5, session="a"))
+        for given, more in (({"priority": 3}, {"ttl": 3600.0}),
+                            ({"priority": 1, "ttl": 9}, {}),
+                            ({"priority": -1}, {"end": True}),
+                            ({"priority": -1, "end": False}, {}),
+                            ({"priority": 0}, {})):
+            self.assertEqual(wishes_of({"ucmfs": given}, None),
+                             replace(USUAL, **given, **more))
 
     def test_a_session_that_pauses_and_ends(self) -> None:
         """What was saved and what was there is kept, then given up."""

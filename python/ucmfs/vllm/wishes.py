@@ -3,7 +3,8 @@
 
     {"ucmfs": {"load": false, "save": false, "pin": true, "report": true,
                "wait": {"tokens": 4096, "space": "NAME", "seconds": 2},
-               "prefetch": true, "ttl": 600, "session": "NAME", "end": true}}
+               "prefetch": true, "ttl": 600, "session": "NAME", "end": true,
+               "priority": 1}}
 
 Parameters that cannot be understood are a warning, and the request is treated
 as if it had none.
@@ -37,7 +38,8 @@ class Wishes:
     may wait for. prefetch: what the store has of it is copied to the fastest
     tier while it waits. ttl: seconds, from its end, in which other blocks are
     evicted first. end: the session ends with it, and its blocks are evicted
-    first. session: for people; the last request of one has all its blocks."""
+    first. session: for people; the last request of one has all its blocks.
+    priority: below 0 is end, above 0 the longest ttl, if they are not given."""
 
     load: bool = True
     save: bool = True
@@ -48,6 +50,7 @@ class Wishes:
     ttl: float = 0.0
     end: bool = False
     session: str = ""
+    priority: int = 0
 
     @property
     def of_blocks(self) -> bool:
@@ -68,6 +71,7 @@ _NEEDS = {
     "ttl": _Needed(lambda value: type(value) in (int, float)
                    and 0 <= value <= TTL_MOST, f"0 to {TTL_MOST:g} seconds"),
     "session": _Needed(lambda value: isinstance(value, str), "a string"),
+    "priority": _Needed(lambda value: type(value) is int, "a whole number"),
 }
 
 
@@ -95,6 +99,11 @@ def wishes_of(params: Any, teller: Any) -> Wishes:
         else:
             teller.warn("kv_transfer_params", "%s.%s is %r: %s is needed", KEY,
                         name, value, _NEEDS.get(name, _BOOL).what)
+    priority = good.get("priority", 0)
+    if priority > 0:
+        good.setdefault("ttl", TTL_MOST)
+    elif priority < 0:
+        good.setdefault("end", True)
     return Wishes(**good)
 
 
