@@ -155,8 +155,9 @@ says FAIL 'mount: nothing that the engine could use; mend: ucmfs DIRECTORY'
 # a machine with two GPUs, of which another program has one
 cat >"$work/venv/bin/nvidia-smi" <<'END'
 #!/bin/sh
-[ "$*" = '--format=csv,noheader,nounits --query-gpu=index,memory.total,memory.free' ] &&
-	printf '0, 81559, 80994\n1, 81559, 20000\n'
+query=index,memory.total,memory.free,pci.bus_id
+[ "$*" = "--format=csv,noheader,nounits --query-gpu=$query" ] &&
+	printf '0, 81559, 80994, 00000000:81:00.0\n1, 81559, 20000, 00000000:C1:00.0\n'
 END
 chmod +x "$work/venv/bin/nvidia-smi"
 path=$PATH

@@ -9,6 +9,7 @@
 #ifndef UCM_TOOLS_CHECK_DOCTOR_H
 #define UCM_TOOLS_CHECK_DOCTOR_H
 
+#include <net/if.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -54,6 +55,8 @@ void ucm_doctor_directory(const char *path, bool readonly);
 /* The disk below a directory, by the file system's device. */
 void ucm_doctor_disk(const char *subject, dev_t dev);
 void ucm_doctor_huge(void);
+/* ", NUMA node 1" of a device of sysfs; "" where it has none. */
+const char *ucm_doctor_node(const char *device, char *out, size_t len);
 
 /* What that disk says of its wear, where it is an NVMe one and may be asked. */
 void ucm_doctor_wear(const char *subject, const char *disk);
@@ -74,6 +77,11 @@ struct ucm_nfs_advice {
 };
 void ucm_nfs_advise(const char *options, bool shared,
 		    struct ucm_nfs_advice *out);
+
+/* Mbit/s of the interface that leads to the server of these options, and its name;
+ * -1: not known. net: /sys/class/net. */
+int ucm_nfs_mbits(const char *options, const char *net, char name[IF_NAMESIZE]);
+void ucm_doctor_network(const char *subject, const char *options);
 
 /* A mount and its directories. */
 void ucm_doctor_mount(const struct ucm_mount *mount);

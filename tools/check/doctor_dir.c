@@ -162,6 +162,7 @@ static void check_nfs(const struct patient *patient)
 		SAY(patient, UCM_WARN, advice.mend, "%s", advice.text);
 	else
 		SAY(patient, UCM_OK, NULL, "its NFS options are good");
+	ucm_doctor_network(patient->path, options);
 }
 
 /* ---- what is tried with a file ---- */

@@ -62,10 +62,33 @@ static const char *queue_value(const char *disk, const char *name, char *out,
 	return out;
 }
 
+const char *ucm_doctor_node(const char *device, char *out, size_t len)
+{
+	char path[512], number[16];
+
+	snprintf(path, sizeof(path), "%s/numa_node", device);
+	read_line(path, number, sizeof(number));
+	snprintf(out, len, *number && *number != '-' ? ", NUMA node %s" : "", number);
+	return out;
+}
+
+/* Of NVMe, the controller has it. */
+static const char *node_of(const char *disk, char *out, size_t len)
+{
+	char device[512];
+
+	snprintf(device, sizeof(device), "%s/device/device", disk);
+	if (!*ucm_doctor_node(device, out, len)) {
+		snprintf(device, sizeof(device), "%s/device", disk);
+		ucm_doctor_node(device, out, len);
+	}
+	return out;
+}
+
 void ucm_doctor_disk(const char *subject, dev_t dev)
 {
 	_cleanup_free_ char *disk = disk_of(dev);
-	char turns[16], words[128], requests[16], cache[32], mend[160];
+	char turns[16], words[128], requests[16], cache[32], mend[160], node[40];
 	const char *name = disk ? strrchr(disk, '/') + 1 : NULL, *scheduler;
 
 	if (!disk)
@@ -86,9 +109,10 @@ void ucm_doctor_disk(const char *subject, dev_t dev)
 				scheduler);
 	else
 		ucm_doctor_ok(subject, "disk %s: scheduler %s, queue of %s, "
-			      "write cache: %s, %s", name, scheduler, requests, cache,
+			      "write cache: %s, %s%s", name, scheduler, requests, cache,
 			      /* virtual ones say so of whatever they are */
-			      *turns == '1' ? "rotational" : "no moving parts");
+			      *turns == '1' ? "rotational" : "no moving parts",
+			      node_of(disk, node, sizeof(node)));
 }
 
 void ucm_doctor_huge(void)

@@ -4,11 +4,19 @@
 
 #include "tools/check/doctor.h"
 
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/sysmacros.h>
 
+#include "common/cleanup.h"
 #include "fs/config/config.h"
+
+#define SLOW_MBITS 10000 /* below: about what a GPU computes again as fast */
 
 /* An option as the kernel shows it, or NAME= with a number out of bounds. ucmfs takes
  * no locks there, and asks a folder for what others have added: so nolock and
@@ -117,4 +125,89 @@ void ucm_nfs_advise(const char *options, bool shared, struct ucm_nfs_advice *out
 			 rule->why);
 		add(out, text, rule->mend);
 	}
+}
+
+/* ---- the network ---- */
+
+static bool name_of(const struct sockaddr *address, char host[NI_MAXHOST])
+{
+	return address &&
+	       !getnameinfo(address, address->sa_family == AF_INET6
+					     ? sizeof(struct sockaddr_in6)
+					     : sizeof(struct sockaddr_in),
+			    host, NI_MAXHOST, NULL, 0, NI_NUMERICHOST);
+}
+
+/* The address here of what goes to a server. Nothing is sent. */
+static bool find_ours(const char *server, char host[NI_MAXHOST])
+{
+	const struct addrinfo hints = {
+		.ai_flags = AI_NUMERICHOST,
+		.ai_socktype = SOCK_DGRAM,
+	};
+	struct sockaddr_storage ours;
+	struct addrinfo *to = NULL;
+	socklen_t len = sizeof(ours);
+	_cleanup_fd_ int fd = -1;
+	bool good;
+
+	if (getaddrinfo(server, "2049", &hints, &to))
+		return false;
+	fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	good = fd >= 0 && !connect(fd, to->ai_addr, to->ai_addrlen) &&
+	       !getsockname(fd, (struct sockaddr *)&ours, &len) &&
+	       name_of((struct sockaddr *)&ours, host);
+	freeaddrinfo(to);
+	return good;
+}
+
+/* -1: virtual ones have none. */
+static int speed_of(const char *net, const char *name)
+{
+	char path[128];
+	FILE *file;
+	int mbits = -1;
+
+	snprintf(path, sizeof(path), "%s/%s/speed", net, name);
+	file = fopen(path, "re");
+	if (!file || fscanf(file, "%d", &mbits) != 1)
+		mbits = -1;
+	if (file)
+		fclose(file);
+	return mbits;
+}
+
+int ucm_nfs_mbits(const char *options, const char *net, char name[IF_NAMESIZE])
+{
+	const char *addr = option(options, "addr=");
+	char server[64], ours[NI_MAXHOST], host[NI_MAXHOST];
+	struct ifaddrs *all = NULL;
+	int mbits = -1;
+
+	snprintf(server, sizeof(server), "%.*s",
+		 addr ? (int)strcspn(addr, ",\n") : 0, addr ? addr : "");
+	if (!find_ours(server, ours) || getifaddrs(&all))
+		return -1;
+	for (struct ifaddrs *one = all; one && mbits < 0; one = one->ifa_next) {
+		if (!name_of(one->ifa_addr, host) || strcmp(host, ours) != 0)
+			continue;
+		snprintf(name, IF_NAMESIZE, "%s", one->ifa_name);
+		mbits = speed_of(net, name);
+	}
+	freeifaddrs(all);
+	return mbits;
+}
+
+void ucm_doctor_network(const char *subject, const char *options)
+{
+	char name[IF_NAMESIZE];
+	int mbits = ucm_nfs_mbits(options, "/sys/class/net", name);
+
+	if (mbits > 0 && mbits < SLOW_MBITS)
+		ucm_doctor_warn(subject, "a faster network, or a tier on a disk before it",
+				"its server is reached by %s, %d Mbit/s: %d MB/s at most",
+				name, mbits, mbits / 8);
+	else if (mbits > 0)
+		ucm_doctor_ok(subject, "its server is reached by %s, %d Mbit/s",
+			      name, mbits);
 }

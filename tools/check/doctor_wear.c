@@ -72,22 +72,28 @@ void ucm_doctor_wear(const char *subject, const char *disk)
 void ucm_doctor_gpus(void)
 {
 	FILE *said = popen("timeout 5 nvidia-smi --format=csv,noheader,nounits "
-			   "--query-gpu=index,memory.total,memory.free 2>/dev/null", "re");
-	unsigned number, total, free;
-	char subject[32];
+			   "--query-gpu=index,memory.total,memory.free,pci.bus_id "
+			   "2>/dev/null", "re");
+	unsigned number, total, free, domain = 0, bus = 0, device = 0;
+	char line[200], subject[32], path[80], node[40];
 
 	if (!said)
 		return;
-	while (fscanf(said, "%u , %u , %u", &number, &total, &free) == 3) {
+	while (fgets(line, sizeof(line), said)) {
+		if (sscanf(line, "%u , %u , %u , %x:%x:%x.0", &number, &total, &free,
+			   &domain, &bus, &device) < 3)
+			continue;
 		snprintf(subject, sizeof(subject), "GPU %u", number);
+		snprintf(path, sizeof(path), "/sys/bus/pci/devices/%04x:%02x:%02x.0",
+			 domain, bus, device);
 		if (free < total / 100 * SHARE)
 			ucm_doctor_warn(subject, "end what nvidia-smi lists, or "
 					"vllm serve --gpu-memory-utilization "
 					"below that share", "%u of %u MiB are free, "
 					"and vLLM takes %d %%", free, total, SHARE);
 		else
-			ucm_doctor_ok(subject, "%u of %u MiB are free", free,
-				      total);
+			ucm_doctor_ok(subject, "%u of %u MiB are free%s", free, total,
+				      ucm_doctor_node(path, node, sizeof(node)));
 	}
 	pclose(said);
 }

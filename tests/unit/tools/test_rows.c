@@ -6,8 +6,11 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include "tests/unit/unit.h"
 #include "tools/check/doctor.h"
@@ -193,4 +196,38 @@ UNIT_TEST(a_worn_disk_is_known, .rows = NUM_ROWS(logs))
 
 	ck_assert_int_eq(ucm_wear_advise(log, text, sizeof(text)), logs[_i].wrong);
 	ck_assert_str_eq(text, logs[_i].text);
+}
+
+static const struct {
+	const char *options, *speed;
+	int mbits;
+} links[] = {
+	{ "rw,vers=4.2,clientaddr=192.0.2.7,addr=127.0.0.1\n", "1000\n", 1000 },
+	{ "addr=127.0.0.1,rw", "25000\n", 25000 },
+	{ "rw,addr=127.0.0.1", "-1\n", -1 },
+	{ "rw,addr=127.0.0.1", "", -1 },
+	{ "rw,addr=server", "1000\n", -1 },
+	{ "rw", "1000\n", -1 },
+};
+
+UNIT_TEST(how_fast_the_way_to_a_server_is_is_known, .rows = NUM_ROWS(links))
+{
+	char net[] = "/tmp/ucm-test-net.XXXXXX", lo[64], speed[80], name[IF_NAMESIZE];
+	FILE *file;
+
+	ck_assert_ptr_nonnull(mkdtemp(net));
+	snprintf(lo, sizeof(lo), "%s/lo", net);
+	snprintf(speed, sizeof(speed), "%s/speed", lo);
+	ck_assert_int_eq(mkdir(lo, 0700), 0);
+	file = fopen(speed, "w");
+	ck_assert_ptr_nonnull(file);
+	fputs(links[_i].speed, file);
+	fclose(file);
+	ck_assert_int_eq(ucm_nfs_mbits(links[_i].options, net, name),
+			 links[_i].mbits);
+	if (links[_i].mbits > 0)
+		ck_assert_str_eq(name, "lo");
+	unlink(speed);
+	rmdir(lo);
+	rmdir(net);
 }
