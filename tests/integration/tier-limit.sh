@@ -33,11 +33,14 @@ in_one=$(blocks_in "$work/one/blocks")
 check "the limit of a directory is kept: $in_one" test "$in_one" -le 16
 check 'and made use of' test "$in_one" -ge 12
 check 'the other takes more' test "$(blocks_in "$work/two/blocks")" -gt 24
-metric() { grep "^ucmfs_directory_$1{.*directory=\"$2\"" "$mnt/.ucmfs/metrics"; }
-check 'each says how many it has' [ "$(metric blocks 0 | grep -o '[0-9]*$')" \
-	= "$in_one" ]
-check 'and what it may take' [ "$(metric limit_bytes 0 | grep -o '[0-9]*$')" \
-	= 131072 ]
+first() {
+	python3 -c 'import json, sys
+stats = json.load(open(sys.argv[1]))
+print(stats["tiers"][0]["directories"][0][sys.argv[2]])' \
+		"$mnt/.ucmfs/stats.json" "$1"
+}
+check 'each says how many it has' [ "$(first blocks)" = "$in_one" ]
+check 'and what it may take' [ "$(first limit_bytes)" = 131072 ]
 do_umount
 
 was=$(find "$work/slow" -type f -printf '%P %s %T@\n' | sort)
