@@ -130,8 +130,7 @@ static int run_expect(struct ucm_exchange *exchange)
 
 	for (uint32_t i = 0; i < num; i++) {
 		const struct ucm_key key = ucm_exchange_key(exchange, &ids[i]);
-		int known = ucm_calls_expect(store, &key,
-					     ms ? ms : UCM_EXPECTED_MS);
+		int known = ucm_calls_expect(store, &key, ms);
 
 		is_new |= known == 0;
 		results[i] = known < 0 ? known : 0;
@@ -145,7 +144,9 @@ static int run_end(struct ucm_exchange *exchange)
 {
 	const struct ucm_id *ids = exchange->items;
 	int32_t *results = exchange->out;
-	int err = ucm_peer_may(exchange->peer, exchange->space, true);
+	int err = exchange->peer->terms->readonly
+			  ? -EROFS
+			  : ucm_peer_may(exchange->peer, exchange->space, true);
 
 	for (uint32_t i = 0; !err && i < exchange->request->num; i++) {
 		const struct ucm_key key = ucm_exchange_key(exchange, &ids[i]);

@@ -107,15 +107,18 @@ int ucm_calls_one(struct ucm_store *store, enum ucm_calls_op op,
 }
 
 int ucm_calls_expect(struct ucm_store *store, const struct ucm_key *key,
-		     uint32_t for_ms)
+		     uint32_t keep_ms)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
 	int err = ucm_store_peek(store, key, &entry, &ref);
 
-	return err ? err
-		   : ucm_expected_add(&store->holds.expected, ref, for_ms,
-				      ucm_monotonic_ms());
+	if (err || !keep_ms)
+		return err ? err
+			   : ucm_expected_add(&store->holds.expected, ref,
+					      ucm_monotonic_ms());
+	ucm_expected_keep(&store->holds.expected, ref, keep_ms, ucm_monotonic_ms());
+	return 0;
 }
 
 static uint16_t flags_of(const struct ucm_hold *hold)

@@ -27,9 +27,10 @@ enum ucm_calls_op {
 int ucm_calls_one(struct ucm_store *store, enum ucm_calls_op op,
 		  const struct ucm_key *key);
 
-/* A block is expected for this time. 1: as was known already; 0: it was not; -errno. */
+/* A block is about to be opened: 1: as was known already; 0: it was not; -errno. Or,
+ * if keep_ms is not 0, it is kept for that time: 0 or -errno. */
 int ucm_calls_expect(struct ucm_store *store, const struct ucm_key *key,
-		     uint32_t for_ms);
+		     uint32_t keep_ms);
 
 /* Where a block lies. flags: UCM_LOCATE_*. */
 void ucm_calls_locate(struct ucm_store *store, const struct ucm_key *key,

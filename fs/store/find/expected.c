@@ -39,13 +39,18 @@ static struct ucm_expectation *slot_of(struct ucm_expectation *slots,
 	return &slots[at];
 }
 
+static bool is_awaited(const struct ucm_expectation *slot, int64_t now_ms)
+{
+	return slot->until_ms > now_ms || slot->kept_ms > now_ms;
+}
+
 static size_t count_left(const struct ucm_expected *expected, int64_t now_ms)
 {
 	size_t left = 0;
 
 	for (size_t i = 0; i < expected->room; i++)
 		left += expected->slots[i].ref &&
-			expected->slots[i].until_ms > now_ms;
+			is_awaited(&expected->slots[i], now_ms);
 	return left;
 }
 
@@ -64,7 +69,7 @@ static void rebuild(struct ucm_expected *expected, int64_t now_ms)
 	for (size_t i = 0; i < expected->room; i++) {
 		const struct ucm_expectation *old = &expected->slots[i];
 
-		if (old->ref && old->until_ms > now_ms)
+		if (old->ref && is_awaited(old, now_ms))
 			*slot_of(slots, room, old->ref) = *old;
 	}
 	free(expected->slots);
@@ -101,50 +106,59 @@ static struct ucm_expectation *find(const struct ucm_expected *expected,
 	return slot && slot->ref ? slot : NULL;
 }
 
-static void add(struct ucm_expected *expected, ucm_ref ref, uint32_t for_ms,
-		int64_t now_ms)
+/* The block's, made if it has none; NULL: no room. */
+static struct ucm_expectation *add(struct ucm_expected *expected, ucm_ref ref,
+				   int64_t now_ms)
 {
 	struct ucm_expectation *slot = find(expected, ref);
 
-	if (!slot && for_ms && make_room(expected, now_ms)) {
-		slot = slot_of(expected->slots, expected->room, ref);
-		*slot = (struct ucm_expectation){ .ref = ref };
-		atomic_fetch_add_explicit(&expected->used, 1,
-					  memory_order_relaxed);
-	}
-	if (slot && (!for_ms || slot->until_ms < now_ms + for_ms))
-		slot->until_ms = now_ms + for_ms;
+	if (slot || !make_room(expected, now_ms))
+		return slot;
+	slot = slot_of(expected->slots, expected->room, ref);
+	*slot = (struct ucm_expectation){ .ref = ref };
+	atomic_fetch_add_explicit(&expected->used, 1, memory_order_relaxed);
+	return slot;
 }
 
-static bool has(const struct ucm_expected *expected, ucm_ref ref,
-		int64_t now_ms)
+bool ucm_expected_add(struct ucm_expected *expected, ucm_ref ref, int64_t now_ms)
 {
-	const struct ucm_expectation *slot = find(expected, ref);
-
-	return slot && slot->until_ms > now_ms;
-}
-
-bool ucm_expected_add(struct ucm_expected *expected, ucm_ref ref,
-		      uint32_t for_ms, int64_t now_ms)
-{
+	struct ucm_expectation *slot;
 	bool was_expected;
 
 	pthread_mutex_lock(&expected->lock);
-	was_expected = has(expected, ref, now_ms);
-	add(expected, ref, for_ms, now_ms);
+	slot = add(expected, ref, now_ms);
+	was_expected = slot && slot->until_ms > now_ms;
+	if (slot)
+		slot->until_ms = now_ms + UCM_EXPECTED_MS;
 	pthread_mutex_unlock(&expected->lock);
 	return was_expected;
+}
+
+void ucm_expected_keep(struct ucm_expected *expected, ucm_ref ref,
+		       uint32_t for_ms, int64_t now_ms)
+{
+	struct ucm_expectation *slot;
+
+	pthread_mutex_lock(&expected->lock);
+	slot = for_ms && expected->used < UCM_EXPECTED_MOST / 2
+		       ? add(expected, ref, now_ms)
+		       : find(expected, ref);
+	if (slot && (!for_ms || slot->kept_ms < now_ms + for_ms))
+		slot->kept_ms = now_ms + for_ms;
+	pthread_mutex_unlock(&expected->lock);
 }
 
 bool ucm_expected_has(struct ucm_expected *expected, ucm_ref ref,
 		      int64_t now_ms)
 {
+	const struct ucm_expectation *slot;
 	bool found;
 
 	if (!ucm_expected_any(expected))
 		return false;
 	pthread_mutex_lock(&expected->lock);
-	found = has(expected, ref, now_ms);
+	slot = find(expected, ref);
+	found = slot && is_awaited(slot, now_ms);
 	pthread_mutex_unlock(&expected->lock);
 	return found;
 }

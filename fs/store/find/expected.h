@@ -22,7 +22,8 @@
 
 struct ucm_expectation {
 	ucm_ref ref;	  /* 0: free */
-	int64_t until_ms; /* monotonic */
+	int64_t until_ms; /* monotonic: it is about to be opened until then, */
+	int64_t kept_ms;  /* or is to be kept */
 };
 
 struct ucm_expected {
@@ -36,10 +37,13 @@ struct ucm_expected {
 void ucm_expected_init(struct ucm_expected *expected);
 void ucm_expected_fini(struct ucm_expected *expected);
 
-/* A block is expected for this time, or for what is left of an earlier one, if that
- * is longer; 0: no more. Was it already? */
-bool ucm_expected_add(struct ucm_expected *expected, ucm_ref ref,
-		      uint32_t for_ms, int64_t now_ms);
+/* A block is about to be opened, within UCM_EXPECTED_MS. Was that known? */
+bool ucm_expected_add(struct ucm_expected *expected, ucm_ref ref, int64_t now_ms);
+/* It is kept for this time, or for what is left of an earlier one, if that is longer;
+ * 0: no more. Such blocks leave half of the table to the others. */
+void ucm_expected_keep(struct ucm_expected *expected, ucm_ref ref,
+		       uint32_t for_ms, int64_t now_ms);
+/* Either of these? */
 bool ucm_expected_has(struct ucm_expected *expected, ucm_ref ref,
 		      int64_t now_ms);
 

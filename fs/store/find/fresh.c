@@ -284,7 +284,7 @@ bool ucm_store_is_used_in(struct ucm_store *store, ucm_ref ref,
 	struct stat st;
 	int64_t age_s;
 
-	if (!medium->hosts ||
+	if (!medium->hosts || !entry->atime_s || /* it has ended: the hint decides */
 	    ucm_medium_find(medium, ucm_store_folder(store, entry), &entry->id,
 			    &st))
 		return false;

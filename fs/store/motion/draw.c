@@ -271,8 +271,8 @@ static void end_chain(struct ucm_store *store, struct ucm_entry entry, ucm_ref r
 
 	while (entry.children <= children && entry.wanted <= wanted &&
 	       entry.atime_s) {
-		ucm_expected_add(&store->holds.expected, ref, 0,
-				 ucm_monotonic_ms());
+		ucm_expected_keep(&store->holds.expected, ref, 0,
+				  ucm_monotonic_ms());
 		ucm_index_edit(store->index, ref, forget_use, NULL);
 		children = 1;
 		wanted = 2u * entry.wanted + 2;

@@ -385,7 +385,7 @@ UNIT_TEST(an_eviction_gives_up_after_many_held_blocks)
 static void expect(unsigned i)
 {
 	ck_assert_int_ge(ucm_calls_expect(fx_set, &fx_files[i].key,
-					  UCM_EXPECTED_MS), 0);
+					  0), 0);
 }
 
 /* More than an eviction tries, and worth least. */
@@ -397,7 +397,7 @@ UNIT_TEST(what_is_expected_is_spared_while_anything_else_may_go)
 		ck_assert_int_eq(fx_commit(&many[i]), 0);
 		fx_age(&many[i], 1000);
 		ck_assert_int_eq(ucm_calls_expect(fx_set, &many[i].key,
-						  UCM_EXPECTED_MS), 0);
+						  0), 0);
 	}
 	fx_commit_files(0, 4);
 	for (unsigned left = 4; left-- > 0;) {
@@ -583,6 +583,17 @@ UNIT_TEST(what_has_ended_is_expected_no_more)
 	ck_assert_int_eq(end(0), 0);
 	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_AT_ONCE), 0);
 	ck_assert(!is_there(0));
+}
+
+/* The same block, of another request that has found it. */
+UNIT_TEST(what_others_are_about_to_load_stays)
+{
+	fx_still_store("only=$/a");
+	fx_commit_files(0, 4);
+	ck_assert_int_eq(ucm_calls_expect(fx_set, &fx_files[0].key, 0), 0);
+	ck_assert_int_eq(end(0), 0);
+	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_AT_ONCE), 0);
+	ck_assert(is_there(0));
 }
 
 /* ---- what is counted and reported ---- */

@@ -29,7 +29,7 @@ static bool has(ucm_ref ref, int64_t now_ms)
 
 static bool expect(ucm_ref ref, int64_t now_ms)
 {
-	return ucm_expected_add(&expected, ref, UCM_EXPECTED_MS, now_ms);
+	return ucm_expected_add(&expected, ref, now_ms);
 }
 
 UNIT_FIXTURE(.setup = setup, .teardown = teardown);
@@ -61,21 +61,35 @@ UNIT_TEST(who_asks_again_is_given_the_whole_time_again)
 }
 
 /* The hint of a session outlasts what its loads ask for. */
-UNIT_TEST(a_block_is_expected_for_the_longest_time_that_was_asked_for)
+UNIT_TEST(a_block_is_kept_for_the_longest_time_that_was_asked_for)
 {
-	ck_assert(!ucm_expected_add(&expected, 7, 600000, 0));
-	ck_assert(expect(7, 1000));
+	ucm_expected_keep(&expected, 7, 600000, 0);
+	ucm_expected_keep(&expected, 7, 1000, 0);
+	ck_assert(!expect(7, 1000)); /* which the policy must hear of */
+	ck_assert(expect(7, 1001));
 	ck_assert(has(7, 599999));
 	ck_assert(!has(7, 600000));
 }
 
-UNIT_TEST(what_is_expected_no_more_takes_no_room)
+UNIT_TEST(what_is_kept_no_more_may_still_be_opened)
 {
-	ck_assert(!expect(7, 0));
-	ck_assert(ucm_expected_add(&expected, 7, 0, 1));
+	ucm_expected_keep(&expected, 7, 600000, 0);
+	ucm_expected_keep(&expected, 7, 0, 1);
 	ck_assert(!has(7, 1));
-	ck_assert(!ucm_expected_add(&expected, 8, 0, 1));
+	ucm_expected_keep(&expected, 8, 0, 1);
 	ck_assert_uint_eq(expected.used, 1);
+	ck_assert(!expect(7, 1));
+	ucm_expected_keep(&expected, 7, 0, 1);
+	ck_assert(has(7, 1));
+}
+
+UNIT_TEST(what_is_kept_leaves_room_for_what_is_opened)
+{
+	for (ucm_ref ref = 1; ref <= UCM_EXPECTED_MOST; ref++)
+		ucm_expected_keep(&expected, ref, 600000, 0);
+	ck_assert_uint_eq(expected.used, UCM_EXPECTED_MOST / 2);
+	ck_assert(!expect(UCM_EXPECTED_MOST + 1, 0));
+	ck_assert(has(UCM_EXPECTED_MOST + 1, 0));
 }
 
 /* Many more than the table's first size, most of which are over. */
