@@ -336,9 +336,11 @@ static void open_file(void)
 {
 	const char *path = variable("UCM_LOG_FILE");
 
-	if (path && !ucm_log_open(path))
+	if (!path || current_sink != ucm_log_stderr)
+		return; /* the program has chosen */
+	if (!ucm_log_open(path))
 		ucm_log_set(ucm_log_file, current_most);
-	else if (path)
+	else
 		ucm_warning("UCM_LOG_FILE: %s: %m", path);
 }
 

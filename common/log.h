@@ -49,8 +49,8 @@ void ucm_log_set(ucm_log_sink sink, enum ucm_log_level most);
 /*
  * For programs that use libucm: UCM_LOG_LEVEL (a level, in any case), UCM_LOG_FILE
  * (a path, opened once: lines go there) and UCM_DEBUG (areas; "true" or "1": all).
- * A wrong value is a warning and changes nothing. Not of a program that runs with
- * more rights than its caller.
+ * A wrong value is a warning and changes nothing. A program that has chosen a sink
+ * keeps it; one with more rights than its caller (secure_getenv(3)) ignores all.
  */
 void ucm_log_take_environment(void);
 

@@ -94,8 +94,8 @@ static int help(void)
 		else
 			printf("\n%s:\n", titles[title++]);
 	}
-	puts("\nAnother COMMAND is a program ucm-COMMAND in PATH, as 'ucm bench' of the\n"
-	     "Python package is, which measures a server.");
+	puts("\nAny other COMMAND runs the program ucm-COMMAND of PATH; 'ucm bench', of the\n"
+	     "Python package, measures a server.");
 	return 0;
 }
 

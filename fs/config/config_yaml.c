@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include <yaml.h>
 
@@ -178,7 +179,7 @@ static int read_tiers(struct reader *reader, yaml_node_t *node)
 static int read_listed_stage(struct reader *reader, yaml_node_t *map)
 {
 	yaml_node_t *type = value_of(reader, map, "type");
-	bool is_cache = type && scalar(type) && !strcmp(scalar(type), "cache");
+	bool is_cache = type && scalar(type) && !strcasecmp(scalar(type), "cache");
 	const char *key = is_cache ? "size_gb" : "path";
 	yaml_node_t *value = value_of(reader, map, key);
 	struct ucm_tier_config *tier;
@@ -215,6 +216,8 @@ static int read_stages(struct reader *reader, yaml_node_t *list)
 		return complain_at(reader, list,
 				   "tiers and a list of stages: give one of "
 				   "them");
+	if (list->data.sequence.items.start == list->data.sequence.items.top)
+		return complain_at(reader, list, "a stage is missing");
 	for (yaml_node_item_t *item = list->data.sequence.items.start;
 	     !err && item < list->data.sequence.items.top; item++) {
 		yaml_node_t *stage = node_at(reader, *item);
@@ -226,7 +229,8 @@ static int read_stages(struct reader *reader, yaml_node_t *list)
 			snprintf(names + len, sizeof(names) - len, "%s%s",
 				 len ? "|" : "", scalar(stage));
 		else
-			err = complain_at(reader, stage, "a stage is not a map");
+			err = complain_at(reader, stage,
+					  "a stage is a map or a name");
 	}
 	if (err || !*names)
 		return err;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/statfs.h>
 
 #include "common/cleanup.h"
@@ -69,7 +70,7 @@ static unsigned preset_stage(const char *key)
 	unsigned i = 0;
 
 	while (i < NUM_STAGES &&
-	       (!stages[i].key || strcmp(stages[i].key, key) != 0))
+	       (!stages[i].key || strcasecmp(stages[i].key, key) != 0))
 		i++;
 	return i;
 }
@@ -253,7 +254,7 @@ int ucm_preset_set(struct ucm_preset *preset, const char *stage,
 		return ucm_error_set(error, -EINVAL,
 				     "unknown key '%.100s' of the stage %s",
 				     key, stage);
-	preset->given = true;
+	preset->given |= keys[i].set != preset_set_device;
 	preset->maps |= map;
 	return keys[i].set(preset, value, error);
 }
@@ -266,8 +267,8 @@ static int preset_check(const struct ucm_preset *preset,
 {
 	if (config->num_tiers)
 		return ucm_error_set(error, -EINVAL,
-				     "tiers and storage_backends: give one of "
-				     "them");
+				     "tiers are listed: leave out cache_size, "
+				     "storage_backends and storage_policy");
 	if (!preset->pipeline)
 		return ucm_error_set(error, -EINVAL,
 				     "pipeline is missing: Posix, Cache|Posix, "

@@ -134,9 +134,14 @@ static uint64_t describe(struct ucm_copy *copy, const struct ucm_copy_job *job,
 	return items;
 }
 
-CUresult ucm_cuda_by_kernel(struct ucm_copy *copy, CUstream stream,
-			    const struct ucm_copy_job *jobs, unsigned num,
-			    bool gather, size_t at, const char **what)
+/*
+ * Queue num jobs in a stream: as one launch, with their descriptors at this
+ * place of the arena; or as calls of the copy engine. what: the call that
+ * failed; some of the jobs may be under way then.
+ */
+static CUresult by_kernel(struct ucm_copy *copy, CUstream stream,
+			  const struct ucm_copy_job *jobs, unsigned num,
+			  bool gather, size_t at, const char **what)
 {
 	struct ucm_scatter_args args = {
 		.jobs = copy->device_arena + at,
@@ -184,9 +189,9 @@ static CUresult copy_pieces(struct ucm_copy *copy, CUstream stream, size_t num,
 	return result;
 }
 
-CUresult ucm_cuda_by_engine(struct ucm_copy *copy, CUstream stream,
-			    const struct ucm_copy_job *job, unsigned num,
-			    bool gather, const char **what)
+static CUresult by_engine(struct ucm_copy *copy, CUstream stream,
+			  const struct ucm_copy_job *job, unsigned num, bool gather,
+			  const char **what)
 {
 	CUresult result = CUDA_SUCCESS;
 	struct ucm_runs runs;
@@ -304,10 +309,10 @@ static CUresult queue_batch(struct ucm_copy *copy,
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (batch->engine)
-		return ucm_cuda_by_engine(copy, copy->stream, batch->jobs,
-					  batch->num, batch->gather, what);
-	return ucm_cuda_by_kernel(copy, copy->stream, batch->jobs, batch->num,
-				  batch->gather, batch->at, what);
+		return by_engine(copy, copy->stream, batch->jobs, batch->num,
+				 batch->gather, what);
+	return by_kernel(copy, copy->stream, batch->jobs, batch->num,
+			 batch->gather, batch->at, what);
 }
 
 /* A call for a batch has not succeeded. true: it is to be made again. */

@@ -249,8 +249,9 @@ static CUresult upload_table(struct ucm_copy *copy, size_t len,
 	return result;
 }
 
-int ucm_cuda_group_init(struct ucm_copy *copy, const struct ucm_layout *layout,
-			struct ucm_cuda_group *out)
+/* Fill a group; logs. */
+static int init_group(struct ucm_copy *copy, const struct ucm_layout *layout,
+		      struct ucm_cuda_group *out)
 {
 	size_t num = layout->num_regions + 1;
 	struct ucm_cuda_group group = { .layout = layout };
@@ -321,7 +322,7 @@ static int cuda_add_group(struct ucm_copy *copy, unsigned number,
 		return -EINVAL;
 	if (!enter(copy))
 		return -EIO;
-	err = ucm_cuda_group_init(copy, layout, group);
+	err = init_group(copy, layout, group);
 	leave(copy);
 	if (err)
 		return err;

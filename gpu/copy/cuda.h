@@ -95,9 +95,6 @@ struct ucm_copy {
 	size_t sizes[UCM_ENGINE_PIECES];
 };
 
-/* Fill a group; logs. */
-int ucm_cuda_group_init(struct ucm_copy *copy, const struct ucm_layout *layout,
-			struct ucm_cuda_group *out);
 void ucm_cuda_group_fini(struct ucm_copy *copy, struct ucm_cuda_group *group);
 
 /* The device's address of staging; 0: not registered. */
@@ -120,17 +117,5 @@ void ucm_cuda_settle(struct ucm_copy *copy);
 /* Bytes of the arena that a job's descriptor takes. */
 size_t ucm_cuda_arena_bytes(const struct ucm_copy *copy,
 			    const struct ucm_copy_job *job);
-
-/*
- * Queue num jobs in a stream: as one launch, with their descriptors at this
- * place of the arena; or as calls of the copy engine. what: the call that
- * failed; some of the jobs may be under way then.
- */
-CUresult ucm_cuda_by_kernel(struct ucm_copy *copy, CUstream stream,
-			    const struct ucm_copy_job *jobs, unsigned num,
-			    bool gather, size_t at, const char **what);
-CUresult ucm_cuda_by_engine(struct ucm_copy *copy, CUstream stream,
-			    const struct ucm_copy_job *jobs, unsigned num,
-			    bool gather, const char **what);
 
 #endif

@@ -302,7 +302,7 @@ class Basics(Case):
             self.ask_for(runner, self.prompt(100), saev=False)
         self.assertIn("ucmfs.saev: not known; end, load, pin, prefetch, "
                       "priority, report, save, session, ttl, wait are",
-                      told.output[0])
+                      "\n".join(told.output))
         self.assertEqual(counted["saved_blocks"], 6)
         self.half(runner)._teller._told.clear()
         with self.assertLogs("vllm.ucmfs", "WARNING") as told:

@@ -165,7 +165,7 @@ PATH=$work/venv/bin:$PATH
 engine 1 "$work/slow"
 PATH=$path
 says OK 'GPU 0: 80994 of 81559 MiB are free'
-says WARN 'GPU 1: 20000 of 81559 MiB are free, and vLLM takes 90 %; mend: .*gpu-memory'
+says WARN 'GPU 1: 20000 of 81559 MiB are free, and vLLM takes 92 % when it starts; mend: .*gpu-memory'
 rm "$work/venv/bin/nvidia-smi"
 
 need do_mount "fast=$work/tier:slow=$work/slow"

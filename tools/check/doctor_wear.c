@@ -13,8 +13,9 @@
 
 #define GET_LOG_PAGE 2
 #define SMART 2
+#define TEMPERATURE 2 /* of critical warnings */
 #define WORN 90 /* per cent of what the maker promises */
-#define SHARE 90 /* per cent of a GPU's memory: what vLLM takes by default */
+#define SHARE 92 /* per cent of a GPU's memory: what vLLM takes by default */
 
 /* NVM Express Base Specification, SMART / Health Information: 0 critical warning, 3
  * spare blocks and 4 the least of them, per cent, 5 wear. */
@@ -60,8 +61,11 @@ void ucm_doctor_wear(const char *subject, const char *disk)
 	if (strncmp(disk, "nvme", 4) || !read_log(disk, log))
 		return; /* for root alone, and virtual ones have none */
 	if (ucm_wear_advise(log, text, sizeof(text)))
-		ucm_doctor_warn(subject, "replace it (ucm drain); until then write "
-				"less: endurance, see ucmfs(8)",
+		ucm_doctor_warn(subject,
+				log[0] == TEMPERATURE
+					? "see to its cooling"
+					: "replace it (ucm drain); until then write "
+					  "less: endurance, see ucmfs(8)",
 				"disk %s: %s", disk, text);
 	else
 		ucm_doctor_ok(subject, "disk %s: %s", disk, text);
@@ -71,8 +75,9 @@ void ucm_doctor_wear(const char *subject, const char *disk)
 
 void ucm_doctor_gpus(void)
 {
-	FILE *said = popen("timeout 5 nvidia-smi --format=csv,noheader,nounits "
-			   "--query-gpu=index,memory.total,memory.free,pci.bus_id "
+	FILE *said = popen("timeout 5 nvidia-smi "
+			   "${CUDA_VISIBLE_DEVICES:+-i \"$CUDA_VISIBLE_DEVICES\"} "
+			   "--format=csv,noheader,nounits --query-gpu=index,memory.total,memory.free,pci.bus_id "
 			   "2>/dev/null", "re");
 	unsigned number, total, free, domain = 0, bus = 0, device = 0;
 	char line[200], subject[32], path[80], node[40];
@@ -87,10 +92,11 @@ void ucm_doctor_gpus(void)
 		snprintf(path, sizeof(path), "/sys/bus/pci/devices/%04x:%02x:%02x.0",
 			 domain, bus, device);
 		if (free < total / 100 * SHARE)
-			ucm_doctor_warn(subject, "end what nvidia-smi lists, or "
-					"vllm serve --gpu-memory-utilization "
-					"below that share", "%u of %u MiB are free, "
-					"and vLLM takes %d %%", free, total, SHARE);
+			ucm_doctor_warn(subject, "before an engine starts, end what "
+					"nvidia-smi lists, or give it a smaller "
+					"--gpu-memory-utilization", "%u of %u MiB "
+					"are free, and vLLM takes %d %% when it "
+					"starts", free, total, SHARE);
 		else
 			ucm_doctor_ok(subject, "%u of %u MiB are free%s", free, total,
 				      ucm_doctor_node(path, node, sizeof(node)));

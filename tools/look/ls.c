@@ -66,7 +66,8 @@ static void print_rows(struct ucm_target *target, const struct ucm_list *rows)
 		       ucm_text_size(place->size, !opt.human).text,
 		       ucm_target_tier(target, place->tier), place->uses,
 		       ucm_text_age(now - place->mtime_ns / 1000000000).text,
-		       ucm_text_age(now - place->atime_s).text,
+		       place->atime_s ? ucm_text_age(now - place->atime_s).text
+				      : "ended",
 		       place->flags & UCM_PLACE_PINNED ? " pinned" : "",
 		       place->flags & UCM_PLACE_OPEN ? " open" : "",
 		       place->flags & UCM_PLACE_WRITTEN ? " written" : "");

@@ -193,7 +193,8 @@ static void print_hottest(const struct span *span,
 
 		fprintf(out, "%s %8" PRIu32 " %6s %8s %-8s %s\n",
 			ucm_hex(&hottest->blocks[i].row.id).text, place->uses,
-			ucm_text_age(now - place->atime_s).text,
+			place->atime_s ? ucm_text_age(now - place->atime_s).text
+				       : "ended",
 			ucm_text_size(place->size, false).text,
 			ucm_target_tier(span->target, place->tier),
 			hottest->blocks[i].folder);

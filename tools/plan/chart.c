@@ -25,7 +25,7 @@ static const char style[] =
 	"svg { background: #fff; fill: #222; font: 12px sans-serif; }\n"
 	"line { stroke: #ddd; } polyline { fill: none; stroke-width: 2; }\n"
 	".c0 { stroke: #06b; fill: #06b; } .c1 { stroke: #c50; fill: #c50; }\n"
-	".c1 { stroke-dasharray: 6 3; } circle { stroke-dasharray: none; }\n"
+	".c1 { stroke-dasharray: 6 3; } circle.c1 { stroke-dasharray: none; }\n"
 	"@media (prefers-color-scheme: dark) {\n"
 	"svg { background: #181818; fill: #eee; } line { stroke: #444; }\n"
 	".c0 { stroke: #5bf; fill: #5bf; } .c1 { stroke: #fa5; fill: #fa5; } }\n";

@@ -185,7 +185,7 @@ static struct ucm_tier_row play(const struct ucm_replay_trace *trace,
 	return tier;
 }
 
-/* Twice what was found for chats and agents; see doc/eviction.md. */
+/* Neither doc/eviction.md's trace nor those of test_replay were off by more. */
 static double sample_error(const struct ucm_replay_trace *trace)
 {
 	return 3 / sqrt((double)trace->num_blocks);
@@ -349,7 +349,7 @@ static void print_head(const struct ucm_replay_trace *trace)
 	printf("\n%zu requests, of %.0f tokens on average\n", trace->num_requests,
 	       mean);
 	if (opt.sample > 0)
-		printf("hit rates are off by %.3f at most, by experience: a sample\n",
+		printf("a sample: hit rates were off by less than %.3f in our tests\n",
 		       sample_error(trace));
 	printf("\n%8s", "CAPACITY");
 	if (opt.device)
@@ -412,7 +412,7 @@ static void draw(void)
 
 	if (file)
 		ucm_chart_draw(file, drawn, num_drawn);
-	if (!file || ferror(file) | fclose(file))
+	if (!file || fflush(file) || fclose(file))
 		ucm_tool_die(UCM_EXIT_FAILED, "%s: %s", opt.svg, strerror(errno));
 }
 

@@ -104,8 +104,8 @@ static const struct ucm_arg args[] = {
 	{ "block-bytes", 0, "BYTES", ucm_arg_bytes, &opt.block_bytes, .min = 1,
 	  .help = "the size of a block" },
 	{ "ends", 0, .to = &opt.ends,
-	  .help = "the last request of each session says that it is, as hints "
-		  "of vLLM can: its blocks go first" },
+	  .help = "the last request of each session says so, as hints of vLLM "
+		  "can: its blocks are evicted first" },
 	{ "json", 'j', .to = &opt.json,
 	  .help = "a JSON object on each line" },
 	{ 0 },

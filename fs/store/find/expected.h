@@ -23,7 +23,7 @@
 struct ucm_expectation {
 	ucm_ref ref;	  /* 0: free */
 	int64_t until_ms; /* monotonic: it is about to be opened until then, */
-	int64_t kept_ms;  /* or is to be kept */
+	int64_t kept_ms;  /* or it is kept until then */
 };
 
 struct ucm_expected {

@@ -83,7 +83,8 @@ static const struct {
 	{ "pipeline:\n  - {type: cache, size_gb: 50}\n"
 	  "  - {type: posix, path: /a}\n  - {path: /b, type: nfs}\n",
 	  "mem:mem@50G tier1:/a tier2:/b", 0 },
-	{ "store_pipeline: [{type: posix, path: /a}]\n", "tier0:/a", 0 },
+	{ "store_pipeline: [{type: Posix, path: /a}]\ndevice: 0\n", "tier0:/a",
+	  0 },
 	{ "pipeline: Posix\nstorage_backends: /a:/b\n"
 	  "storage_policy: none\n", "tier0:/a,/b", UCM_PLACEMENT_RENDEZVOUS },
 	{ "pipeline: Posix\nstorage_backends: /a:/b\n"
@@ -135,7 +136,8 @@ static const struct {
 	{ "pipeline: Posix\nstorage_backends: '/a::/b'\n", "an empty path" },
 	{ "pipeline: Posix\nstorage_backends: [/a, [/b]]\n", "not a path" },
 	{ "pipeline: [Posix]\n", "storage_backends is missing" },
-	{ "pipeline: [[Posix]]\n", "a stage is not a map" },
+	{ "pipeline: [[Posix]]\n", "a stage is a map or a name" },
+	{ "pipeline: []\n", "a stage is missing" },
 	{ "pipeline: [{type: posix}]\n", "a stage is {type: cache" },
 	{ "pipeline: [{path: /a}]\n", "a stage is {type: cache" },
 	{ "pipeline: [{type: mooncake, path: /a}]\n", "a stage is {type: cache" },
@@ -143,8 +145,8 @@ static const struct {
 	  "a stage is {type: cache" },
 	{ "pipeline: [{type: cache, size_gb: 0}]\n", "size_gb is a number" },
 	{ "pipeline: [{type: posix, path: /a}]\nstorage_backends: /b\n",
-	  "give one of them" },
-	{ "pipeline: [Posix, {type: posix, path: /a}]\n", "give one of them" },
+	  "leave out cache_size, storage_backends" },
+	{ "pipeline: [Posix, {type: posix, path: /a}]\n", "tiers are listed" },
 	{ "tiers:\n  - directories: [/b]\n"
 	  "pipeline: [{type: posix, path: /a}]\n", "give one of them" },
 	{ "pipeline: Posix\nposix: {pipeline: [Nfs]}\n", "not a single value" },
@@ -156,7 +158,7 @@ static const struct {
 	{ "pipeline: Posix\nstorage_backends: /a\nnfs: {device: 0}\n",
 	  "has no such stage" },
 	{ "tiers:\n  - directories: [/b]\npipeline: Posix\n"
-	  "storage_backends: /a\n", "give one of them" },
+	  "storage_backends: /a\n", "tiers are listed" },
 };
 
 UNIT_TEST(a_wrong_preset_is_named_with_its_line, .rows = NUM_ROWS(wrong))
