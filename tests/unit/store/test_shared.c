@@ -437,6 +437,24 @@ UNIT_TEST(what_the_other_has_used_is_evicted_last)
 	ck_assert(!is_on_disk(2));
 }
 
+/* Its file was used a moment ago, by the session itself; the others' long ago. */
+UNIT_TEST(what_has_ended_is_evicted_first)
+{
+	const struct timespec idle[2] = { { .tv_sec = time(NULL) - 1000 },
+					  { .tv_nsec = UTIME_OMIT } };
+
+	commit_in(one, 0, 4);
+	age(0, 4, 1000);
+	for (unsigned i = 0; i < 4; i++)
+		if (i != 2)
+			utimensat(AT_FDCWD,
+				  fx_path("$/a/blocks/%s", fx_name(&fx_files[i])),
+				  idle, 0);
+	ck_assert_int_eq(ucm_evict_first(one, &fx_files[2].key), 0);
+	ck_assert_int_eq(evict(one, 1, UCM_EVICTION_LEAVES), 0);
+	ck_assert(!is_on_disk(2));
+}
+
 UNIT_TEST(what_was_used_here_the_other_sees)
 {
 	const struct timespec old[2] = { { .tv_sec = 1000 }, { .tv_sec = 1000 } };
