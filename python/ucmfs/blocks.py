@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from . import _c, _lib, _log, _pack
 from ._handle import Handle
+from .errors import InvalidArgument
 
 _FLAGS = (_c.UCM_PLACE_PINNED, _c.UCM_PLACE_OPEN, _c.UCM_PLACE_WRITTEN)
 
@@ -73,9 +74,11 @@ class Blocks(Handle):
     def keep(self, ids: _pack.Ids, space: str | None = None, *,
              seconds: float) -> list[int]:
         """Others are evicted first for this time, an hour at most."""
-        return self._call("ucm_blocks_expect", ids, space, _pack.below(
-            self._what, "milliseconds", math.ceil(seconds * 1000),
-            _c.UCM_EXPECTED_MOST_MS + 1))
+        ms = math.ceil(seconds * 1000)
+        if not 0 < ms <= _c.UCM_EXPECTED_MOST_MS:
+            raise InvalidArgument(f"{self._what}: {seconds:g} seconds: more "
+                                  "than 0, and an hour at most")
+        return self._call("ucm_blocks_expect", ids, space, ms)
 
     def end(self, ids: _pack.Ids, space: str | None = None) -> list[int]:
         """Chains whose last blocks these are have ended: they are evicted

@@ -289,7 +289,8 @@ class Proxy:
                         if answer.status < 500 or tries == TRIES \
                                 or engine is engines[-1]:
                             begun = True
-                            self._decode.had(prefixes, engine)
+                            if answer.status < 500:
+                                self._decode.had(prefixes, engine)
                             engine.has_failed &= answer.status >= 500
                             return await self._relay(request, answer, first)
                         why = f"status {answer.status}"

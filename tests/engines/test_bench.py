@@ -330,6 +330,18 @@ class Without(Case):
         await self.run_short("--without", self.other.url)
         self.assertIn("REGRESSION", self.rows()["time to first token"])
 
+    async def test_the_first_result_is_kept_if_the_other_fails(self) -> None:
+        self.other.harm = "status"
+        self.assertEqual(await self.main(
+            "--scenario", "short", "--requests", "1", "-o", self.file,
+            "--without", self.other.url), 1)
+        self.assertIn("without the store: all 1 requests failed",
+                      self.err.getvalue())
+        with open(self.file, encoding="utf-8") as file:
+            result = json.load(file)
+        self.assertEqual(len(result["requests"]), 1)
+        self.assertNotIn("without", result)
+
     async def test_a_result_is_compared_with_others(self) -> None:
         await self.run_short("--without")
         with contextlib.redirect_stdout(io.StringIO()):

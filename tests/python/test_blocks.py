@@ -94,7 +94,7 @@ class OfAMount(unittest.TestCase):
         self.assertEqual(self.blocks.locate(self.ids[:1],
                                             self.space)[0].uses, uses)
         self.assertEqual(self.blocks.end(ids, self.space), [0, errno.ENOENT])
-        for seconds in (3600.001, -1, 2.0 ** 32):
+        for seconds in (3600.001, 0, -1, 2.0 ** 32):
             with self.assertRaises(ucmfs.InvalidArgument):
                 self.blocks.keep(ids, self.space, seconds=seconds)
 

@@ -178,8 +178,8 @@ class UcmfsLinker(UnifiedCacheLinker):
         self._rank = (f"{0 if alike else rank}.{params.pp_rank}."
                       f"{params.attn_cp_rank}")
         self._device = self._group.entries[0].kv_buffer[0].device
-        options = {"order": "layers", **(extra_config or {}),
-                   **_copy_of(self._device)}
+        options = {**(extra_config or {}), **_copy_of(self._device),
+                   "order": "layers"}
         model = str(getattr(server_args, "model_path", "") or "")
         identity, self._teller, self._worker = start(
             options, model, server_args, {

@@ -282,6 +282,7 @@ class Worker:
         self._timed: list[Request] = []  # whose time can be over
         self._next = 0
         self._ending = False
+        self._lock = threading.Lock()  # nothing is added after the end
         self._wake = new_eventfd()
         self._thread = threading.Thread(target=self._run, daemon=True,
                                         name="ucmfs-worker")
@@ -289,9 +290,10 @@ class Worker:
 
     def post(self, call: Callable[[], None]) -> None:
         """Have it called by the worker. NotConnected: that has ended."""
-        if self._ending:
-            raise NotConnected(errno.ENOTCONN, f"{self._where}: closed")
-        self._todo.append(call)
+        with self._lock:
+            if self._ending:
+                raise NotConnected(errno.ENOTCONN, f"{self._where}: closed")
+            self._todo.append(call)
         ring(self._wake)
 
     def promise(self, done: Callable[[Request], None]) -> Request:
@@ -452,12 +454,15 @@ class Worker:
     def close(self) -> None:
         """What is left ends, and its memory is not touched any more. Again:
         nothing."""
-        if self._ending:
-            return
-        self._ending = True
+        with self._lock:
+            if self._ending:
+                return
+            self._ending = True
         ring(self._wake)
         self._thread.join()
         ended = self.chores.end()
+        while self._todo:  # what it has left, to be answered below
+            self._todo.popleft()()
         for shelf in self._shelves.values():
             shelf.opening.give_up()
             if shelf.store is not None:

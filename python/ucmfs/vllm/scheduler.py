@@ -168,7 +168,7 @@ class UcmfsScheduler:
         self._saves: dict[int, Pending] = {}
         # Blocks of requests that have ended, by space, until their saves have.
         self._to_settle: dict[str, Any] = {}
-        self._chores = Chores("ucmfs-pin")
+        self._chores = Chores("ucmfs-chores")
         self._teller = Teller(options.mount)
         # States first, which cannot wait for room.
         self._order = sorted(range(len(self.plan.groups)),

@@ -349,6 +349,9 @@ class UcmfsTier(SecondaryTierManager):
             return
         self._stale |= doubtful
         self._verdicts.clear()
+        if self._reported:  # what had its names is not looked up any more
+            self._report(list(self._reported.values()), removed=True)
+            self._reported.clear()
         for known in self._requests.values():
             known.expected.clear()
             known.found = []
@@ -463,8 +466,11 @@ class UcmfsTier(SecondaryTierManager):
         end would be that of all prefixes."""
         wanted = wishes_of(getattr(context, "kv_transfer_params", None),
                            self._teller)
-        return wanted if hasattr(context, "_offload_key_positions") \
-            else replace(wanted, end=False)
+        if wanted.end and not hasattr(context, "_offload_key_positions"):
+            self._teller.warn("kv_transfer_params", "ucmfs.end: needs vLLM "
+                              "0.32 in this way; it is ignored")
+            return replace(wanted, end=False)
+        return wanted
 
     def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
         self._forget(req_context.req_id)  # another may have been called so

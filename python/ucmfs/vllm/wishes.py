@@ -39,7 +39,7 @@ class Wishes:
     tier while it waits. ttl: seconds, from its end, in which other blocks are
     evicted first. end: the session ends with it, and its blocks are evicted
     first. session: for people; the last request of one has all its blocks.
-    priority: below 0 is end, above 0 the longest ttl, if they are not given."""
+    priority: below 0 is end, above 0 the longest ttl, unless given."""
 
     load: bool = True
     save: bool = True
