@@ -258,8 +258,9 @@ def progress(what: str, records: list[dict[str, Any]], total: int,
             print(file=sys.stderr)
 
 
-async def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """A result, with that without the store in it."""
+async def measure(options: argparse.Namespace,
+                  ) -> tuple[dict[str, Any], Exception | None]:
+    """A result, with that without the store in it; or why that failed."""
     work = work_of(options)
     async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, force_close=True),
@@ -276,12 +277,12 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
             raise Failure(f"the servers have different models, "
                           f"{servers[0].model} and {servers[-1].model}")
         result = await measure_one(servers[0], *work)
-        for server in servers[1:]:
-            try:
+        try:
+            for server in servers[1:]:
                 result["without"] = await measure_one(server, *work)
-            except Failure as error:  # the first took as long, and is good
-                print(f"ucm bench: {server.name}: {error}", file=sys.stderr)
-    return result
+        except (Failure, OSError) as error:
+            return result, error
+    return result, None
 
 
 async def measure_one(server: Server, parameters: dict[str, Any],
@@ -392,7 +393,7 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> int:
     if not aiohttp:
         raise Failure(NEEDS)
-    result = asyncio.run(measure(options))
+    result, failed = asyncio.run(measure(options))
     if options.out:
         with open(options.out, "w", encoding="utf-8") as file:
             json.dump(result, file)
@@ -403,7 +404,9 @@ def run(options: argparse.Namespace) -> int:
     print(*(line for each in results for line in report.said_of(each)),
           sep="\n")
     report.show(rows, results, options.html)
-    return 1 if options.without is not None and len(results) == 1 else 0
+    if failed:
+        raise Failure(f"no result without the store: {failed}")
+    return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -74,11 +74,11 @@ class Blocks(Handle):
     def keep(self, ids: _pack.Ids, space: str | None = None, *,
              seconds: float) -> list[int]:
         """Others are evicted first for this time, an hour at most."""
-        ms = math.ceil(seconds * 1000)
-        if not 0 < ms <= _c.UCM_EXPECTED_MOST_MS:
-            raise InvalidArgument(f"{self._what}: {seconds:g} seconds: more "
-                                  "than 0, and an hour at most")
-        return self._call("ucm_blocks_expect", ids, space, ms)
+        if not 0 < seconds * 1000 <= _c.UCM_EXPECTED_MOST_MS:
+            raise InvalidArgument(f"{self._what}: {seconds} seconds: above 0, "
+                                  "an hour at most")
+        return self._call("ucm_blocks_expect", ids, space,
+                          math.ceil(seconds * 1000))
 
     def end(self, ids: _pack.Ids, space: str | None = None) -> list[int]:
         """Chains whose last blocks these are have ended: they are evicted

@@ -330,13 +330,14 @@ class Without(Case):
         await self.run_short("--without", self.other.url)
         self.assertIn("REGRESSION", self.rows()["time to first token"])
 
-    async def test_the_first_result_is_kept_if_the_other_fails(self) -> None:
+    async def test_a_second_one_that_fails_leaves_the_first(self) -> None:
         self.other.harm = "status"
         self.assertEqual(await self.main(
-            "--scenario", "short", "--requests", "1", "-o", self.file,
-            "--without", self.other.url), 1)
-        self.assertIn("without the store: all 1 requests failed",
+            "--scenario", "short", "--requests", "1", "--input", "20",
+            "--output", "5", "--without", self.other.url, "-o", self.file), 1)
+        self.assertIn("no result without the store: all 1 requests failed",
                       self.err.getvalue())
+        self.assertIn("time to first token", self.rows())
         with open(self.file, encoding="utf-8") as file:
             result = json.load(file)
         self.assertEqual(len(result["requests"]), 1)

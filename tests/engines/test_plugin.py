@@ -4,12 +4,16 @@
 
 import json
 import tempfile
+import threading
+import time
 import unittest
 from types import SimpleNamespace
 from typing import Any, Dict
 from unittest import mock
 
 import suite
+
+LIMIT = 20.0
 
 
 class Plugin(unittest.TestCase):
@@ -112,6 +116,43 @@ class Asked(unittest.TestCase):
             self.asked({"UCM_CONFIG_FILE": "/none"})
         with self.assertRaisesRegex(ConfigError, "sparse_config: a mapping"):
             self.asked({"ucm_sparse_config": "GSA"})
+
+
+class Ending(unittest.TestCase):
+    """The thread that plug-ins share."""
+
+    def test_what_comes_as_the_worker_ends_has_an_answer(self) -> None:
+        from ucmfs.plugins import work
+
+        worker, go = work.Worker("/none"), threading.Event()
+        self.addCleanup(worker.close)
+        answers: list = []
+
+        def fail() -> None:
+            self.assertTrue(go.wait(LIMIT))
+            raise ZeroDivisionError
+
+        with mock.patch.object(work.log, "exception"):
+            worker.post(fail)
+            want = work.Want(work.Space("a", {}), b"key")
+            asking = threading.Thread(daemon=True, target=lambda:
+                                      answers.append(worker.ask("find",
+                                                                [want])))
+            asking.start()
+            self.until(lambda: len(worker._todo) == 2)
+            closing = threading.Thread(target=worker.close)
+            closing.start()
+            self.until(lambda: worker._ending)
+            go.set()
+            closing.join(LIMIT)
+            asking.join(LIMIT)
+        self.assertEqual(answers, [[False]])
+
+    def until(self, is_so: Any) -> None:
+        end = time.monotonic() + LIMIT
+        while not is_so():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.001)
 
 
 if __name__ == "__main__":

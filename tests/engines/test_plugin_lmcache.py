@@ -256,7 +256,8 @@ class Bounded(Case):
             for number in numbers:
                 self.assertTrue(adapter.put([number]))
             there = adapter.has(numbers)
-            self.assertGreater(sum(there), 30)
+            # the policy keeps some that were loaded, and not all that are new
+            self.assertGreater(sum(there), 10)
             self.compare(adapter, numbers, there)
             adapter.close()
             self.mount.stop()

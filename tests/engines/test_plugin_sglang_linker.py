@@ -182,7 +182,7 @@ class Contract(Case):
 
     def test_a_layer_is_there_when_it_is_waited_for(self) -> None:
         """Several requests of a batch, and before the others have landed."""
-        linker = self.open()
+        linker = self.open(order="blocks")  # which is not obeyed
         self.assertTrue(self.put(linker, range(32)))
         for page in range(32):
             fill(self.pool, page, 99)

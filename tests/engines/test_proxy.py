@@ -408,6 +408,7 @@ class Failing(Case):
             fake.status = 500
         self.assertEqual(await self.status(), 500)
         self.assertEqual(len(self.bodies(self.decode)), 2)
+        self.assertFalse(self.proxy._decode._had)  # none has the prompt
 
     async def test_a_stream_that_breaks_is_an_error(self) -> None:
         await self.begin()

@@ -144,8 +144,10 @@ class Wishes(MountCase):
         for context, end in (
                 (ReqContext(req_id="r", kv_transfer_params=params), True),
                 (SimpleNamespace(kv_transfer_params=params), False)):
-            wanted = tier._told_by(context)
+            with mock.patch.object(tier, "_teller") as teller:
+                wanted = tier._told_by(context)
             self.assertEqual((wanted.end, wanted.ttl), (end, 60))
+            self.assertEqual(teller.warn.called, not end)
 
 
 class Refused(unittest.TestCase):

@@ -370,6 +370,23 @@ class Manners(MountCase):
             self.until(lambda: slots.hits(keys[:1]) == [True], "not back")
             self.assertFalse(list(slots.tier.take_events()))
 
+    def test_events_forget_the_blocks_of_other_weights(self) -> None:
+        weights = ["a"]
+        with mock.patch.object(tier.Engine, "weigh",
+                               lambda _, whole: weights[0]):
+            slots = self.slots(events=True, enable_kv_events=True)
+            slots.fill(0, 1)
+            slots.store(keys_of(0, 1), [0, 1])
+            self.assertEqual([event.removed for event in
+                              slots.tier.take_events()], [False])
+            for weights[0], told in (("a", []), ("b", [set(keys_of(0, 1))])):
+                slots.tier.drain_jobs()
+                slots.hits(keys_of(0))
+                heard = list(slots.tier.take_events())
+                self.assertEqual([set(event.keys) for event in heard
+                                  if event.removed], told)
+            self.assertFalse(slots.tier._reported)
+
     def test_no_events_where_nobody_publishes_them(self) -> None:
         slots = self.slots(enable_kv_events=True)
         slots.fill(0)

@@ -94,8 +94,8 @@ class OfAMount(unittest.TestCase):
         self.assertEqual(self.blocks.locate(self.ids[:1],
                                             self.space)[0].uses, uses)
         self.assertEqual(self.blocks.end(ids, self.space), [0, errno.ENOENT])
-        for seconds in (3600.001, 0, -1, 2.0 ** 32):
-            with self.assertRaises(ucmfs.InvalidArgument):
+        for seconds in (3600.001, 0, -1, 2.0 ** 32, float("nan")):
+            with self.assertRaisesRegex(ucmfs.InvalidArgument, "an hour at"):
                 self.blocks.keep(ids, self.space, seconds=seconds)
 
     def test_numbers_that_c_would_cut_are_refused(self):

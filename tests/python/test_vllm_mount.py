@@ -13,11 +13,11 @@ from unittest import mock
 import ucmfs
 from tests.python.support import (LIMIT, MOUNT, id_of, needs_mount, pages_layout,
                                   payload_of)
-from ucmfs.errors import NotConnected, Timeout, UcmfsError
+from ucmfs.errors import NotConnected, Timeout, UcmfsError, from_errno
 from ucmfs.vllm import mount as module
 from ucmfs.vllm.mount import (Attempt, Chores, Link, Pause, Space, Teller,
                               cause_of, close_all, deadline_of, end_tasks,
-                              remove_blocks)
+                              remove_blocks, warm_blocks)
 
 
 def seconds(**names: float) -> Any:
@@ -464,6 +464,16 @@ class OnAMount(Case):
         self.assertEqual(found, bytes([0, 0, 1]))
         remove_blocks("/dev/null", "a", ids[:1])
         self.log.warning.assert_called_once()
+
+
+class WarmTest(Case):
+
+    def test_who_may_not_is_no_warning_each_time(self) -> None:
+        for err, warnings in (errno.EPERM, 0), (errno.ENOTCONN, 1):
+            with mock.patch.object(module, "Blocks",
+                                   side_effect=from_errno(err, "warm")):
+                warm_blocks("/mnt", "a", [id_of(0)])
+            self.assertEqual(self.log.warning.call_count, warnings)
 
 
 if __name__ == "__main__":

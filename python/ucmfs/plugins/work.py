@@ -282,7 +282,7 @@ class Worker:
         self._timed: list[Request] = []  # whose time can be over
         self._next = 0
         self._ending = False
-        self._lock = threading.Lock()  # nothing is added after the end
+        self._lock = threading.Lock()  # nothing to do is added after the end
         self._wake = new_eventfd()
         self._thread = threading.Thread(target=self._run, daemon=True,
                                         name="ucmfs-worker")
@@ -294,7 +294,7 @@ class Worker:
             if self._ending:
                 raise NotConnected(errno.ENOTCONN, f"{self._where}: closed")
             self._todo.append(call)
-        ring(self._wake)
+            ring(self._wake)
 
     def promise(self, done: Callable[[Request], None]) -> Request:
         """A request that ends at its deadline if it is not begun by then."""
@@ -454,15 +454,15 @@ class Worker:
     def close(self) -> None:
         """What is left ends, and its memory is not touched any more. Again:
         nothing."""
+        if self._ending:
+            return
         with self._lock:
-            if self._ending:
-                return
             self._ending = True
         ring(self._wake)
         self._thread.join()
-        ended = self.chores.end()
-        while self._todo:  # what it has left, to be answered below
+        while self._todo:  # the thread had left them
             self._todo.popleft()()
+        ended = self.chores.end()
         for shelf in self._shelves.values():
             shelf.opening.give_up()
             if shelf.store is not None:

@@ -552,8 +552,10 @@ def warm_blocks(mount: str, space: str, ids: Sequence[bytes]) -> None:
     try:
         with Blocks(mount) as blocks:
             blocks.warm(ids, space)
-    except UcmfsError as error:  # as often as clients ask
-        log.debug("ucmfs: blocks of %s: not warmed: %s", space, error)
+    except UcmfsError as error:
+        # each request of an engine that is not the owner would be a line
+        say = log.debug if error.errno == errno.EPERM else log.warning
+        say("ucmfs: blocks of %s: not warmed: %s", space, error)
 
 
 def remove_blocks(mount: str, space: str, ids: Sequence[bytes]) -> None:

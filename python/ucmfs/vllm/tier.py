@@ -60,7 +60,7 @@ from .options import TierOptions, parse
 from .shares import Layers, layers_of
 from .slots import GROUP_BYTES, Finished, Memory, SlotStore, geometry_of
 from .spaces import space_name
-from .wishes import USUAL, wishes_of
+from .wishes import KEY, USUAL, wishes_of
 
 # Memory that hanging reads may write to, when its tier has ended.
 _lent: list[Any] = []
@@ -349,8 +349,8 @@ class UcmfsTier(SecondaryTierManager):
             return
         self._stale |= doubtful
         self._verdicts.clear()
-        if self._reported:  # what had its names is not looked up any more
-            self._report(list(self._reported.values()), removed=True)
+        if self._reported:  # of no use to this engine any more
+            self._report([*self._reported.values()], removed=True)
             self._reported.clear()
         for known in self._requests.values():
             known.expected.clear()
@@ -466,11 +466,11 @@ class UcmfsTier(SecondaryTierManager):
         end would be that of all prefixes."""
         wanted = wishes_of(getattr(context, "kv_transfer_params", None),
                            self._teller)
-        if wanted.end and not hasattr(context, "_offload_key_positions"):
-            self._teller.warn("kv_transfer_params", "ucmfs.end: needs vLLM "
-                              "0.32 in this way; it is ignored")
-            return replace(wanted, end=False)
-        return wanted
+        if not wanted.end or hasattr(context, "_offload_key_positions"):
+            return wanted
+        self._teller.warn("kv_transfer_params",
+                          "%s.end is ignored: it needs vLLM 0.32", KEY)
+        return replace(wanted, end=False)
 
     def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
         self._forget(req_context.req_id)  # another may have been called so
