@@ -3,8 +3,9 @@
  * profile.h - what was done when, as a file for chrome://tracing and Perfetto.
  *
  * UCM_PROFILE=1 in the environment switches it on, UCM_PROFILE_OUTPUT names the file;
- * ucm_load(3) has what is in there. Else it costs one branch where an event begins, and
- * one where it ends. Any thread; none waits for another.
+ * ucm_load(3) has what is in there, of a loader and of a daemon. Else it costs one
+ * branch where an event begins, and one where it ends. Any thread; none waits for
+ * another.
  */
 #ifndef UCM_PROFILE_H
 #define UCM_PROFILE_H

@@ -20,6 +20,7 @@
 #include "common/deadmount.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/profile.h"
 #include "fs/medium/memory/memory.h"
 #include "fs/mount/node/daemon.h"
 #include "fs/mount/setup/background.h"
@@ -177,6 +178,8 @@ static int run(struct ucm_options *options)
 			      strerror(-err));
 		return complain(&error);
 	}
+	if (!options->ends_with_peers) /* else the file is the program's that started us */
+		ucm_profile_start();
 	mount = options->mountpoint
 			? absolute(options->mountpoint)
 			: strdup(ucm_options_place(options));

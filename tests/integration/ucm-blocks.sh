@@ -31,7 +31,9 @@ need mk --count 12 "$work/slow/blocks"
 for path in $(small_paths 8); do # those are in the first tier only
 	rm "$work/slow/blocks/$path"
 done
+export UCM_PROFILE=1 UCM_PROFILE_OUTPUT="$work/profile"
 need do_mount -o allow_other,promote=never "fast=$work/tier:slow=$work/slow"
+unset UCM_PROFILE UCM_PROFILE_OUTPUT
 need mk --count 8 "$mnt/blocks"
 need mkdir "$mnt/spaces/big" "$mnt/spaces/empty"
 need as_nobody mkdir -m 700 "$mnt/spaces/mine"
@@ -194,6 +196,13 @@ for what in pin 'pin --off' evict warm; do
 done
 status 'others: nothing to do is refused as well' 1 by_other evict -f /dev/null
 do_umount
+has_move() {
+	python3 -c 'import json, sys
+assert [e for e in json.load(open(sys.argv[1])) if e["name"] == "move"
+        and e["args"].get("block") == sys.argv[2] and e["args"]["bytes"] > 0]' \
+		"$work/profile" "$late"
+}
+check 'the profile of the daemon has the move' wait_until has_move
 
 # ---- no mount ----
 

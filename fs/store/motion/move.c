@@ -36,6 +36,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/profile.h"
 #include "fs/block/verify.h"
 #include "fs/store/endurance.h"
 #include "fs/store/find/find.h"
@@ -376,6 +377,7 @@ int ucm_store_copy(struct ucm_store *store, ucm_ref ref,
 {
 	struct moving m = { .store = store, .move = move, .ref = ref };
 	struct ucm_open open = { 0 };
+	int64_t begin_ns = ucm_profile_begin();
 	int err = move_look(store, ref);
 
 	if (!err)
@@ -386,6 +388,13 @@ int ucm_store_copy(struct ucm_store *store, ucm_ref ref,
 		return err;
 	err = move_held(&m);
 	ucm_hold_end(store, &open);
+	ucm_profile_end((struct ucm_profile_event){
+		.kind = UCM_PROFILE_COPY,
+		.name = "move",
+		.begin_ns = begin_ns,
+		.bytes = err ? err : (int64_t)m.done,
+		.id = m.key.id,
+	});
 	if (copied)
 		*copied = m.done;
 	if (!err)
