@@ -67,5 +67,5 @@ refuses 'it keeps nothing' 'pipeline: Empty'
 refuses 'Cache comes first' 'pipeline: Posix|Cache' "storage_backends: $work/tier"
 refuses "storage_policy 'best'" 'pipeline: Posix' "storage_backends: $work/tier" \
 	'storage_policy: best'
-refuses 'give one of them' 'tiers:' "  - directories: [$work/b]" 'pipeline: Posix' \
+refuses 'tiers are listed' 'tiers:' "  - directories: [$work/b]" 'pipeline: Posix' \
 	"storage_backends: $work/tier"
