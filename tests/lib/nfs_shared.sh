@@ -67,7 +67,8 @@ restart_server() {
 }
 
 play() {
-	python3 -B "$top_srcdir/tests/lib/shared_ops.py" /tmp/src "$1" "${2:-15}" \
+	# shellcheck disable=SC2086 # an option or none
+	python3 -B "$top_srcdir/tests/lib/shared_ops.py" ${3-} /tmp/src "$1" "${2:-15}" \
 		/tmp/alpha/blocks /tmp/beta/blocks && return
 	date +%T.%N
 	find /srv/tier/ -name '*.bin' -printf '%f %TT %CT\n' | sort
@@ -90,7 +91,7 @@ mkblocks --start 5000 --count 40 /tmp/src
 check 'of random operations each read is the committed bytes or a miss' play 200
 restart_server &
 # what fails is set aside for 10 s, and a file that could not be read for 30
-check 'also while the server is restarted' play 1000 40
+check 'also while the server is restarted' play 1000 40 --restarted
 wait
 
 check 'a daemon that is killed' kill -KILL "$(pid_of beta)"
