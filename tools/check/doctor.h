@@ -55,6 +55,8 @@ void ucm_doctor_directory(const char *path, bool readonly);
 /* The disk below a directory, by the file system's device. */
 void ucm_doctor_disk(const char *subject, dev_t dev);
 void ucm_doctor_huge(void);
+/* The first line of a file of sysfs; "" where there is none. */
+void ucm_doctor_line(const char *path, char *out, size_t len);
 /* ", NUMA node 1" of a device of sysfs; "" where it has none. */
 const char *ucm_doctor_node(const char *device, char *out, size_t len);
 

@@ -13,8 +13,7 @@
 
 #define HUGE "/sys/kernel/mm/transparent_hugepage/enabled"
 
-/* The first line of a file of sysfs; "" where there is none. */
-static void read_line(const char *path, char *out, size_t len)
+void ucm_doctor_line(const char *path, char *out, size_t len)
 {
 	FILE *file = fopen(path, "re");
 
@@ -58,7 +57,7 @@ static const char *queue_value(const char *disk, const char *name, char *out,
 	char path[512];
 
 	snprintf(path, sizeof(path), "%s/queue/%s", disk, name);
-	read_line(path, out, len);
+	ucm_doctor_line(path, out, len);
 	return out;
 }
 
@@ -67,7 +66,7 @@ const char *ucm_doctor_node(const char *device, char *out, size_t len)
 	char path[512], number[16];
 
 	snprintf(path, sizeof(path), "%s/numa_node", device);
-	read_line(path, number, sizeof(number));
+	ucm_doctor_line(path, number, sizeof(number));
 	snprintf(out, len, *number && *number != '-' ? ", NUMA node %s" : "", number);
 	return out;
 }
@@ -120,7 +119,7 @@ void ucm_doctor_huge(void)
 	char words[64];
 	const char *setting;
 
-	read_line(HUGE, words, sizeof(words));
+	ucm_doctor_line(HUGE, words, sizeof(words));
 	if (!*words)
 		return; /* the kernel has none, or it is hidden here */
 	setting = chosen(words);

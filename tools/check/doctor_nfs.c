@@ -164,17 +164,12 @@ static bool find_ours(const char *server, char host[NI_MAXHOST])
 /* -1: virtual ones have none. */
 static int speed_of(const char *net, const char *name)
 {
-	char path[128];
-	FILE *file;
-	int mbits = -1;
+	char path[128], line[16];
+	int mbits;
 
 	snprintf(path, sizeof(path), "%s/%s/speed", net, name);
-	file = fopen(path, "re");
-	if (!file || fscanf(file, "%d", &mbits) != 1)
-		mbits = -1;
-	if (file)
-		fclose(file);
-	return mbits;
+	ucm_doctor_line(path, line, sizeof(line));
+	return sscanf(line, "%d", &mbits) == 1 ? mbits : -1;
 }
 
 int ucm_nfs_mbits(const char *options, const char *net, char name[IF_NAMESIZE])

@@ -575,25 +575,23 @@ UNIT_TEST(what_others_follow_has_not_ended)
 		ck_assert(!has_ended(i));
 }
 
-UNIT_TEST(what_has_ended_is_expected_no_more)
-{
-	fx_still_store("only=$/a");
-	fx_commit_files(0, 4);
-	ck_assert_int_eq(ucm_calls_expect(fx_set, &fx_files[0].key, 600000), 0);
-	ck_assert_int_eq(end(0), 0);
-	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_AT_ONCE), 0);
-	ck_assert(!is_there(0));
-}
+/* What it wanted kept goes with it; what another request has found, and is about to
+ * load, stays. */
+static const struct {
+	uint32_t keep_ms; /* 0: it is about to be opened */
+	bool stays;
+} hopes[] = { { 600000, false }, { 0, true } };
 
-/* The same block, of another request that has found it. */
-UNIT_TEST(what_others_are_about_to_load_stays)
+UNIT_TEST(an_end_takes_back_what_was_kept_alone, .rows = NUM_ROWS(hopes))
 {
 	fx_still_store("only=$/a");
 	fx_commit_files(0, 4);
-	ck_assert_int_eq(ucm_calls_expect(fx_set, &fx_files[0].key, 0), 0);
+	ck_assert_int_eq(ucm_calls_expect(fx_set, &fx_files[0].key,
+					  hopes[_i].keep_ms),
+			 0);
 	ck_assert_int_eq(end(0), 0);
 	ck_assert_int_eq(evict(0, 1, UCM_EVICTION_AT_ONCE), 0);
-	ck_assert(is_there(0));
+	ck_assert_int_eq(is_there(0), hopes[_i].stays);
 }
 
 /* ---- what is counted and reported ---- */
